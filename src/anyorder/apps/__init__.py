@@ -1,0 +1,1 @@
+"""What needs several rooms at once: the verbs of the command line, as functions."""

@@ -1,0 +1,121 @@
+"""From a recipe's data fields to what training reads: vocabulary, examples, held-out examples.
+
+stories is validated on its held-out compositions. A file is divided: one example in
+`HELD_OUT_SHARE`, chosen by key, is never trained on. Examples that do not fit the recipe's lengths
+are left out of files, and counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from anyorder.data.batches import tokenise
+from anyorder.data.order import Permutation
+from anyorder.data.sources import JsonlSource, Source, StoriesSource, TextSource
+from anyorder.data.stories import StoriesConfig, stories_vocab
+from anyorder.recipes import DataConfig
+from anyorder.vocab import Vocab
+
+HELD_OUT_SHARE = 20
+STORIES_ONLY = ("layout", "wording", "state_layout")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a model is trained and validated on."""
+
+    vocab: Vocab
+    train: Source
+    validation: Source
+    digest: str
+    left_out: int = 0
+    """Examples too long for the recipe."""
+
+
+class Chosen:
+    """Some examples of a source."""
+
+    def __init__(self, source: Source, indices: list[int]) -> None:
+        self._source, self._indices = source, indices
+
+    @property
+    def size(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> tuple[str, str]:
+        return self._source[self._indices[index]]
+
+
+def open_corpus(config: DataConfig) -> Corpus:
+    """Read what the data fields name."""
+    vocab = _open_vocab(config.vocab)
+    if config.source == "stories":
+        return _stories(config, vocab)
+    defaults = DataConfig()
+    unused = [name for name in STORIES_ONLY if getattr(config, name) != getattr(defaults, name)]
+    if unused:
+        raise ValueError(
+            f"data.{unused[0]} is a dial of stories, not of {config.source}: leave it out"
+        )
+    return _file(config, vocab)
+
+
+def _open_vocab(name: str) -> Vocab:
+    if name == "stories":
+        return stories_vocab()
+    if name == "bytes":
+        return Vocab.bytes()
+    if not Path(name).is_dir():
+        raise ValueError(f"data.vocab={name!r}: give stories, bytes, or a folder with a vocabulary")
+    return Vocab.load(Path(name))
+
+
+def _stories(config: DataConfig, vocab: Vocab) -> Corpus:
+    dials = {name: getattr(config, name) for name in STORIES_ONLY}
+    train = StoriesConfig(seed=config.seed, **dials)
+    content = json.dumps(["stories", asdict(train)], sort_keys=True).encode()
+    return Corpus(
+        vocab=vocab,
+        train=StoriesSource(train),
+        validation=StoriesSource(replace(train, split="heldout")),
+        digest=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _file(config: DataConfig, vocab: Vocab) -> Corpus:
+    path = Path(config.source)
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    source: Source
+    if kind == ".jsonl":
+        source = JsonlSource(path, prompt=config.prompt_field or None, answer=config.answer_field)
+    elif kind == ".txt":
+        source = TextSource([path])
+    else:
+        raise ValueError(
+            f"data.source={config.source!r}: give stories, a .jsonl or a .txt file (.gz too)"
+        )
+    assert source.size is not None
+    fitting = [index for index in range(source.size) if _fits(source, index, vocab, config)]
+    if len(fitting) < 2:
+        raise ValueError(
+            f"{path} has {len(fitting)} examples that fit in data.canvas={config.canvas} and "
+            f"data.max_length={config.max_length}: raise them, or give more data"
+        )
+    shuffled = Permutation(len(fitting), "held out", config.seed)
+    held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
+    return Corpus(
+        vocab=vocab,
+        train=Chosen(source, [fitting[i] for i in range(len(fitting)) if i not in held_out]),
+        validation=Chosen(source, [fitting[i] for i in sorted(held_out)]),
+        digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+        left_out=source.size - len(fitting),
+    )
+
+
+def _fits(source: Source, index: int, vocab: Vocab, config: DataConfig) -> bool:
+    example = tokenise(*source[index], index, vocab)
+    needed = len(example.answer) + 1
+    return needed <= config.canvas and len(example.prompt) + needed <= config.max_length

@@ -1,0 +1,60 @@
+"""What to sample: the plain description of a sampling job, quick to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """What to sample, from what, how often and where to."""
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """A folder written by `anyorder train`."""
+    task: str | None = None
+    """A task to take prompts from: stories."""
+    prompt: str | None = None
+    """A prompt, or a text with <fill> or <fill:12> marks."""
+    fill: Path | None = None
+    """A file with <fill> or <fill:12> marks."""
+    limit: int | None = None
+    """Only the first problems of the task."""
+    samples: int = 1
+    """Samples for each prompt."""
+    seed: int = 0
+    """Names the noise: a sample depends on (seed, task, sample number) only."""
+    batch: int = 32
+    """Samples decoded together."""
+    device: str = "cpu"
+    """Where to decode: cpu, cuda, mps."""
+    shard: str = "0/1"
+    """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
+    max_new_tokens: int | None = None
+    """Free slots after a prompt; unset: as in training."""
+    max_length: int | None = None
+    """The largest canvas; unset: as in training."""
+    out: Path | None = None
+    """The run folder; unset: runs/<model>-<task>-<policy>-seed<seed>."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("task", "prompt", "fill") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("give one of --task, --prompt and --fill")
+        for name in ("samples", "batch", "limit", "max_new_tokens", "max_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        if self.limit is not None and self.task is None:
+            raise ValueError("--limit counts a task's problems: use it with --task")
+        self.share()
+
+    def share(self) -> tuple[int, int]:
+        """The shard as (i, n)."""
+        first, _, of = self.shard.partition("/")
+        if not (first.isdecimal() and of.isdecimal() and int(first) < int(of)):
+            raise ValueError(f"--shard {self.shard!r}: write i/n with 0 <= i < n, such as 0/4")
+        return int(first), int(of)

@@ -1,0 +1,100 @@
+"""Traces in a terminal: a run in a few lines, and one trace as it grew.
+
+Tokens are shaded by the step at which they were revealed, early ones bright. Figures and pages are
+another room's work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from anyorder.trace import Run, Trace
+
+SHADES = ("bold bright_yellow", "yellow", "green", "cyan", "blue", "magenta")
+MASK = "░"
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What `anyorder sample --json` prints."""
+    traces = list(run.traces())
+    return {
+        "run": str(run.folder),
+        "samples": len(traces),
+        "seconds": round(sum(trace.seconds or 0.0 for trace in traces), 3),
+        "forwards": sum(trace.forwards or 0 for trace in traces),
+        "texts": [
+            {"task_id": trace.task_id, "sample": trace.sample, "text": trace.text}
+            for trace in traces
+        ],
+    }
+
+
+def print_run(run: Run, shown: int = 3) -> None:
+    """The first few samples, coloured by order, and where the rest is."""
+    console = Console(highlight=False)
+    traces = list(run.traces())
+    for trace in traces[:shown]:
+        console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
+        console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
+        console.print(shaded(trace))
+        console.print()
+    console.print(legend())
+    if len(traces) > shown:
+        console.print(f"... and {len(traces) - shown} more")
+    console.print(f"{len(traces)} samples in {run.folder}", markup=False)
+
+
+def shaded(trace: Trace) -> Text:
+    """The final text, each token in the shade of its reveal step."""
+    text = Text()
+    if trace.reveal_step is None:
+        return text.append(trace.text)
+    for piece, step in zip(trace.pieces, trace.reveal_step.tolist(), strict=True):
+        text.append(piece, style=_shade(step, trace.steps or 1))
+    return text
+
+
+def legend() -> Text:
+    text = Text("revealed ")
+    for number, shade in enumerate(SHADES):
+        text.append({0: "first", len(SHADES) - 1: "last"}.get(number, "·") + " ", style=shade)
+    return text
+
+
+def film(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
+    """Evenly spaced moments of one trace: (step, canvas); masks are shown as blocks."""
+    assert trace.reveal_step is not None and trace.steps is not None
+    last = int(trace.reveal_step[: _visible(trace)].max(initial=0))
+    steps = sorted({round(last * number / (frames - 1)) for number in range(frames)})
+    return [(step, _frame(trace, step)) for step in steps]
+
+
+def _frame(trace: Trace, step: int) -> Text:
+    text = Text()
+    snapshot = trace.replay(step)
+    assert trace.reveal_step is not None
+    visible = _visible(trace)
+    masked = set(snapshot.masked.tolist())
+    for slot in snapshot.slots.tolist():
+        if slot >= visible:
+            continue
+        if slot in masked:
+            text.append(MASK, style="dim")
+        else:
+            text.append(
+                trace.pieces[slot], style=_shade(int(trace.reveal_step[slot]), trace.steps or 1)
+            )
+    return text
+
+
+def _visible(trace: Trace) -> int:
+    """The tokens that carry text: what follows is end and padding."""
+    pieces = [number for number, piece in enumerate(trace.pieces) if piece]
+    return pieces[-1] + 1 if pieces else 0
+
+
+def _shade(step: int, steps: int) -> str:
+    return SHADES[min(len(SHADES) - 1, (max(step, 1) - 1) * len(SHADES) // max(1, steps))]

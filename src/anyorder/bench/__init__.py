@@ -1,0 +1,1 @@
+"""Tasks: prompts to sample from, and what a right answer is."""

@@ -1,0 +1,77 @@
+"""The command line: one file per verb, each of which parses, calls one function and prints.
+
+This file finds the verb and turns errors into one line. Nothing heavy is imported before a verb
+needs it. Exit codes: 0 done, 1 failed, 2 bad usage. With `--json` standard output holds one JSON
+document and nothing else; progress and messages go to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+PROGRAM = "anyorder"
+
+VERBS = {
+    "demo": "train a tiny model for two minutes and watch it write",
+    "train": "train a model by recipe; resumes by itself",
+    "sample": "decode with a model; writes a run folder of traces",
+    "import": "make a run folder of another library's traces",
+    "doctor": "tell what this machine offers",
+}
+
+HELP = """\
+usage: anyorder VERB ...
+
+Train, sample, trace and diagnose any-order language models.
+
+{verbs}
+
+Each verb explains itself:  anyorder VERB --help
+
+  anyorder train tiny/mdm --out runs/mdm
+  anyorder sample runs/mdm --task stories --limit 20 --policy confidence
+"""
+
+
+class UsageError(Exception):
+    """The command line itself is wrong: exit code 2."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except UsageError as error:
+        return _fail(str(error), 2)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stdout = None
+        return 1
+    except (ValueError, OSError) as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; repeat the command to go on", 130)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(HELP.format(verbs="\n".join(f"  {name:8}{says}" for name, says in VERBS.items())))
+        return 0 if words else 2
+    if words[0] == "--version":
+        from anyorder import __version__
+
+        print(f"{PROGRAM} {__version__}")
+        return 0
+    verb, *rest = words
+    if verb not in VERBS:
+        raise UsageError(f"no verb {verb!r}: choose one of {', '.join(VERBS)}")
+    import_module(f"anyorder.cli.{verb}_verb").main(rest)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    first, *more = message.strip().splitlines() or ["failed"]
+    print(f"{PROGRAM}: error: {first}", *more, sep="\n", file=sys.stderr)
+    return code

@@ -1,0 +1,28 @@
+"""`anyorder demo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyorder.cli.parsing import parse
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Train tiny/mdm for two minutes, then watch it write in the order that it chooses.
+
+    anyorder demo
+    """
+
+    minutes: float = 2.0
+    """How long to train at most; running it again goes on."""
+    out: Path = Path("runs/demo")
+    """Where the model and its samples go."""
+
+
+def main(words: list[str]) -> None:
+    flags = parse(Flags, "demo", words)
+    from anyorder.apps.demo import demo
+
+    demo(flags.out, minutes=flags.minutes)

@@ -1,0 +1,74 @@
+"""`anyorder train RECIPE [--field value]`: the recipe's own fields are the flags."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from anyorder.cli import UsageError
+from anyorder.cli.parsing import parse
+from anyorder.recipes import RECIPES, Recipe, find_recipe
+
+HELP = """\
+usage: anyorder train RECIPE [--field value ...]
+
+Train a model by recipe. Repeating the command goes on from the last checkpoint.
+
+recipes: {recipes}
+
+  anyorder train tiny/mdm --out runs/mdm
+  anyorder train tiny/mdm --steps 500 --lr 1e-3 --data.layout 0.5 --out runs/short
+  anyorder train tiny/mdm --help        every field of that recipe, with its default
+"""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Where to train to, and every field of the recipe."""
+
+    recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """The model folder; unset: runs/<recipe>."""
+    dry_run: bool = False
+    """Only tell the sizes: parameters by module, tensors, memory."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def main(words: list[str]) -> None:
+    if not words or words[0] in ("-h", "--help"):
+        print(HELP.format(recipes=", ".join(RECIPES)))
+        if not words:
+            raise UsageError("name a recipe")
+        return
+    name, *rest = words
+    if name not in RECIPES:
+        raise UsageError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
+    flags = parse(
+        Flags,
+        f"train {name}",
+        rest,
+        default=Flags(find_recipe(name)),
+        description=f"Train {name}. Repeating the command goes on from the last checkpoint.",
+    )
+    from anyorder.apps.training import measure_sizes, train_recipe
+
+    if flags.dry_run:
+        sizes = measure_sizes(flags.recipe)
+        print(json.dumps(sizes) if flags.json else sizes_as_text(sizes))
+        return
+    out = flags.out or Path("runs") / name.replace("/", "-")
+    result = train_recipe(flags.recipe, out)
+    if flags.json:
+        print(json.dumps({"model": str(out), **asdict(result)}, default=str))
+    else:
+        print(f"{out}: {result.step} steps ({result.reason}). Sample from it:")
+        print(f"  anyorder sample {out} --task stories --limit 8")
+
+
+def sizes_as_text(sizes: dict[str, object]) -> str:
+    return "\n".join(f"{name:>22}  {value}" for name, value in sizes.items())

@@ -1,0 +1,62 @@
+"""Text -> batches: sources, their order, batches, and the built-in corpus `stories`.
+
+Names are imported on first use, so that the corpus can be had without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anyorder.data.batches import Batch, BatchConfig, Batches, Example, collate, tokenise
+    from anyorder.data.sources import (
+        DatasetSource,
+        JsonlSource,
+        Source,
+        StoriesSource,
+        TextSource,
+    )
+    from anyorder.data.stories import Problem, StoriesConfig, problem, stories_vocab
+
+_PUBLIC = {
+    "Batch": "batches",
+    "BatchConfig": "batches",
+    "Batches": "batches",
+    "DatasetSource": "sources",
+    "Example": "batches",
+    "JsonlSource": "sources",
+    "Problem": "stories",
+    "Source": "sources",
+    "StoriesConfig": "stories",
+    "StoriesSource": "sources",
+    "TextSource": "sources",
+    "collate": "batches",
+    "problem": "stories",
+    "stories_vocab": "stories",
+    "tokenise": "batches",
+}
+
+__all__ = [
+    "Batch",
+    "BatchConfig",
+    "Batches",
+    "DatasetSource",
+    "Example",
+    "JsonlSource",
+    "Problem",
+    "Source",
+    "StoriesConfig",
+    "StoriesSource",
+    "TextSource",
+    "collate",
+    "problem",
+    "stories_vocab",
+    "tokenise",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -1,0 +1,188 @@
+"""Examples -> padded batches, and the batch of any step as a pure function of (seed, step).
+
+A row of a batch is its prompt, then its answer and what ends it, then pad up to the longest row:
+
+    canvas None              prompt | answer eos            | pad ...
+    canvas C, align left     prompt | answer eos eos ... (C) | pad ...
+    canvas C, align right    prompt | pad ... answer eos (C) | pad ...
+
+Length bucketing sorts `bucket` batches' worth of examples by length before it cuts them, then deals
+these batches in a keyed order. Every example is still read exactly once an epoch.
+
+Letters: B rows, L the longest row. What this file does not do: corrupt anything, read files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.data.order import Permutation, example_at
+from anyorder.data.sources import Source
+from anyorder.vocab import Vocab
+
+Align = Literal["left", "right"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tokenised prompt and its answer, without eos."""
+
+    prompt: list[int]
+    answer: list[int]
+    index: int
+    """Its place in the source; noise is keyed with it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of ids, padded on the right."""
+
+    ids: Tensor  # B L
+    prompt_length: Tensor  # B
+    length: Tensor  # B
+    """Tokens before the padding: prompt, answer, eos and the fill of the canvas."""
+    index: Tensor  # B
+
+    @property
+    def answer(self) -> Tensor:
+        """Where the answer is, with its eos and the fill of its canvas."""
+        return self.real & (self._positions >= self.prompt_length[:, None])  # B L
+
+    @property
+    def real(self) -> Tensor:
+        """Where there is no padding."""
+        return self._positions < self.length[:, None]  # B L
+
+    @property
+    def _positions(self) -> Tensor:
+        return torch.arange(self.ids.shape[1], device=self.ids.device)  # L
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        return Batch(
+            self.ids.to(device),
+            self.prompt_length.to(device),
+            self.length.to(device),
+            self.index.to(device),
+        )
+
+
+def _check_canvas(canvas: int | None, align: str) -> None:
+    if align not in ("left", "right"):
+        raise ValueError(f"align is {align!r}: give left or right")
+    if canvas is None and align == "right":
+        raise ValueError("align right needs a canvas to align to: give canvas=, or align left")
+    if canvas is not None and canvas < 1:
+        raise ValueError(f"canvas is {canvas}: give the number of tokens an answer may take")
+
+
+def _on_canvas(example: Example, vocab: Vocab, canvas: int | None, align: str) -> list[int]:
+    answer, eos = example.answer, vocab.eos_id
+    if canvas is None:
+        return [*answer, eos]
+    needed = len(answer) + (align == "right")  # on the left side the fill is what ends an answer
+    if needed > canvas:
+        raise ValueError(
+            f"example {example.index} needs {needed} tokens and the canvas has {canvas}: "
+            "give a larger canvas or leave out long answers"
+        )
+    fill = canvas - needed
+    return [*answer, *[eos] * fill] if align == "left" else [*[vocab.pad_id] * fill, *answer, eos]
+
+
+def collate(
+    examples: Sequence[Example], vocab: Vocab, *, canvas: int | None, align: Align = "left"
+) -> Batch:
+    """One batch; `canvas` None ends each answer with one eos, a number gives all the same room."""
+    _check_canvas(canvas, align)
+    if not examples:
+        raise ValueError("a batch of no examples: give at least one")
+    rows = [[*example.prompt, *_on_canvas(example, vocab, canvas, align)] for example in examples]
+    longest = max(map(len, rows))
+    ids = torch.tensor([[*row, *[vocab.pad_id] * (longest - len(row))] for row in rows])
+    return Batch(
+        ids,
+        torch.tensor([len(example.prompt) for example in examples]),
+        torch.tensor([len(row) for row in rows]),
+        torch.tensor([example.index for example in examples]),
+    )
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """How a source is dealt out in batches."""
+
+    size: int = 32
+    """Examples in a batch."""
+    seed: int = 0
+    """Of the order; another seed is another order of the same examples."""
+    bucket: int = 8
+    """Batches that are sorted by length together: less padding; 1 is none of it."""
+    canvas: int | None = None
+    """Tokens for each answer with its eos; None gives each what it needs."""
+    align: Align = "left"
+    """The side of the canvas that answers stand at."""
+
+    def __post_init__(self) -> None:
+        for name in ("size", "bucket"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is {value!r}: give a whole number from 1 on")
+        if type(self.seed) is not int:
+            raise ValueError(f"seed is {self.seed!r}: give an integer")
+        _check_canvas(self.canvas, self.align)
+
+
+def tokenise(prompt: str, answer: str, index: int, vocab: Vocab) -> Example:
+    """Text -> ids. An empty prompt becomes bos where there is one: a place to start from."""
+    try:
+        prompt_ids, answer_ids = vocab.encode(prompt), vocab.encode(answer)
+    except ValueError as error:
+        raise ValueError(f"example {index} of the source: {error}") from error
+    if not prompt_ids and vocab.bos_id is not None:
+        prompt_ids = [vocab.bos_id]
+    return Example(prompt_ids, answer_ids, index)
+
+
+class Batches:
+    """The batch of every step. Calling it twice, in any order, gives the same batches."""
+
+    def __init__(self, source: Source, vocab: Vocab, config: BatchConfig) -> None:
+        if source.size is not None and source.size < 1:
+            raise ValueError("the source is empty: check its path, its fields and its filters")
+        self.source, self.vocab, self.config = source, vocab, config
+        # The last group read: a memory of work done, not a state that anything depends on.
+        self._group: tuple[int, list[list[Example]]] = (-1, [])
+
+    def __call__(self, step: int) -> Batch:
+        """The batch of `step`, counted from 0."""
+        config = self.config
+        return collate(self.examples(step), self.vocab, canvas=config.canvas, align=config.align)
+
+    def examples(self, step: int) -> list[Example]:
+        """The examples of `step` before they are put together."""
+        if step < 0:
+            raise ValueError(f"step {step} is before the first: count from 0")
+        group, place = divmod(step, self.config.bucket)
+        if self._group[0] != group:
+            self._group = (group, self._read(group))
+        return self._group[1][place]
+
+    def _read(self, group: int) -> list[list[Example]]:
+        config = self.config
+        count = config.size * config.bucket
+        found = []
+        for position in range(group * count, (group + 1) * count):
+            index = example_at(position, self.source.size, config.seed)
+            found.append(tokenise(*self.source[index], index, self.vocab))
+        if config.bucket == 1:
+            return [found]
+        found.sort(key=lambda example: len(example.prompt) + len(example.answer))  # stable
+        deal = Permutation(config.bucket, "bucket", config.seed, group)
+        starts = [deal(place) * config.size for place in range(config.bucket)]
+        return [found[start : start + config.size] for start in starts]

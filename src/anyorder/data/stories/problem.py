@@ -1,0 +1,182 @@
+"""Problems of the corpus `stories`: a word problem and the short Python function that solves it.
+
+problem(config, index) = render(core(config, index), config)
+
+The core, i.e. who, which structure, which names and values, is a function of (seed, split, index);
+the layout and the words are functions of the same and of `draw`, from streams of their own. So one
+problem can be rendered many times, at any setting of the dials, and stays the same problem.
+
+What this file does not do: tokens and batches (`stories_vocab`, sources.py, batches.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from anyorder.data.keyed import Draws
+from anyorder.data.stories import layout as layouts
+from anyorder.data.stories import wording as wordings
+from anyorder.data.stories.pieces import MEN, NOUNS, WOMEN
+from anyorder.data.stories.prose import tell
+from anyorder.data.stories.render import Layout, Words, program
+from anyorder.data.stories.structures import Structure, structures
+from anyorder.data.stories.values import Case, cases
+
+ENTRY_POINT = "solve"
+SPLITS = ("train", "heldout")
+
+_BEGINNINGS = ("one",) * 4 + ("two",) * 6 + ("double_both", "halve_both")
+"""How often each is drawn: programs with a helper are longer, and a sixth of the corpus."""
+
+
+@dataclass(frozen=True)
+class StoriesConfig:
+    """Which corpus: the same fields give the same problems, always."""
+
+    seed: int = 0
+    """Another seed is another corpus of the same kind (for validation, say)."""
+    split: str = "train"
+    """"train", or "heldout": compositions of operations that "train" never has."""
+    layout: float = 0.0
+    """0 to 1: how much free length the programs have that the prompt does not determine."""
+    wording: float = 0.0
+    """0 to 1: how often a word is drawn from alternatives of the same length."""
+    state_layout: bool = False
+    """Whether the prompt ends with a line that states the layout, so that nothing moves freely."""
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int:
+            raise ValueError(f"stories: seed is {self.seed!r}: give an integer")
+        if self.split not in SPLITS:
+            raise ValueError(f"stories: split is {self.split!r}: give one of {', '.join(SPLITS)}")
+        for name in ("layout", "wording"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 <= value <= 1:
+                raise ValueError(f"stories: {name} is {value!r}: give a number from 0 to 1")
+        if type(self.state_layout) is not bool:
+            raise ValueError(f"stories: state_layout is {self.state_layout!r}: give true or false")
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, Any]) -> StoriesConfig:
+        """From a mapping such as a saved configuration; an unknown field is an error."""
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
+            raise ValueError(
+                f"stories: unknown field {', '.join(map(repr, unknown))}: it has {', '.join(known)}"
+            )
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Core:
+    """A problem before it is written down."""
+
+    seed: int
+    split: str
+    index: int
+    structure: Structure
+    names: tuple[str, ...]
+    person: str
+    phrasing: tuple[int, ...]
+
+    def draws(self, stream: str, draw: int = 0) -> Draws:
+        """The stream of draws for one use."""
+        return Draws("stories", stream, self.seed, self.split, self.index, draw)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem written down."""
+
+    prompt: str
+    """The word problem, ending in a newline."""
+    program: str
+    """The function, and its helper if it has one; the last line has no newline."""
+    core: Core
+    layout: Layout
+    words: Words
+    entry_point: str = ENTRY_POINT
+
+    @property
+    def index(self) -> int:
+        """Where in the corpus it is."""
+        return self.core.index
+
+    @property
+    def structure(self) -> str:
+        """The name of its structure, such as "two-lose-share"."""
+        return self.core.structure.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the quantities, in the order of the parameters."""
+        return self.core.names
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """Values for the quantities."""
+        return self._first.arguments
+
+    @property
+    def expected(self) -> int:
+        """What the function must return for `arguments`."""
+        return self._first.expected
+
+    @cached_property
+    def _first(self) -> Case:
+        return self.cases(1)[0]
+
+    def cases(self, count: int = 4) -> tuple[Case, ...]:
+        """Arguments and answers to judge a program by, taking different branches if it has any."""
+        return cases(self.core.structure, self.core.draws("values"), count)
+
+
+def core(config: StoriesConfig, index: int) -> Core:
+    """The problem at `index`; the dials have no say in it."""
+    if type(index) is not int or index < 0:
+        raise ValueError(f"stories: index is {index!r}: give an integer from 0 on")
+    draws = Draws("stories", "core", config.seed, config.split, index)
+    structure = draws.pick(structures(config.split)[draws.pick(_BEGINNINGS)])
+    person = draws.pick((*WOMEN, *MEN))
+    phrasing = tuple(draws.below(len(step.sentences)) for step in structure.steps)
+    names: tuple[str, ...] = ()
+    for step in structure.steps:
+        for role in step.roles:
+            names = (*names, draws.pick([noun for noun in NOUNS[role] if noun not in names]))
+    return Core(config.seed, config.split, index, structure, names, person, phrasing)
+
+
+def render(core: Core, config: StoriesConfig, draw: int = 0) -> Problem:
+    """Write `core` down with the dials of `config`; another `draw` is another rendering.
+
+    Of `config` only the dials and `state_layout` are read: which problem it is, `core` says.
+    """
+    statements = core.structure.statements
+    layout = layouts.choose(statements, config.layout, core.draws("layout", draw))
+    words = wordings.choose(statements, config.wording, core.draws("wording", draw))
+    lines = program(statements, core.names, layout, words)
+    prompt = tell(core.structure, core.names, core.person, core.phrasing)
+    if config.state_layout:
+        prompt += layouts.state(statements, layout)
+    text = "".join(piece for line in lines for piece in line)
+    return Problem(prompt, text, core, layout, words)
+
+
+def problem(config: StoriesConfig, index: int) -> Problem:
+    """The problem at `index` of the corpus that `config` describes."""
+    return render(core(config, index), config)
+
+
+def freedom(core: Core, config: StoriesConfig) -> tuple[float, float]:
+    """The bits of layout and of wording that a rendering of `core` has beyond its prompt.
+
+    For setting the control: a `wording` of as many bits as a `layout`. The bits of wording are
+    those at layout 0; where the layout is stated it has no free bits left.
+    """
+    statements = core.structure.statements
+    free = 0.0 if config.state_layout else layouts.bits(statements, config.layout)
+    return free, wordings.bits(statements, config.wording)

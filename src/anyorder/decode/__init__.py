@@ -1,0 +1,1 @@
+"""Networks to sequences: loops that propose, score and take, and write down what they did."""

@@ -1,0 +1,78 @@
+"""The canvas: a row of slots, some frozen and some free, and a request to fill it.
+
+A prompt is a frozen prefix followed by free slots. Infilling is the same with frozen text between
+and after the free spans. Letters: B rows, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """One row: its ids, with the mask at free slots."""
+
+    ids: tuple[int, ...]
+    free: tuple[bool, ...]
+
+    @property
+    def prompt_length(self) -> int:
+        """The frozen prefix: everything before the first free slot."""
+        return self.free.index(True)
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[int] | int], vocab: Vocab) -> Canvas:
+        """Frozen ids and numbers of free slots, in reading order: [[5, 6], 10] or [[5], 4, [9]]."""
+        ids: list[int] = []
+        free: list[bool] = []
+        for part in parts:
+            if isinstance(part, int):
+                if part < 1:
+                    raise ValueError(f"a span to fill needs at least one slot, not {part}")
+                ids += [vocab.mask_id] * part
+                free += [True] * part
+            else:
+                vocab.check_prompt(part)
+                ids += part
+                free += [False] * len(part)
+        if not any(free):
+            raise ValueError("nothing to fill: the canvas has no free slot")
+        return cls(tuple(ids), tuple(free))
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a decoder did with one canvas. Lists run over the positions after the frozen prefix."""
+
+    token_ids: list[int]
+    insert_step: list[int]
+    reveal_step: list[int]
+    log_prob: list[float]
+    """Under the untempered posterior at the moment of the reveal; NaN for what was not drawn."""
+    steps: int
+    forwards: int
+    """Network calls in which this row took part."""
+    ties: int
+    """Choices that the tie rule had to make."""
+
+
+def stack(
+    canvases: Sequence[Canvas], vocab: Vocab, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Right-padded rows: ids (B L), free (B L) and real, i.e. not padding (B L)."""
+    longest = max(len(canvas.ids) for canvas in canvases)
+    ids = torch.full((len(canvases), longest), vocab.pad_id)
+    free = torch.zeros(len(canvases), longest, dtype=torch.bool)
+    lengths = torch.tensor([len(canvas.ids) for canvas in canvases])
+    for row, canvas in enumerate(canvases):
+        ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
+        free[row, : len(canvas.ids)] = torch.tensor(canvas.free)
+    real = torch.arange(longest)[None, :] < lengths[:, None]
+    return ids.to(device), free.to(device), real.to(device)

@@ -1,0 +1,159 @@
+"""Which items next: scores, tie rules, and the taking itself. Shared by all any-order families.
+
+Each step the network proposes content for every open item, a *score* ranks the items, a quota says
+how many are taken (quota.py). The scores, larger meaning sooner:
+
+    confidence      log of the largest probability
+    sampled         log-probability of the token that was drawn
+    margin          difference of the two largest probabilities
+    entropy         negative entropy
+    left_to_right   minus the position
+    random          keyed noise, one number per position
+
+Scores read the untempered posterior by default; `filtered` reads the one that tokens are drawn from
+(after temperature, top-p and top-k), as the Dream family does. Equal scores are told apart by the
+tie rule: `random` (keyed noise) or `leftmost`. Every choice that a tie rule made is counted.
+Letters: N items, B rows, L canvas positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.decode.posterior import Posterior
+from anyorder.decode.quota import Even, Quota
+from anyorder.process.noise import Stream, uniform
+
+
+@dataclass(frozen=True)
+class Items:
+    """The open items that a score ranks."""
+
+    position: Tensor
+    """Where each item stands on the canvas.  # N"""
+    key: Tensor
+    """The noise key of each item's row.  # N"""
+    posterior: Posterior | None = None
+    """What the network believes; None for scores that do not read it."""
+    tokens: Tensor | None = None
+    """The tokens drawn for the items; None for scores that do not read them.  # N"""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A named way to rank items."""
+
+    name: str
+    rank: Callable[[Items], Tensor]
+    """Items to float64 scores, larger sooner.  # N"""
+    reads: Literal["nothing", "posterior", "token"] = "posterior"
+    """What must be computed before ranking: decoders skip the vocabulary where nothing is read."""
+    is_log_probability: bool = False
+    """Whether a threshold quota may compare it with a probability."""
+
+
+def _confidence(items: Items) -> Tensor:
+    assert items.posterior is not None
+    return items.posterior.log_confidence()
+
+
+def _sampled(items: Items) -> Tensor:
+    assert items.posterior is not None and items.tokens is not None
+    return items.posterior.log_prob(items.tokens)
+
+
+def _margin(items: Items) -> Tensor:
+    assert items.posterior is not None
+    return items.posterior.margin_below_one()
+
+
+def _entropy(items: Items) -> Tensor:
+    assert items.posterior is not None
+    return items.posterior.negative_entropy()
+
+
+def _left_to_right(items: Items) -> Tensor:
+    return -items.position.to(torch.float64)
+
+
+def _random(items: Items) -> Tensor:
+    return uniform(0, int(Stream.ORDER), items.key, items.position)
+
+
+SCORES = {
+    score.name: score
+    for score in (
+        Score("confidence", _confidence, is_log_probability=True),
+        Score("sampled", _sampled, reads="token", is_log_probability=True),
+        Score("margin", _margin),
+        Score("entropy", _entropy),
+        Score("left_to_right", _left_to_right, reads="nothing"),
+        Score("random", _random, reads="nothing"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Propose, score, take: the whole choice of what is revealed when."""
+
+    score: Score = SCORES["confidence"]
+    quota: Quota = field(default_factory=Even)
+    posterior: Literal["untempered", "filtered"] = "untempered"
+    """Which distribution the score reads."""
+    ties: Literal["random", "leftmost"] = "random"
+    block: int | None = None
+    """Close blocks of so many free slots from left to right; None: the whole canvas at once."""
+
+    def __post_init__(self) -> None:
+        if self.posterior not in ("untempered", "filtered"):
+            raise ValueError(
+                f"posterior must be 'untempered' or 'filtered', not {self.posterior!r}"
+            )
+        if self.ties not in ("random", "leftmost"):
+            raise ValueError(f"ties must be 'random' or 'leftmost', not {self.ties!r}")
+        if self.block is not None and self.block < 1:
+            raise ValueError(f"a block has at least one slot, not {self.block}")
+        if self.quota.reads_scores and not self.score.is_log_probability:
+            raise ValueError(
+                f"the threshold quota compares probabilities, which {self.score.name!r} is not: "
+                "use the policy 'confidence' or 'sampled', or another quota"
+            )
+
+
+def find_score(name: str) -> Score:
+    if name not in SCORES:
+        raise ValueError(f"unknown policy {name!r}: choose one of {', '.join(SCORES)}")
+    return SCORES[name]
+
+
+def take(scores: Tensor, counts: Tensor, tie_break: Tensor) -> tuple[Tensor, Tensor]:
+    """The `counts` best items of each row, and how many of those choices were ties.
+
+    `scores` (B L) is -inf at closed positions; equal scores go by the larger `tie_break` (B L).
+    A taken item counts as a tie when an item of the same score was left behind.
+    """
+    by_tie = tie_break.argsort(dim=1, descending=True, stable=True)
+    by_score = scores.gather(1, by_tie).argsort(dim=1, descending=True, stable=True)
+    order = by_tie.gather(1, by_score)
+    rank = torch.empty_like(order).scatter(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
+    open_items = scores > -torch.inf
+    taken = (rank < counts[:, None]) & open_items
+    left = scores.masked_fill(taken | ~open_items, -torch.inf).amax(dim=1, keepdim=True)
+    ties = (taken & (scores == left)).sum(dim=1)
+    return taken, ties
+
+
+def tie_noise(policy: Policy, keys: Tensor, step: int, length: int) -> Tensor:
+    """What tells equal scores apart: fresh keyed noise each step, or the place.  # B L"""
+    position = torch.arange(length, device=keys.device)
+    if policy.ties == "leftmost":
+        return -position.to(torch.float64).expand(len(keys), length)
+    return uniform(0, int(Stream.TIE), keys[:, None], step, position[None, :])

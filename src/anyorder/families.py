@@ -1,0 +1,94 @@
+"""The one table where the columns meet: a family is a process, a network and a decoder.
+
+Adding a family means adding a row here (CONTRIBUTING.md walks through it). Nothing else in the
+library compares family names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from anyorder.decode import ar, mdm
+from anyorder.decode.canvas import Decoded
+from anyorder.train import objectives
+from anyorder.train.objectives import Objective
+from anyorder.vocab import Vocab
+
+
+class Options(Protocol):
+    """A family's decoding options: a frozen dataclass that can fill in and check itself."""
+
+    def resolved(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Family:
+    """What makes one kind of model."""
+
+    name: str
+    summary: str
+    causal: bool
+    """Whether the network looks to the left only."""
+    fills_canvas: bool
+    """Whether answers are padded with EOS to a canvas of fixed length."""
+    options: type[Options]
+    """The decoding options that this family understands."""
+    decode: Callable[..., list[Decoded]]
+    """(net, vocab, canvases, keys, options, device) -> what was decoded."""
+    losses: Mapping[str, Callable[[Vocab], Objective]]
+    """Objectives by name; the first is the default."""
+    levels: tuple[float | None, ...]
+    """Corruption levels of the validation grid."""
+
+    def choose(self, given: Mapping[str, Any]) -> Any:
+        """The resolved decoding options; what this family does not use is refused, not ignored."""
+        known = {field.name for field in fields(self.options)}  # type: ignore[arg-type]
+        unused = sorted(set(given) - known)
+        if unused:
+            raise ValueError(
+                f"{self.name} does not use {', '.join(unused)}: leave it out "
+                f"({self.name} takes {', '.join(sorted(known))})"
+            )
+        return self.options(**given).resolved()
+
+    def objective(self, loss: str | None, vocab: Vocab) -> Objective:
+        """The training objective by name; None takes the default."""
+        name = loss or next(iter(self.losses))
+        if name not in self.losses:
+            raise ValueError(f"{self.name} has no loss {name!r}: choose {' or '.join(self.losses)}")
+        return self.losses[name](vocab)
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family(
+            name="ar",
+            summary="autoregressive: the next token, left to right",
+            causal=True,
+            fills_canvas=False,
+            options=ar.ArOptions,
+            decode=ar.decode,
+            losses={"mean": objectives.causal_mean},
+            levels=(None,),
+        ),
+        Family(
+            name="mdm",
+            summary="masked diffusion: any masked token of a fixed canvas",
+            causal=False,
+            fills_canvas=True,
+            options=mdm.MdmOptions,
+            decode=mdm.decode,
+            losses={"mean": objectives.masked_mean, "bound": objectives.masked_bound},
+            levels=tuple((i + 0.5) / 8 for i in range(8)),
+        ),
+    )
+}
+
+
+def find_family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise ValueError(f"unknown family {name!r}: choose one of {', '.join(FAMILIES)}")
+    return FAMILIES[name]

@@ -1,0 +1,267 @@
+"""A model: a network, its vocabulary and its family, ready to sample.
+
+`load` opens a model folder, `wrap` takes a network that we do not own, and both give a `Model`
+whose `sample` returns traces. A model folder holds
+
+    config.json         family, network shape, context length, the recipe that made it
+    model.safetensors   weights
+    vocabulary.json     the vocabulary (and tokenizer.json for BPE)
+
+Run folders, progress bars and resuming are apps/sampling.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder.decode.canvas import Canvas
+from anyorder.families import Family, find_family
+from anyorder.nets.denoiser import as_denoiser
+from anyorder.nets.hub import load_weights, save_weights
+from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.process.noise import key_of
+from anyorder.trace import Trace
+from anyorder.trace.atomic import replacing
+from anyorder.train.machine import usable_device
+from anyorder.vocab import Vocab
+
+CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1
+SHIPPED = Path(__file__).parent / "pretrained"
+FILL = re.compile(r"<fill(?::(\d+))?>")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sample to make."""
+
+    task_id: str
+    sample: int
+    prompt: str
+    canvas: Canvas
+    entry_point: str | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What config.json says of a model besides its weights and vocabulary."""
+
+    family: str
+    net: dict[str, Any]
+    """The fields of TransformerConfig."""
+    max_new_tokens: int
+    """Free slots of a canvas unless told otherwise: what the model was trained with."""
+    max_length: int | None
+    """Longest sequence the model was trained on; None: not known."""
+    recipe: dict[str, Any]
+    """The resolved recipe that trained it; empty for a wrapped network."""
+    format: int = FORMAT
+
+
+class Model:
+    """Something that can be sampled."""
+
+    def __init__(
+        self, family: Family, net: Any, vocab: Vocab, card: Card, *, name: str, digest: str
+    ) -> None:
+        self.family, self.net, self.vocab, self.card = family, net, vocab, card
+        self.name, self.digest = name, digest
+        self.device = torch.device("cpu")
+
+    def to(self, device: str | torch.device) -> Model:
+        """Move the network; sampling happens there."""
+        self.device = usable_device(str(device))
+        if isinstance(self.net, torch.nn.Module):
+            self.net.to(self.device)
+        return self
+
+    def sample(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        samples: int = 1,
+        seed: int = 0,
+        batch: int = 32,
+        max_new_tokens: int | None = None,
+        max_length: int | None = None,
+        **options: Any,
+    ) -> list[Trace]:
+        """Traces of `samples` texts for each prompt, prompt by prompt.
+
+        A prompt with `<fill>` or `<fill:12>` marks is a canvas to fill there and nowhere else.
+        `options` are the family's: `policy`, `steps`, `temperature`, ... (see its docs page).
+        """
+        chosen = self.family.choose(options)
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        requests = [
+            Request(f"prompt/{number}", sample, text, canvas)
+            for number, text in enumerate(texts)
+            for canvas in [self.canvas(text, max_new_tokens, max_length)]
+            for sample in range(samples)
+        ]
+        return [
+            trace
+            for start in range(0, len(requests), batch)
+            for trace in self.decode(requests[start : start + batch], chosen, seed)
+        ]
+
+    def decode(self, requests: Sequence[Request], options: Any, seed: int) -> Iterator[Trace]:
+        """Decode one batch. A sample depends on (seed, task, sample number), not on its batch."""
+        keys = [key_of(seed, request.task_id, request.sample) for request in requests]
+        canvases = [request.canvas for request in requests]
+        started = time.perf_counter()
+        rows = self.family.decode(self.net, self.vocab, canvases, keys, options, self.device)
+        seconds = (time.perf_counter() - started) / max(1, len(requests))
+        for request, row in zip(requests, rows, strict=True):
+            yield Trace.from_tokens(
+                self.vocab,
+                row.token_ids,
+                prompt_ids=request.canvas.ids[: request.canvas.prompt_length],
+                insert_step=row.insert_step,
+                reveal_step=row.reveal_step,
+                steps=row.steps,
+                log_prob=row.log_prob,  # type: ignore[arg-type]
+                task_id=request.task_id,
+                sample=request.sample,
+                prompt=request.prompt,
+                entry_point=request.entry_point,
+                forwards=row.forwards,
+                seconds=seconds,
+                ties=row.ties,
+                family=self.family.name,
+                policy=getattr(options, "policy", "left_to_right"),
+                seed=seed,
+            )
+
+    def canvas(
+        self, text: str, max_new_tokens: int | None = None, max_length: int | None = None
+    ) -> Canvas:
+        """The canvas for a prompt, or for a text with `<fill>` marks."""
+        slots = self.card.max_new_tokens if max_new_tokens is None else max_new_tokens
+        limit = self.card.max_length if max_length is None else max_length
+        canvas = Canvas.of(self._parts(text, slots), self.vocab)
+        if limit is not None and len(canvas.ids) > limit:
+            frozen = len(canvas.ids) - sum(canvas.free)
+            raise ValueError(
+                f"the prompt's {frozen} tokens and {sum(canvas.free)} new ones do not fit on a "
+                f"canvas of {limit}: shorten the prompt, lower --max-new-tokens or raise --max-length"
+            )
+        return canvas
+
+    def _parts(self, text: str, slots: int) -> list[list[int] | int]:
+        first, *rest = FILL.split(text)  # text, length or None, text, length or None, ..., text
+        parts: list[list[int] | int] = [self._beginning(first)]
+        if not rest:
+            return [*parts, slots]
+        for length, frozen in zip(rest[::2], rest[1::2], strict=True):
+            parts.append(slots if length is None else int(length))
+            if frozen:
+                parts.append(self.vocab.encode(frozen))
+        return parts
+
+    def _beginning(self, text: str) -> list[int]:
+        """A prompt's ids; an empty one is BOS where there is one, as in training."""
+        start = [] if self.vocab.bos_id is None else [self.vocab.bos_id]
+        return self.vocab.encode(text) or start
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model folder; the weights come last, so a folder with weights is complete."""
+        folder = Path(folder)
+        if not isinstance(self.net, Transformer):
+            raise ValueError("a wrapped network is not ours to save: save it with its own library")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.vocab.save(folder)
+        with replacing(folder / CONFIG_FILE) as file:
+            file.write(json.dumps(asdict(self.card), indent=2).encode() + b"\n")
+        save_weights(folder / WEIGHTS_FILE, self.net)
+
+
+def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
+    """A fresh model with random weights."""
+    family = find_family(card.family)
+    config = TransformerConfig(**card.net)
+    if config.vocab_size < vocab.size:
+        raise ValueError(
+            f"the network has {config.vocab_size} vocabulary rows, the vocabulary {vocab.size}: "
+            "use the vocabulary that it was trained with"
+        )
+    return Model(family, Transformer(config, seed=seed), vocab, card, name=name, digest="untrained")
+
+
+def load(name: str | Path, *, device: str = "cpu", family: str | None = None) -> Model:
+    """Open a model folder or a shipped model; `family` insists on one."""
+    folder = _find(str(name))
+    card = _read_card(folder / CONFIG_FILE)
+    if family is not None and card.family != family:
+        raise ValueError(f"{folder} holds a model of family {card.family!r}, not {family!r}")
+    weights = folder / WEIGHTS_FILE
+    if not weights.is_file():
+        raise ValueError(f"{weights} is missing: finish its training, or name another model")
+    model = build(card, Vocab.load(folder), name=str(name))
+    load_weights(weights, model.net)
+    model.net.eval()
+    model.digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    return model.to(device)
+
+
+def wrap(
+    module: Any,
+    vocab: Vocab,
+    *,
+    shift: bool = False,
+    family: str = "mdm",
+    max_new_tokens: int = 64,
+    max_length: int | None = None,
+) -> Model:
+    """Sample and trace a network that we do not own, such as any `transformers` masked LM.
+
+    `module(ids, attention_mask=...)` must give logits, or an object with `.logits`. `shift=True`
+    is for networks whose logits at i - 1 predict token i (the Dream family).
+    """
+    chosen = find_family(family)
+    if chosen.causal:
+        raise ValueError(
+            f"{family} decodes with a cache of our own network: wrap masked models only"
+        )
+    if isinstance(module, torch.nn.Module):
+        module.eval()
+    card = Card(family, {}, max_new_tokens, max_length, {})
+    net = as_denoiser(module, shift=shift)
+    return Model(chosen, net, vocab, card, name=type(module).__name__, digest="wrapped")
+
+
+def _find(name: str) -> Path:
+    for folder in (Path(name), SHIPPED / name):
+        if folder.is_dir():
+            if not (folder / CONFIG_FILE).is_file():
+                raise ValueError(
+                    f"{folder} is not a model folder ({CONFIG_FILE} is missing): name a folder "
+                    "written by `anyorder train`"
+                )
+            return folder
+    raise ValueError(
+        f"no model {name!r}: name a folder written by `anyorder train` "
+        "(for example `anyorder train tiny/mdm --out runs/mdm`)"
+    )
+
+
+def _read_card(path: Path) -> Card:
+    try:
+        record = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is truncated or not JSON ({error}): restore it") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a model of format {FORMAT}: train it with this version")
+    names = {field.name for field in fields(Card)}
+    if set(record) != names:
+        wrong = sorted(set(record) ^ names)
+        raise ValueError(f"{path} lacks or does not know {', '.join(wrong)}: restore the file")
+    return Card(**record)

@@ -1,0 +1,104 @@
+"""Masked diffusion over generic items (paper, Section 2).
+
+An item is anything that can be masked: a token for mdm, a segment for latentmdm. Items come as a
+boolean table `free` (B N): True where an item exists and may be masked. A prompt, and padding, are
+simply not free.
+
+The paper's loss. Draw n uniformly from {1, ..., L}, mask n of the L free items at random, and take
+
+    loss = E[ (1/n) * sum over masked i of -log f_i(x_i | z) ].
+
+(The paper writes {0, ..., L}; n = 0 masks nothing and teaches nothing.) Times L this is the
+any-order bound on -log p(x): with the exact posteriors it equals the entropy of the data.
+
+The weighted bound. Draw t in (0, 1), reveal every item independently with probability alpha(t), and
+
+    -log p(x) <= E_t[ alpha'(t) / (1 - alpha(t)) * sum over masked i of -log f_i(x_i | z_t) ].
+
+Both bounds have the same value; the first has the smaller variance and is the default.
+Letters: B rows, N items, M masked items of the whole batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from anyorder.process.noise import Noise, Stream
+from anyorder.process.parts import LossParts
+from anyorder.process.schedule import Schedule
+
+
+def uniform_counts(free: Tensor, levels: Tensor) -> Tensor:
+    """n = floor(u * L) + 1 in {1, ..., L} for each row; 0 where a row has no free item.  # B"""
+    available = free.sum(dim=1)
+    counts = (levels * available).floor().to(torch.int64) + 1
+    return counts.clamp(max=available)
+
+
+def mask_counts(free: Tensor, counts: Tensor, places: Tensor) -> Tensor:
+    """Mask the `counts` free items of each row that have the smallest `places`.  # B N"""
+    order = places.masked_fill(~free, 2.0).argsort(dim=1)
+    rank = order.argsort(dim=1)
+    return (rank < counts[:, None]) & free
+
+
+def mask_at_times(free: Tensor, times: Tensor, schedule: Schedule, places: Tensor) -> Tensor:
+    """Mask each free item independently with probability 1 - alpha(t).  # B N"""
+    return free & (places >= schedule.value(times)[:, None])
+
+
+def corrupt(free: Tensor, index: Tensor, noise: Noise) -> Tensor:
+    """The paper's corruption: which items are masked.  # B N
+
+    `index` (B) names the examples, so that the noise belongs to the example and not to its row.
+    """
+    counts = uniform_counts(free, noise.levels(len(free), free.device))
+    return mask_counts(free, counts, item_noise(free, index, noise))
+
+
+def corrupt_in_time(
+    free: Tensor, index: Tensor, noise: Noise, schedule: Schedule
+) -> tuple[Tensor, Tensor]:
+    """The weighted bound's corruption: which items are masked (B N), and each row's time (B)."""
+    times = noise.levels(len(free), free.device)
+    return mask_at_times(free, times, schedule, item_noise(free, index, noise)), times
+
+
+def item_noise(free: Tensor, index: Tensor, noise: Noise) -> Tensor:
+    """One uniform for each item.  # B N"""
+    item = torch.arange(free.shape[1], device=free.device)
+    return noise.uniform(Stream.PLACE, index[:, None], item[None, :])
+
+
+def mean_over_masked(nats: Tensor, masked: Tensor) -> LossParts:
+    """The paper's loss from the masked items' nats, given in row-major order of `masked`.  # M
+
+    Each row averages over its own masked items, then rows are averaged.
+    """
+    counts = masked.sum(dim=1).clamp(min=1)
+    return _weighted(nats, masked, 1 / (counts.to(nats.dtype) * len(masked)))
+
+
+def hazard_bound(nats: Tensor, masked: Tensor, hazard: Tensor, items: Tensor) -> LossParts:
+    """The weighted bound per free item, averaged over rows.
+
+    `hazard` (B) is alpha'/(1 - alpha) at each row's time, `items` (B) its number of free items.
+    """
+    weights = hazard / items.clamp(min=1)
+    return _weighted(nats, masked, weights.to(nats.dtype) / len(masked))
+
+
+def _weighted(nats: Tensor, masked: Tensor, weights: Tensor) -> LossParts:
+    """sum over masked items of (its row's weight) * nats, and the plain sums beside it."""
+    if nats.shape[0] != int(masked.sum()):
+        raise ValueError(
+            f"{nats.shape[0]} losses for {int(masked.sum())} masked items: pass one per masked item"
+        )
+    row = masked.nonzero()[:, 0]
+    plain = nats.detach()
+    return LossParts(
+        loss=(nats * weights[row]).sum(),
+        nats=plain.sum(),
+        tokens=torch.tensor(nats.shape[0], device=nats.device),
+    )

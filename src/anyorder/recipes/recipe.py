@@ -1,0 +1,109 @@
+"""A recipe: everything that is needed to train one model, as one typed object.
+
+Recipes are Python functions that return a `Recipe` (recipes/tiny.py); a user changes fields by
+name, `--steps 500 --net.width 96` on the command line, `{"steps": 500, "net.width": 96}` in
+Python. Unknown names are errors. The resolved recipe is saved with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from anyorder.train.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """The shape of the network; vocabulary and direction follow from data and family."""
+
+    width: int = 64
+    """Size of a hidden state."""
+    layers: int = 6
+    heads: int = 4
+    kv_heads: int | None = None
+    """Key/value heads; unset: as many as heads."""
+    mlp_width: int = 192
+    rope_theta: float = 10000.0
+    qkv_bias: bool = True
+    o_bias: bool = False
+    tied: bool = True
+    """Whether the head shares the embedding's weights."""
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % self.heads:
+            raise ValueError(f"net.width={self.width} must be a multiple of net.heads={self.heads}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What to train on."""
+
+    source: str = "stories"
+    """`stories`, or a file: .jsonl (.gz) with prompt and answer, or .txt."""
+    prompt_field: str = "prompt"
+    """The prompt's field in a .jsonl file."""
+    answer_field: str = "answer"
+    """The answer's field in a .jsonl file."""
+    vocab: str = "stories"
+    """`stories`, `bytes`, or a folder with a saved vocabulary."""
+    layout: float = 0.0
+    """stories: freedom of where things stand, 0 to 1."""
+    wording: float = 0.0
+    """stories: freedom of which words are used, 0 to 1."""
+    state_layout: bool = False
+    """stories: whether the prompt tells the layout."""
+    canvas: int = 64
+    """Slots for the answer (and its end) in families with a fixed canvas; the longest answer."""
+    max_length: int = 112
+    """The longest prompt and answer together."""
+    align: Literal["left", "right"] = "left"
+    """Which side of the canvas the answer touches."""
+    bucket: int = 8
+    """Batches that are sorted by length together."""
+    seed: int = 0
+    """Names the corpus (stories) and the order of the examples."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run, complete."""
+
+    family: tyro.conf.Fixed[str]
+    """ar or mdm."""
+    loss: str | None = None
+    """The objective's name; unset: the family's default."""
+    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"train": self.train.as_json()}
+
+
+def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe with fields changed by name: a training field, or `net.x`, `data.x`, `loss`."""
+    known = names()
+    rooms: dict[str, dict[str, Any]] = {"": {}, "train": {}, "net": {}, "data": {}}
+    for name, value in changes.items():
+        if name not in known:
+            raise ValueError(f"no field {name!r} in a recipe: choose from {', '.join(known)}")
+        room, _, last = name.rpartition(".")
+        rooms[room if room or name == "loss" else "train"][last] = value
+    # Fields are checked against each other, so those of one room change together.
+    parts = {
+        room: replace(getattr(recipe, room), **new) for room, new in rooms.items() if room and new
+    }
+    return replace(recipe, **rooms[""], **parts)
+
+
+def names() -> list[str]:
+    """Every field that `override` takes."""
+    rooms = {"": TrainConfig, "net.": NetConfig, "data.": DataConfig}
+    return [
+        "loss",
+        *(prefix + each.name for prefix, part in rooms.items() for each in fields(part)),
+    ]

@@ -1,0 +1,93 @@
+"""What must hold between the columns of a trace, checked once when it is made.
+
+Each function raises a ValueError that begins with the name of the column at fault. The values of
+single columns are checked in checks.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from anyorder.trace.trace import Trace
+
+PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment")
+
+
+def check_tokens(trace: Trace) -> None:
+    """One entry per token in each column, and pieces that make up the text."""
+    ends = trace.char_end
+    if ends is None:
+        for name in (*PER_TOKEN, "prompt_ids", "events"):
+            if getattr(trace, name) is not None:
+                raise ValueError(f"{name} is given but char_end is not: tokens need both")
+        return
+    for name in PER_TOKEN:
+        column = getattr(trace, name)
+        if column is not None and len(column) != len(ends):
+            raise ValueError(
+                f"{name} has {len(column)} entries for {len(ends)} tokens: one each is needed"
+            )
+    if (trace.prompt_ids is None) != (trace.token_ids is None):
+        raise ValueError("prompt_ids and token_ids go together: give both or neither")
+    back = np.flatnonzero(np.diff(ends) < 0)
+    if back.size:
+        at = int(back[0]) + 1
+        raise ValueError(
+            f"char_end[{at}] = {ends[at]} is before char_end[{at - 1}] = {ends[at - 1]}"
+        )
+    last = int(ends[-1]) if len(ends) else 0
+    if last != len(trace.text):
+        raise ValueError(f"char_end ends at {last} but the text has {len(trace.text)} characters")
+
+
+def check_steps(trace: Trace) -> None:
+    """0 <= insert_step <= reveal_step <= steps, for each token."""
+    if (trace.insert_step is None) != (trace.reveal_step is None):
+        raise ValueError("insert_step and reveal_step go together: give both or neither")
+    if trace.insert_step is None or trace.reveal_step is None:
+        return
+    if trace.steps is None:
+        raise ValueError("steps is needed where reveal_step is given: the last snapshot's number")
+    early = np.flatnonzero(trace.reveal_step < trace.insert_step)
+    if early.size:
+        at = int(early[0])
+        raise ValueError(
+            f"reveal_step[{at}] = {trace.reveal_step[at]} is before insert_step[{at}] = "
+            f"{trace.insert_step[at]}: a slot is inserted first, or revealed in the same step"
+        )
+    late = np.flatnonzero(trace.reveal_step > trace.steps)
+    if late.size:
+        at = int(late[0])
+        raise ValueError(
+            f"reveal_step[{at}] = {trace.reveal_step[at]} is after the last step: "
+            f"steps = {trace.steps} is too small"
+        )
+
+
+def check_events(trace: Trace) -> None:
+    """Events lie between a slot's insertion and its last reveal, sorted by step and slot."""
+    if trace.events is None:
+        return
+    insert, reveal = trace.timing()
+    before = (-1, -1)
+    for number, event in enumerate(trace.events):
+        name = f"events[{number}]"
+        if event.slot >= len(insert):
+            raise ValueError(f"{name}.slot = {event.slot}, but there are {len(insert)} tokens")
+        if not insert[event.slot] <= event.step < reveal[event.slot]:
+            raise ValueError(
+                f"{name}.step = {event.step}, but slot {event.slot} is inserted at "
+                f"{insert[event.slot]} and last revealed at {reveal[event.slot]}: an event is "
+                "not before the one and is before the other"
+            )
+        if (event.step, event.slot) <= before:
+            raise ValueError(f"{name}: sort events by step, then slot, each pair once")
+        before = (event.step, event.slot)
+        has_id = event.piece is not None and trace.token_ids is not None
+        if has_id != (event.token_id is not None):
+            raise ValueError(
+                f"{name}.token_id: give it where a token is shown and the trace has ids, only there"
+            )

@@ -1,0 +1,243 @@
+"""The JSONL interchange: one object per sample, for traces made or read by other software.
+
+`task_id, sample, prompt, tokens` (token strings), `insert_step, reveal_step` (per token), optional
+`log_prob, steps, entry_point, policy`. Instead of tokens and steps a line may have `text` alone,
+which is enough for grading and similarity. One optional field more, `events`, where slots change
+before their last reveal: a list of [step, slot, text], with null for a mask.
+
+The text of a sample is its tokens joined, so special tokens are left out or written as "".
+Ids, segments and timings are not part of it: those are in traces.parquet.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from anyorder.trace.atomic import replacing
+from anyorder.trace.trace import Event, Trace
+
+FIELDS = (
+    *("task_id", "sample", "prompt", "tokens", "text", "insert_step", "reveal_step"),
+    *("log_prob", "steps", "entry_point", "policy", "events"),
+)
+PER_TOKEN_FIELDS = ("insert_step", "reveal_step", "log_prob", "events")
+
+
+def format_line(trace: Trace) -> str:
+    """One line, in ASCII: some readers also split lines at U+2028 and its like."""
+    record: dict[str, Any] = {
+        "task_id": trace.task_id,
+        "sample": trace.sample,
+        "prompt": trace.prompt,
+    }
+    if trace.char_end is None or trace.insert_step is None:
+        record["text"] = trace.text
+    else:
+        insert, reveal = trace.timing()
+        record["tokens"] = trace.pieces
+        record["insert_step"] = insert.tolist()
+        record["reveal_step"] = reveal.tolist()
+        if trace.log_prob is not None:
+            values = trace.log_prob.tolist()
+            record["log_prob"] = [None if math.isnan(value) else value for value in values]
+        record["steps"] = trace.steps
+        if trace.events is not None:
+            record["events"] = [[event.step, event.slot, event.piece] for event in trace.events]
+    for name in ("entry_point", "policy"):
+        if getattr(trace, name) is not None:
+            record[name] = getattr(trace, name)
+    return json.dumps(record, ensure_ascii=True, allow_nan=False)
+
+
+def write_jsonl(path: Path, traces: Iterable[Trace]) -> None:
+    """Write all traces, or leave `path` as it was."""
+    with replacing(path) as file:
+        for trace in traces:
+            file.write(format_line(trace).encode("ascii") + b"\n")
+
+
+def read_jsonl(path: Path) -> Iterator[Trace]:
+    """The traces of a file, in its order. Errors name the file, line and field."""
+    seen: dict[tuple[str, int], int] = {}
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, start=1):
+            where = f"{path}:{number}"
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{where}: not UTF-8 ({error}): save the file as UTF-8") from None
+            if not line.strip():
+                continue
+            trace = parse_line(line, where)
+            key = (trace.task_id, trace.sample)
+            if key in seen:
+                raise ValueError(
+                    f"{where}: field 'sample': task {key[0]!r} already has a sample {key[1]}, in "
+                    f"line {seen[key]}: number the samples of a task 0, 1, 2, ..."
+                )
+            seen[key] = number
+            yield trace
+    if not seen:
+        raise ValueError(f"{path}: no traces in it: one JSON object per line is needed")
+
+
+def parse_line(line: str, where: str = "line") -> Trace:
+    """The trace of one line; `where` begins its errors. A null field counts as absent."""
+    record = _parse_object(line, where)
+    fields = _Fields({name: value for name, value in record.items() if value is not None}, where)
+    fields.check_names()
+    columns = _with_tokens(fields) if "tokens" in fields.record else _text_only(fields)
+    columns["task_id"] = fields.string("task_id")
+    columns["sample"] = fields.integer("sample")
+    columns["entry_point"] = fields.optional("entry_point", fields.string)
+    columns["policy"] = fields.optional("policy", fields.string)
+    try:
+        return Trace(**columns)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _text_only(fields: _Fields) -> dict[str, Any]:
+    return {
+        "text": fields.string("text"),
+        "prompt": fields.optional("prompt", fields.string) or "",
+        "steps": fields.optional("steps", fields.integer),
+    }
+
+
+def _with_tokens(fields: _Fields) -> dict[str, Any]:
+    tokens = fields.strings("tokens")
+    text = "".join(tokens)
+    if fields.record.get("text", text) != text:
+        raise fields.error("text", "it is not the tokens joined", "leave it out, tokens suffice")
+    reveal = fields.integers("reveal_step")
+    steps = fields.optional("steps", fields.integer)
+    return {
+        "text": text,
+        "prompt": fields.string("prompt"),
+        "char_end": list(accumulate(map(len, tokens))),
+        "insert_step": fields.integers("insert_step"),
+        "reveal_step": reveal,
+        "log_prob": fields.optional("log_prob", fields.numbers),
+        "steps": max(reveal, default=0) if steps is None else steps,
+        "events": fields.optional("events", fields.events),
+    }
+
+
+class _Fields:
+    """Typed access to one record; each error names line, field and remedy."""
+
+    def __init__(self, record: dict[str, Any], where: str) -> None:
+        self.record = record
+        self.where = where
+
+    def error(self, name: str, problem: str, remedy: str) -> ValueError:
+        return ValueError(f"{self.where}: field {name!r}: {problem}: {remedy}")
+
+    def check_names(self) -> None:
+        for name in self.record:
+            if name not in FIELDS:
+                close = difflib.get_close_matches(name, FIELDS, n=1)
+                remedy = f"did you mean {close[0]!r}?" if close else "remove it"
+                raise self.error(name, "not a field of a trace", f"{remedy} ({', '.join(FIELDS)})")
+        if "tokens" in self.record:
+            return
+        for name in PER_TOKEN_FIELDS:
+            if name in self.record:
+                raise self.error(name, "given without 'tokens'", "give the tokens as well")
+
+    def optional(self, name: str, read: Callable[[str], Any]) -> Any:
+        return read(name) if name in self.record else None
+
+    def required(self, name: str) -> Any:
+        if name not in self.record:
+            remedies = {
+                "insert_step": "give one step per token, all 0 for a canvas of fixed length",
+                "reveal_step": "give one step per token, or 'text' instead of 'tokens'",
+                "sample": "number the samples of a task 0, 1, 2, ...",
+                "text": "give 'tokens' with their steps, or 'text' alone",
+            }
+            raise self.error(name, "missing", remedies.get(name, "add it"))
+        return self.record[name]
+
+    def string(self, name: str) -> str:
+        value = self.required(name)
+        if not isinstance(value, str):
+            raise self.error(name, f"{value!r} is not a string", "write it in quotes")
+        return value
+
+    def strings(self, name: str) -> list[str]:
+        return self._list(name, lambda value: isinstance(value, str), "a list of strings")
+
+    def integer(self, name: str) -> int:
+        value = self.required(name)
+        if not _is_step(value):
+            raise self.error(name, f"{value!r} does not fit", "give a whole number of at least 0")
+        return int(value)
+
+    def integers(self, name: str) -> list[int]:
+        return self._list(name, _is_step, "whole numbers of at least 0")
+
+    def numbers(self, name: str) -> list[float]:
+        values = self._list(name, _is_number, "numbers, or null")
+        return [math.nan if value is None else value for value in values]
+
+    def events(self, name: str) -> tuple[Event, ...]:
+        values = self._list(name, _is_event, "[step, slot, text or null] records")
+        return tuple(Event(step, slot, None, piece) for step, slot, piece in values)
+
+    def _list(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
+        values = self.required(name)
+        if not isinstance(values, list):
+            raise self.error(name, f"{values!r:.60} is not a list", f"give a list of {wanted}")
+        for number, value in enumerate(values):
+            if not fits(value):
+                raise self.error(name, f"entry {number} is {value!r:.60}", f"give {wanted}")
+        return values
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or type(value) in (int, float)
+
+
+def _is_event(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and _is_step(value[0])
+        and _is_step(value[1])
+        and (value[2] is None or isinstance(value[2], str))
+    )
+
+
+def _parse_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({error}): write one object per line") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{where}: not a JSON object: write one object per line")
+    return record
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"field {twice!r} occurs twice")
+    return record
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number, write null")

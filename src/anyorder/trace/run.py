@@ -1,0 +1,189 @@
+"""The run folder: `run.json` and `traces.parquet`, grown part by part and safe to kill.
+
+    create      run.json says "running"
+    append      parts/00000.parquet, parts/00001.parquet, ... each whole or absent
+    finish      traces.parquet from the parts, then run.json says "complete", then parts/ goes
+
+Each arrow is one rename, so a process killed anywhere leaves a folder from which the same calls
+go on: `done_parts` says what need not be computed again, and `finish` may be repeated. A folder
+has one writer at a time; nothing here locks it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from anyorder.trace import atomic, checks
+from anyorder.trace import table as parquet
+from anyorder.trace.card import COMPLETE, RunCard
+from anyorder.trace.trace import Trace
+
+CARD_FILE = "run.json"
+TRACES_FILE = "traces.parquet"
+VERDICTS_FILE = "verdicts.parquet"
+PARTS_FOLDER = "parts"
+
+_PART_NAME = re.compile(r"(\d{5,})\.parquet")
+
+
+class Run:
+    """A run folder, to write (`create`, `append`, `finish`) or to read (`open`, `traces`)."""
+
+    def __init__(self, folder: Path, card: RunCard) -> None:
+        self.folder = folder
+        self.card = card
+        self._verified = False
+
+    @classmethod
+    def create(cls, folder: str | Path, card: RunCard) -> Run:
+        """A new run, or the one already there if it is the same (to go on with it)."""
+        folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is a file: choose another --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.sweep(folder)
+        path = folder / CARD_FILE
+        if path.exists():
+            stored = RunCard.read(path)
+            different = stored.differences(card)
+            if different:
+                raise ValueError(
+                    f"{folder} holds another run, which differs in {'; '.join(different)}: "
+                    "choose another --out, or repeat the command that made it"
+                )
+            return cls(folder, stored)
+        foreign = sorted(item.name for item in folder.iterdir())
+        if foreign:
+            raise ValueError(
+                f"{folder} is not empty ({foreign[0]}) and not a run: choose another --out"
+            )
+        card.write(path)
+        return cls(folder, card)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """An existing run."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder: name a run folder made by anyorder")
+        return cls(folder, RunCard.read(folder / CARD_FILE))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts are merged and sealed by their digest."""
+        return self.card.status == COMPLETE
+
+    def done_parts(self) -> list[int]:
+        """The parts that are written, in order; of a complete run, those it was made of."""
+        if self.complete:
+            return list(self.card.parts)
+        names = (_PART_NAME.fullmatch(item.name) for item in self._parts.glob("*.parquet"))
+        return sorted(int(match[1]) for match in names if match)
+
+    def append(self, part: int, traces: Sequence[Trace]) -> None:
+        """Write part number `part` (from 0); writing a part again replaces it."""
+        if self.complete:
+            raise ValueError(f"{self.folder} is complete: choose another --out for more samples")
+        self._parts.mkdir(exist_ok=True)
+        parquet.write_traces(self._part(checks.count("part", part)), traces)
+
+    def finish(self) -> None:
+        """Merge the parts into traces.parquet and seal the run."""
+        if not self.complete:
+            parts = self.done_parts()
+            missing = sorted(set(range(max(parts, default=0) + 1)) - set(parts))
+            if missing:
+                raise ValueError(
+                    f"{self.folder} lacks part {missing[0]}: append parts 0, 1, 2, ... "
+                    "before finish"
+                )
+            sources = [self._part(part) for part in parts]
+            parquet.merge(sources, self._traces, remedy="delete it and repeat the command")
+            self.card = self.card.completed(parts, {TRACES_FILE: _digest(self._traces)})
+            self.card.write(self.folder / CARD_FILE)
+        self._remove_parts()
+
+    def traces(self, *, partial: bool = False) -> Iterator[Trace]:
+        """The traces in the order of their parts; of an unfinished run only if `partial`."""
+        sources, remedy = self._sources(partial)
+        return (trace for path in sources for trace in parquet.read_traces(path, remedy=remedy))
+
+    def table(self, columns: Sequence[str] | None = None, *, partial: bool = False) -> pa.Table:
+        """The traces as an Arrow table, whole or some columns."""
+        sources, remedy = self._sources(partial)
+        unknown = sorted(set(columns or ()) - set(parquet.SCHEMA.names))
+        if unknown:
+            names = ", ".join(parquet.SCHEMA.names)
+            raise ValueError(f"no column {unknown[0]!r} in a trace: choose from {names}")
+        schema = parquet.SCHEMA
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+        batches = (
+            batch.select(schema.names)
+            for path in sources
+            for batch in parquet.read_batches(path, columns, remedy=remedy)
+        )
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def verdicts(self) -> pa.Table:
+        """What grading found."""
+        path = self.folder / VERDICTS_FILE
+        if not path.is_file():
+            raise ValueError(f"{self.folder} is not graded: run `anyorder grade {self.folder}`")
+        return parquet.read_parquet(path, remedy=f"run `anyorder grade {self.folder}` again")
+
+    @property
+    def _parts(self) -> Path:
+        return self.folder / PARTS_FOLDER
+
+    @property
+    def _traces(self) -> Path:
+        return self.folder / TRACES_FILE
+
+    def _part(self, part: int) -> Path:
+        return self._parts / f"{part:05d}.parquet"
+
+    def _sources(self, partial: bool) -> tuple[list[Path], str]:
+        """The files that hold the traces, and what to do if one is damaged."""
+        if self.complete:
+            remedy = "restore the file, or make the run again in another folder"
+            self._verify(remedy)
+            return [self._traces], remedy
+        parts = self.done_parts()
+        if not partial:
+            raise ValueError(
+                f"{self.folder} is unfinished ({len(parts)} parts are there): repeat the command "
+                "that made it, or read what is there with partial=True"
+            )
+        return [self._part(part) for part in parts], "delete it and repeat the command"
+
+    def _verify(self, remedy: str) -> None:
+        if self._verified:
+            return
+        if not self._traces.is_file():
+            raise ValueError(f"{self._traces} is missing: {remedy}")
+        if _digest(self._traces) != self.card.files.get(TRACES_FILE):
+            raise ValueError(
+                f"{self._traces} does not have the digest in {CARD_FILE} (truncated, damaged or "
+                f"of another run): {remedy}"
+            )
+        self._verified = True
+
+    def _remove_parts(self) -> None:
+        if not self._parts.is_dir():
+            return
+        atomic.sweep(self._parts)
+        for part in self.card.parts:
+            self._part(part).unlink(missing_ok=True)
+        if not any(self._parts.iterdir()):
+            self._parts.rmdir()
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

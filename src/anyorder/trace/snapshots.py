@@ -1,0 +1,194 @@
+"""From lists of canvases, as other libraries record a generation, to the table of a trace.
+
+Slots are followed forwards: the positions of snapshot s that step s did not create are, in order,
+the positions in use of snapshot s-1. So with insertion masks the lineage is exact; without them
+the canvas must keep its length. Where it does not, nothing is guessed: two masks side by side
+cannot be told apart, and a guess would be an invented order.
+
+Letters: S snapshots (steps + 1), N final slots, prompt included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anyorder.trace import checks
+from anyorder.trace.trace import About, Event, Trace
+
+if TYPE_CHECKING:
+    from anyorder.vocab import Vocab
+
+Rows = Sequence[ArrayLike] | NDArray[Any]
+
+ABSENT = -1
+
+
+@dataclass(frozen=True)
+class History:
+    """What each final slot showed in each snapshot."""
+
+    shown: NDArray[np.int64]  # S N
+    """Ids; ABSENT before the slot was inserted."""
+    mask_id: int
+
+    @classmethod
+    def read(
+        cls,
+        snapshots: Rows,
+        mask_id: int,
+        insertion_masks: Rows | None = None,
+        attention_masks: Rows | None = None,
+    ) -> History:
+        """Follow the slots through the snapshots; ValueError where they cannot be followed."""
+        if len(snapshots) == 0:
+            raise ValueError("snapshots is empty: the first is the canvas before step 1")
+        rows = [_ids(number, row) for number, row in enumerate(snapshots)]
+        active = _masks("attention_masks", attention_masks, rows, default=True)
+        created = _masks("insertion_masks", insertion_masks, rows, default=False)
+        packed = [row[used] for row, used in zip(rows, active, strict=True)]
+        new = [mark[used] for mark, used in zip(created, active, strict=True)]
+        for step, (mark, used) in enumerate(zip(created, active, strict=True)):
+            if (mark & ~used).any():
+                raise ValueError(
+                    f"insertion_masks[{step}] marks position {int(np.argmax(mark & ~used))}, which "
+                    f"attention_masks[{step}] leaves out: only positions in use can be new"
+                )
+        if insertion_masks is None:
+            _check_fixed(packed)
+        return cls(_follow(packed, new), checks.count("mask_id", mask_id))
+
+    def trace(self, vocab: Vocab | None, prompt_length: int = 0, **about: Unpack[About]) -> Trace:
+        """The table of what happened after the prompt."""
+        prompt_length = self._check_prompt(prompt_length)
+        shown = self.shown[:, prompt_length:]
+        steps = len(shown) - 1
+        final = shown[-1]
+        insert = (shown != ABSENT).argmax(axis=0)
+        differs = shown != final
+        reveal = np.where(differs.any(axis=0), steps + 1 - differs[::-1].argmax(axis=0), 0)
+        reveal[final == self.mask_id] = steps
+        return Trace.from_tokens(
+            vocab,
+            final,
+            prompt_ids=self.shown[-1, :prompt_length],
+            insert_step=insert,
+            reveal_step=reveal,
+            steps=steps,
+            events=self._events(shown, reveal, vocab),
+            **about,
+        )
+
+    def _check_prompt(self, length: int) -> int:
+        length = checks.count("prompt_length", length)
+        if length > int((self.shown[0] != ABSENT).sum()):
+            raise ValueError(
+                f"prompt_length = {length} is more than the first snapshot holds: "
+                "it counts the ids in front of the answer"
+            )
+        prompt = self.shown[:, :length]
+        moved = np.argwhere((prompt != prompt[-1]) | (prompt == self.mask_id))
+        if len(moved):
+            step, position = moved[0].tolist()
+            raise ValueError(
+                f"snapshot {step} changes, masks or inserts at position {position} of the prompt: "
+                f"prompt_length = {length} is too large, or these are snapshots of several samples"
+            )
+        return length
+
+    def _events(
+        self, shown: NDArray[np.int64], reveal: NDArray[np.int64], vocab: Vocab | None
+    ) -> list[Event]:
+        """Each change of a slot before its last reveal; a slot begins as a mask."""
+        now = np.where(shown == ABSENT, self.mask_id, shown)
+        before = np.vstack([np.full_like(now[:1], self.mask_id), now[:-1]])
+        early = np.arange(len(now))[:, None] < reveal
+        events = []
+        for step, slot in np.argwhere((now != before) & early).tolist():
+            token = int(now[step, slot])
+            if token == self.mask_id:
+                events.append(Event(step, slot, None, None))
+            else:
+                piece = f"<{token}>" if vocab is None else vocab.decode([token])
+                events.append(Event(step, slot, token, piece))
+        return events
+
+
+def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[NDArray[np.bool_]]:
+    """Attention masks for snapshots that are padded on the right: all up to the last other id.
+
+    The first `prompt_length` positions are always in use, so a prompt may end with the pad id.
+    """
+    masks = []
+    for number, row in enumerate(snapshots):
+        ids = _ids(number, row)
+        used = np.flatnonzero(ids != pad_id)
+        length = max(prompt_length, int(used[-1]) + 1 if used.size else 0)
+        masks.append(np.arange(len(ids)) < length)
+    return masks
+
+
+def _follow(packed: list[NDArray[np.int32]], new: list[NDArray[np.bool_]]) -> NDArray[np.int64]:
+    """Number the slots in the order of their birth, then lay them out as they end up."""
+    numbers = [np.arange(len(packed[0]))]
+    born = len(packed[0])
+    for step in range(1, len(packed)):
+        kept, had = int((~new[step]).sum()), len(packed[step - 1])
+        if kept != had:
+            raise ValueError(
+                f"snapshot {step} keeps {kept} positions of the {had} in snapshot {step - 1}: "
+                "slots cannot vanish. insertion_masks[s] marks what step s created; pass "
+                "attention_masks too when snapshots are padded"
+            )
+        row = np.empty(len(packed[step]), dtype=np.int64)
+        row[~new[step]] = numbers[-1]
+        row[new[step]] = np.arange(born, born + int(new[step].sum()))
+        born += int(new[step].sum())
+        numbers.append(row)
+    place = np.argsort(numbers[-1])  # slot number -> final position
+    shown = np.full((len(packed), born), ABSENT, dtype=np.int64)  # S N
+    for step, row in enumerate(numbers):
+        shown[step, place[row]] = packed[step]
+    return shown
+
+
+def _check_fixed(packed: list[NDArray[np.int32]]) -> None:
+    for step in range(1, len(packed)):
+        if len(packed[step]) != len(packed[0]):
+            raise ValueError(
+                f"snapshot {step} has {len(packed[step])} positions and snapshot 0 has "
+                f"{len(packed[0])}: which slots are new cannot be told from ids alone. "
+                "Pass insertion_masks, where insertion_masks[s] marks what step s created"
+            )
+
+
+def _ids(number: int, row: ArrayLike) -> NDArray[np.int32]:
+    array = np.asarray(row)
+    if array.ndim != 1:
+        raise ValueError(
+            f"snapshot {number} has shape {array.shape}, a flat row of ids is needed: "
+            "for a batch, make one trace per row with [snapshot[row] for snapshot in snapshots]"
+        )
+    return checks.integers(f"snapshot {number}", array)
+
+
+def _masks(
+    name: str, masks: Rows | None, rows: list[NDArray[np.int32]], *, default: bool
+) -> list[NDArray[np.bool_]]:
+    if masks is None:
+        return [np.full(len(row), default) for row in rows]
+    if len(masks) != len(rows):
+        raise ValueError(f"{name} has {len(masks)} rows for {len(rows)} snapshots: one each")
+    result = []
+    for step, row in enumerate(rows):
+        mask = np.asarray(masks[step])
+        if mask.shape != row.shape:
+            raise ValueError(f"{name}[{step}] has shape {mask.shape}, its snapshot {row.shape}")
+        if not np.isin(mask, (0, 1)).all():
+            raise ValueError(f"{name}[{step}] holds values other than true and false")
+        result.append(mask.astype(bool))
+    return result

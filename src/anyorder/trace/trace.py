@@ -1,0 +1,276 @@
+"""Trace: one generated sample, and when each of its tokens came to be.
+
+A generation is a table with one row per token: `insert_step`, `reveal_step`, log-probability,
+segment, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots with
+insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means there from the start.
+Where slots change their mind (masked again, token replaced), `events` holds what they showed
+before their last reveal.
+
+It does not decode, measure or store: see decode/, measure/ and run.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anyorder.trace import checks, consistency
+from anyorder.trace.checks import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from anyorder.trace.replay import Snapshot
+    from anyorder.vocab import Vocab
+
+
+class Event(NamedTuple):
+    """From snapshot `step` until its next event or its reveal, `slot` shows `piece`."""
+
+    step: int
+    slot: int
+    token_id: int | None
+    """The id shown; None for a mask, and for imported strings."""
+    piece: str | None
+    """The text shown; None for a mask."""
+
+
+class About(TypedDict, total=False):
+    """The columns that are handed through as they are when a trace is built from ids."""
+
+    task_id: str
+    sample: int
+    prompt: str
+    program: str | None
+    entry_point: str | None
+    log_prob: FloatArray | None
+    segment: IntArray | None
+    forwards: int | None
+    seconds: float | None
+    ties: int | None
+    family: str | None
+    policy: str | None
+    seed: int | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trace:
+    """One sample. Per-token columns have one entry for each final token, left to right."""
+
+    task_id: str
+    sample: int
+    """The number of this sample among those of its task, from 0."""
+    prompt: str
+    text: str
+    """What was generated, up to the first end-of-sequence token."""
+    program: str | None = None
+    """The program found in the text, where one was looked for."""
+    entry_point: str | None = None
+    prompt_ids: IntArray | None = None
+    token_ids: IntArray | None = None
+    """Ids of the prompt and of the tokens; both None for imported strings."""
+    char_end: IntArray | None = None
+    """Per token: where its text ends in `text`. None: only the text is known, no tokens."""
+    insert_step: IntArray | None = None
+    reveal_step: IntArray | None = None
+    log_prob: FloatArray | None = None
+    """Per token: log-probability when it was drawn; NaN where it was given."""
+    segment: IntArray | None = None
+    """Per token: the segment it belongs to; -1 for none."""
+    steps: int | None = None
+    """The number of the last snapshot."""
+    forwards: int | None = None
+    seconds: float | None = None
+    ties: int | None = None
+    """How many choices of what to reveal were ties."""
+    family: str | None = None
+    policy: str | None = None
+    seed: int | None = None
+    events: tuple[Event, ...] | None = None
+    """What slots showed before their last reveal, by step; None when each is revealed once."""
+
+    def __post_init__(self) -> None:
+        try:
+            for name, check in _COLUMNS.items():
+                value = getattr(self, name)
+                if value is not None or name in _REQUIRED:
+                    object.__setattr__(self, name, check(name, value))
+            consistency.check_tokens(self)
+            consistency.check_steps(self)
+            consistency.check_events(self)
+        except ValueError as error:
+            raise ValueError(f"trace {self.task_id!r} sample {self.sample}: {error}") from None
+
+    @classmethod
+    def from_tokens(
+        cls,
+        vocab: Vocab | None,
+        token_ids: ArrayLike,
+        *,
+        prompt_ids: ArrayLike,
+        insert_step: ArrayLike,
+        reveal_step: ArrayLike,
+        steps: int | None = None,
+        events: Sequence[Event] = (),
+        **about: Unpack[About],
+    ) -> Trace:
+        """A trace of ids; `steps` is the largest reveal step unless told.
+
+        Without a vocabulary the text of token 17 is `<17>`. The prompt's text is decoded from
+        `prompt_ids` unless `prompt` says otherwise.
+        """
+        ids = checks.integers("token_ids", token_ids)
+        prompt = checks.integers("prompt_ids", prompt_ids)
+        reveal = checks.integers("reveal_step", reveal_step)
+        text, char_end = spell(vocab, ids)
+        known: dict[str, Any] = {"task_id": "", "sample": 0, **about}
+        if "prompt" not in known:
+            known["prompt"] = vocab.decode(prompt.tolist()) if vocab else spell(None, prompt)[0]
+        return cls(
+            text=text,
+            prompt_ids=prompt,
+            token_ids=ids,
+            char_end=char_end,
+            insert_step=checks.integers("insert_step", insert_step),
+            reveal_step=reveal,
+            steps=int(reveal.max(initial=0)) if steps is None else steps,
+            events=tuple(events) or None,
+            **known,
+        )
+
+    @classmethod
+    def from_snapshots(
+        cls,
+        snapshots: Sequence[ArrayLike] | NDArray[Any],
+        mask_id: int,
+        *,
+        vocab: Vocab | None = None,
+        prompt_length: int = 0,
+        insertion_masks: Sequence[ArrayLike] | NDArray[Any] | None = None,
+        attention_masks: Sequence[ArrayLike] | NDArray[Any] | None = None,
+        **about: Unpack[About],
+    ) -> Trace:
+        """The trace of a list of canvases, one per step, as other libraries record them.
+
+        `insertion_masks[s]` marks the positions of snapshot s that step s created, and is needed
+        when the canvas grows; `attention_masks[s]` marks the positions in use, where snapshots
+        are padded. A slot still masked at the end keeps the mask id and the last step.
+        """
+        from anyorder.trace.snapshots import History
+
+        history = History.read(snapshots, mask_id, insertion_masks, attention_masks)
+        return history.trace(vocab, prompt_length, **about)
+
+    @classmethod
+    def from_jsonl(cls, line: str) -> Trace:
+        """The trace of one line of the interchange format."""
+        from anyorder.trace.interchange import parse_line
+
+        return parse_line(line)
+
+    def to_jsonl(self) -> str:
+        """One line (without its newline) of the interchange format."""
+        from anyorder.trace.interchange import format_line
+
+        return format_line(self)
+
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """The text of each token. A token that adds no character has an empty piece; a character
+        shared by several byte-level tokens is in the piece of the first of them."""
+        if self.char_end is None:
+            raise ValueError(f"{self._name} has text but no tokens: give tokens when importing it")
+        ends = self.char_end.tolist()
+        return tuple(self.text[a:b] for a, b in zip([0, *ends], ends, strict=False))
+
+    def replay(self, step: int) -> Snapshot:
+        """The canvas after `step` steps: which slots are there and what they show."""
+        from anyorder.trace.replay import replay
+
+        return replay(self, step)
+
+    def order(self) -> NDArray[np.intp]:
+        """Token indices by reveal step, left to right within a step."""
+        return np.argsort(self.timing()[1], kind="stable")
+
+    def timing(self) -> tuple[IntArray, IntArray]:
+        """(insert_step, reveal_step), or a ValueError where only the text is known."""
+        if self.insert_step is None or self.reveal_step is None:
+            raise ValueError(
+                f"{self._name} has text but no steps, so its order is unknown: "
+                "import it with tokens, insert_step and reveal_step"
+            )
+        return self.insert_step, self.reveal_step
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    @property
+    def _name(self) -> str:
+        return f"trace {self.task_id!r} sample {self.sample}"
+
+
+def spell(vocab: Vocab | None, ids: IntArray) -> tuple[str, IntArray]:
+    """The text of ids up to the first end of sequence, and where each token's text ends.
+
+    A token ends where the last character ends to which it gives a byte; tokens from the end of
+    sequence on, and special tokens, add nothing.
+    """
+    if vocab is None:
+        pieces = [f"<{number}>" for number in ids.tolist()]
+        lengths = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        return "".join(pieces), checks.integers("char_end", lengths)
+    stops = np.flatnonzero(ids == vocab.eos_id)
+    stop = int(stops[0]) if stops.size else len(ids)
+    text, spans = vocab.spans(ids[:stop].tolist())
+    ends = [end for _, end in spans] + [len(text)] * (len(ids) - stop)
+    return text, checks.integers("char_end", ends)
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
+    return type(left) is type(right) and bool(left == right)
+
+
+def _segments(name: str, values: Any) -> IntArray:
+    return checks.integers(name, values, lowest=-1)
+
+
+def _seed(name: str, value: Any) -> int:
+    return checks.count(name, value, lowest=-checks.INT64_MAX, highest=checks.INT64_MAX)
+
+
+def _events(name: str, values: Any) -> tuple[Event, ...] | None:
+    events = []
+    for number, (step, slot, token_id, piece) in enumerate(values):
+        entry = f"{name}[{number}]"
+        events.append(
+            Event(
+                checks.count(f"{entry}.step", step),
+                checks.count(f"{entry}.slot", slot),
+                None if token_id is None else checks.count(f"{entry}.token_id", token_id),
+                None if piece is None else checks.text(f"{entry}.piece", piece),
+            )
+        )
+    return tuple(events) or None
+
+
+_REQUIRED = ("task_id", "sample", "prompt", "text")
+_COLUMNS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("task_id", "prompt", "text", "program", "entry_point"), checks.text),
+    **dict.fromkeys(("family", "policy"), checks.text),
+    **dict.fromkeys(("sample", "steps", "forwards", "ties"), checks.count),
+    **dict.fromkeys(("prompt_ids", "token_ids", "char_end"), checks.integers),
+    **dict.fromkeys(("insert_step", "reveal_step"), checks.integers),
+    "log_prob": checks.log_probs,
+    "segment": _segments,
+    "seconds": checks.seconds,
+    "seed": _seed,
+    "events": _events,
+}

@@ -1,0 +1,184 @@
+"""Checkpoints: all that a run needs to go on, as safetensors and JSON, written atomically.
+
+    checkpoints/step-00000020/model.safetensors       the weights
+                              ema.safetensors         the averaged weights (when there are any)
+                              optimiser.safetensors   exp_avg.<name>, exp_avg_sq.<name>, step.<name>
+                              state.json              step, configuration, versions, sha256 of each
+
+A checkpoint is written to a `.partial-*` folder, synced, and renamed: it is there whole or not at
+all. Left-over partial folders are removed; a damaged checkpoint is refused by name and never
+skipped, since silently going back would hide the damage. Nothing here is pickled, and nothing
+here is a model folder to share: the caller exports that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from anyorder.nets.hub import load_weights, save_weights
+from anyorder.train.config import MAY_CHANGE, digest
+from anyorder.train.ema import Ema
+from anyorder.train.optimiser import optimiser_tensors, restore_optimiser
+
+FORMAT = 1
+PARTIAL = ".partial-"
+STEP = "step-"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training changes."""
+
+    net: nn.Module
+    ema: Ema | None
+    optimiser: torch.optim.Optimizer
+
+
+def checkpoints(root: Path) -> list[Path]:
+    """The complete checkpoints in `root`, oldest first."""
+    found = [path for path in root.glob(f"{STEP}*") if path.name[len(STEP) :].isdigit()]
+    return sorted(found, key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name[len(STEP) :])
+
+
+def remove_partial(root: Path) -> None:
+    """Remove what a killed process left half-written or half-removed."""
+    for path in root.glob(f"{PARTIAL}*"):
+        shutil.rmtree(path)
+
+
+def save(root: Path, step: int, trained: Trained, state: Mapping[str, Any], keep: int) -> Path:
+    """Write the checkpoint of `step`, then remove all but the `keep` newest ones."""
+    final = root / f"{STEP}{step:08d}"
+    assert not final.exists(), f"{final} exists: a run saves each step once"
+    partial = root / f"{PARTIAL}{final.name}"
+    partial.mkdir(parents=True)
+    save_weights(partial / "model.safetensors", trained.net)
+    if trained.ema is not None:
+        save_weights(partial / "ema.safetensors", trained.ema.module)
+    tensors = optimiser_tensors(trained.optimiser)
+    save_file(
+        {name: value.detach().contiguous().cpu() for name, value in tensors.items()},
+        partial / "optimiser.safetensors",
+    )
+    document = {
+        "format": FORMAT,
+        "step": step,
+        "versions": versions(),
+        "files": {path.name: _sha256(path) for path in sorted(partial.iterdir())},
+        **state,
+    }
+    (partial / "state.json").write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    for path in [*partial.iterdir(), partial]:
+        _sync(path)
+    os.rename(partial, final)
+    _sync(root)
+    for old in checkpoints(root)[:-keep]:
+        # Renamed first: a kill in the middle must not leave a checkpoint with missing files.
+        os.rename(old, root / f"{PARTIAL}{old.name}")
+    remove_partial(root)
+    return final
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The verified state.json of a checkpoint: every file is there and has its sha256."""
+    try:
+        state = json.loads((folder / "state.json").read_text())
+        known, files = state["format"], dict(state["files"])
+        state["step"], state["run"], state["meter"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, f"state.json cannot be read ({error})") from error
+    if known != FORMAT:
+        raise ValueError(
+            f"checkpoint {folder} has format {known} and this version reads {FORMAT}: "
+            "go on with the version that wrote it, or train into another folder"
+        )
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise _damaged(folder, f"{name} is missing")
+        if _sha256(path) != expected:
+            raise _damaged(folder, f"{name} does not have its recorded sha256")
+    if state["step"] != step_of(folder):
+        raise _damaged(folder, f"state.json is of step {state['step']}")
+    assert isinstance(state, dict)
+    return state
+
+
+def check_same_run(folder: Path, state: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Refuse to go on with another configuration, naming the fields that differ."""
+    before = state["run"]
+    if digest(before) == digest(run):
+        return
+    differ = [
+        f"{name} (checkpoint {before.get(name)!r}, now {run.get(name)!r})"
+        for name in sorted({*before, *run})
+        if before.get(name) != run.get(name)
+    ]
+    raise ValueError(
+        f"{folder} was trained with another configuration: {', '.join(differ)}. "
+        "Give the earlier values to go on, or choose another output folder to start anew "
+        f"(free to change: {', '.join(sorted(MAY_CHANGE))})"
+    )
+
+
+def restore(folder: Path, trained: Trained, updates: int) -> None:
+    """Put a verified checkpoint's tensors into the network, the average and the optimiser."""
+    load_weights(folder / "model.safetensors", trained.net)
+    if trained.ema is not None:
+        load_weights(folder / "ema.safetensors", trained.ema.module)
+        trained.ema.updates = updates
+    try:
+        restore_optimiser(trained.optimiser, load_file(folder / "optimiser.safetensors"))
+    except ValueError as error:
+        raise ValueError(
+            f"checkpoint {folder} does not fit this network: {error}. "
+            "Choose another output folder to start anew"
+        ) from error
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a run depend on besides its configuration."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "safetensors": safetensors.__version__,
+    }
+
+
+def _damaged(folder: Path, what: str) -> ValueError:
+    earlier = [path for path in checkpoints(folder.parent) if step_of(path) < step_of(folder)]
+    onward = f"go on from {earlier[-1].name}" if earlier else "start from the beginning"
+    return ValueError(
+        f"checkpoint {folder} is damaged: {what}. Delete the folder {folder.name} to {onward}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Ask the system to put a file or folder on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,203 @@
+"""What a run says while it trains: metrics.jsonl for programs, a progress line for people.
+
+A row is one JSON object: `kind` "train" (means over the steps since the row before) or
+"validation". Rows are a function of the run and not of its interruptions: on resuming, rows after
+the checkpoint are cut off, and sums of an unfinished row travel in the checkpoint. Only
+`TIME_FIELDS` differ between two equal runs. Nothing here decides when to log: see loop.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+TIME_FIELDS = ("seconds", "tokens_per_second")
+QUIET_SECONDS = 15.0
+"""Between two plain lines, when standard error is not a terminal."""
+
+
+class MetricsFile:
+    """metrics.jsonl, opened to go on after `step`."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = rows_up_to(path, step)
+        partial = path.with_name(f".{path.name}.partial")
+        with partial.open("w", encoding="utf-8") as handle:
+            handle.writelines(kept)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(partial, path)
+        self._handle: IO[str] = path.open("a", encoding="utf-8")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._handle.write(json.dumps(row, allow_nan=False) + "\n")
+        self._handle.flush()
+
+    def sync(self) -> None:
+        """On the disk before the checkpoint that counts on these rows."""
+        os.fsync(self._handle.fileno())
+
+    def close(self) -> None:
+        self._handle.close()
+
+
+def rows_up_to(path: Path, step: int) -> list[str]:
+    """The lines of metrics.jsonl whose step is at most `step`; a torn last line is dropped."""
+    if not path.exists():
+        return []
+    kept = []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        if number == len(lines) and not line.endswith("\n"):
+            break
+        try:
+            row_step = json.loads(line)["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number} is not a metrics row: repair or delete the file to go on"
+            ) from error
+        if row_step <= step:
+            kept.append(line)
+    return kept
+
+
+class Meter:
+    """Collects each step's numbers as tensors and turns them into rows; reads them only then."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Wall clock of the whole run, over all its processes."""
+        self.busy = 0.0
+        """Seconds spent in training steps since the last row."""
+        self._steps: list[Mapping[str, Tensor | float]] = []
+
+    def add(self, numbers: Mapping[str, Tensor | float], busy: float) -> None:
+        """One step: loss, nats, tokens, read (tokens read), grad_norm and further sums."""
+        self._steps.append(numbers)
+        self.busy += busy
+
+    def first_non_finite(self, step: int) -> tuple[int, str, float] | None:
+        """The first step whose loss or gradient is not finite; `step` numbers the newest one."""
+        self._read()
+        for number, numbers in enumerate(self._steps, start=step - len(self._steps) + 1):
+            for name in ("loss", "grad_norm"):
+                if not math.isfinite(numbers[name]):
+                    return number, name, float(numbers[name])
+        return None
+
+    def row(self, step: int, learning_rate: float) -> dict[str, Any]:
+        """Means over the steps since the last row, which they leave behind."""
+        self._read()
+        count = len(self._steps)
+        sums: dict[str, float] = {}
+        for numbers in self._steps:
+            for name, value in numbers.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        tokens, read = max(sums.pop("tokens"), 1.0), sums.pop("read")
+        row = {
+            "kind": "train",
+            "step": step,
+            "loss": sums.pop("loss") / count,
+            "nats_per_token": _finite(sums.pop("nats") / tokens),
+            "grad_norm": sums.pop("grad_norm") / count,
+            "lr": learning_rate,
+            **{name: _finite(value / tokens) for name, value in sums.items()},
+            "tokens_per_second": round(read / max(self.busy, 1e-9), 1),
+            "seconds": round(self.seconds, 3),
+        }
+        self._steps, self.busy = [], 0.0
+        return row
+
+    def state(self) -> dict[str, Any]:
+        """JSON for a checkpoint; Python writes floats so that they read back exactly."""
+        self._read()
+        steps = [dict(numbers) for numbers in self._steps]
+        return {"seconds": self.seconds, "busy": self.busy, "steps": steps}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seconds, self.busy = float(state["seconds"]), float(state["busy"])
+        self._steps = [dict(numbers) for numbers in state["steps"]]
+
+    def _read(self) -> None:
+        self._steps = [
+            {name: float(value) for name, value in numbers.items()} for numbers in self._steps
+        ]
+
+
+class Reporter:
+    """A progress bar on a terminal, a plain line now and then elsewhere, nothing when not asked."""
+
+    def __init__(self, steps: int, start: int, *, progress: bool) -> None:
+        self._lines = progress and not sys.stderr.isatty()
+        self._bar: Progress | None = None
+        self._steps = steps
+        self._last_line = time.monotonic()
+        if progress and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[numbers]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task("training", total=steps, completed=start, numbers="")
+
+    def __enter__(self) -> Reporter:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, step: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Show a row; training rows at most every `QUIET_SECONDS` where lines stay on the page."""
+        if row["kind"] == "validation":
+            self.say(f"step {row['step']}: validation {_show(row['nats_per_token'])} nats/token")
+            return
+        numbers = (
+            f"loss {row['loss']:.4f}  {_show(row['nats_per_token'])} nats/token  "
+            f"{row['tokens_per_second']:,.0f} tokens/s"
+        )
+        if self._bar is not None:
+            self._bar.update(self._task, numbers=numbers)
+        elif self._lines and time.monotonic() - self._last_line >= QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            self.say(f"step {row['step']}/{self._steps}: {numbers}")
+
+    def say(self, text: str) -> None:
+        """One line for people, when they asked to be told."""
+        if self._bar is not None:
+            self._bar.console.print(text, highlight=False, markup=False)
+        elif self._lines:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _show(value: float | None) -> str:
+    return "no finite" if value is None else f"{value:.4f}"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,284 @@
+"""The one training loop, for all families.
+
+Step s draws batch s and noise s, which are functions of their number, so nothing but the step
+count and the tensors has to be remembered: a run that is killed and started again equals, bit for
+bit on CPU, one that was not (same threads, same versions). With `accumulate` = A a step has the
+micro batches s A, ..., s A + A - 1, and its gradient is the mean of theirs.
+
+The loop knows nothing of corruption or of a family's loss: an `Objective` maps (network, batch,
+noise) to `LossParts`. It does not build networks or data and does not write model folders: the
+caller's `export` does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.data.batches import Batch
+from anyorder.process.noise import Noise
+from anyorder.train import checkpoint
+from anyorder.train.config import TrainConfig, digest, fixed_fields
+from anyorder.train.ema import Ema
+from anyorder.train.log import Meter, MetricsFile, Reporter
+from anyorder.train.machine import StopSignals, alone_in, steady_torch, usable_device
+from anyorder.train.objectives import Objective
+from anyorder.train.optimiser import (
+    learning_rate_factor,
+    make_optimiser,
+    set_learning_rate,
+    trained_parameters,
+)
+from anyorder.train.validation import validate
+
+Reason = Literal["done", "minutes", "interrupted"]
+
+RESERVED = {"loss", "nats", "tokens", "read", "grad_norm"}
+"""Metrics that the loop collects itself; a family's extras have other names."""
+
+
+class Diverged(ValueError):
+    """The loss or its gradient became infinite or not a number."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What surrounds the training of one network."""
+
+    levels: Sequence[float | None] = (None,)
+    """Corruption levels of the validation grid; None draws them, the same ones each time."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """JSON about the network and the data (family, shape, digests): resuming checks it."""
+    export: Callable[[nn.Module], None] | None = None
+    """Called at the end, or when the minutes are over, with the weights to use (averaged)."""
+    progress: bool = True
+    """Tell people how it goes, on standard error."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a call of `fit` ended."""
+
+    reason: Reason
+    """"done", or why it stopped before: calling again goes on."""
+    step: int
+    """Steps trained by now, over all calls."""
+    validation: float | None
+    """Nats per token of the last validation in this call."""
+    checkpoint: Path
+    """The newest checkpoint."""
+
+
+def fit(
+    net: nn.Module,
+    objective: Objective,
+    batches: Callable[[int], Batch],
+    validation: Sequence[Batch],
+    config: TrainConfig,
+    out: Path,
+    options: FitOptions | None = None,
+) -> FitResult:
+    """Train `net` in place, going on from the newest checkpoint in `out` if there is one.
+
+    Afterwards `net` holds the trained weights themselves; the averaged ones go to `export`.
+    """
+    options = FitOptions() if options is None else options
+    if config.validate_every and len(validation) < config.validate_batches:
+        raise ValueError(
+            f"{len(validation)} validation batches for validate_batches={config.validate_batches}: "
+            "give more batches, lower validate_batches, or set validate_every=0"
+        )
+    usable_device(config.device)
+    surroundings = steady_torch(config.threads, config.device)
+    with alone_in(out), surroundings, StopSignals() as signals:
+        trainer = _Trainer(net, objective, config, out, options)
+        with Reporter(config.steps, trainer.step, progress=options.progress) as reporter:
+            try:
+                return trainer.run(
+                    batches, validation[: config.validate_batches], reporter, signals
+                )
+            finally:
+                trainer.metrics.close()
+
+
+class _Trainer:
+    """A run in memory: the network with its average and optimiser, the step, the log."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        objective: Objective,
+        config: TrainConfig,
+        out: Path,
+        options: FitOptions,
+    ) -> None:
+        self.device = torch.device(config.device)
+        self.net = net.to(self.device)
+        self.objective = objective
+        self.config = config
+        self.options = options
+        self.root = out / "checkpoints"
+        about = {f"about.{name}": value for name, value in options.about.items()}
+        fields = fixed_fields(config) | {"levels": list(options.levels)} | about
+        self.run_fields = json.loads(json.dumps(fields))  # as a checkpoint gives them back
+        self.ema = Ema(net, config.ema) if config.ema else None
+        self.optimiser = make_optimiser(net, config)
+        self.parameters = list(trained_parameters(net).values())
+        self.trained = checkpoint.Trained(net, self.ema, self.optimiser)
+        self.meter = Meter()
+        self.step = 0
+        self.newest: Path | None = None
+        self.notice = ""
+        self._resume()
+        self.metrics = MetricsFile(out / "metrics.jsonl", self.step)
+
+    def _resume(self) -> None:
+        checkpoint.remove_partial(self.root)
+        found = checkpoint.checkpoints(self.root)
+        if not found:
+            return
+        self.newest = found[-1]
+        state = checkpoint.read_state(self.newest)
+        checkpoint.check_same_run(self.newest, state, self.run_fields)
+        self.step = int(state["step"])
+        checkpoint.restore(self.newest, self.trained, self.step)
+        self.meter.restore(state["meter"])
+        self.notice = f"Going on from step {self.step} of {self.config.steps} ({self.newest})."
+        if state["versions"] != checkpoint.versions():
+            self.notice += (
+                f" It was written with {state['versions']}, this is {checkpoint.versions()}: "
+                "the result may differ in the last bits."
+            )
+
+    def run(
+        self,
+        batches: Callable[[int], Batch],
+        validation: Sequence[Batch],
+        reporter: Reporter,
+        signals: StopSignals,
+    ) -> FitResult:
+        config = self.config
+        if self.notice:
+            reporter.say(self.notice)
+        began, before = time.monotonic(), self.meter.seconds
+        last_validation = None
+        reason: Reason = "done"
+        while self.step < config.steps:
+            self._train_step(batches)
+            self.meter.seconds = before + time.monotonic() - began
+            last = self.step == config.steps
+            if last or self.step % config.log_every == 0:
+                self._log(reporter)
+            reporter.advance(self.step)
+            if config.validate_every and (last or self.step % config.validate_every == 0):
+                last_validation = self._validate(validation, reporter)
+            if not last and signals.received:
+                reason = "interrupted"
+            elif not last and config.minutes and time.monotonic() - began >= 60 * config.minutes:
+                reason = "minutes"
+            if last or reason != "done" or self.step % config.save_every == 0:
+                self._save()
+            if reason != "done":
+                break
+        assert self.newest is not None
+        if reason != "interrupted" and self.options.export is not None:
+            self.options.export(self._weights_to_use())
+        if reason != "done":
+            _tell_how_to_go_on(self.step, config.steps, self.newest, signals.received)
+        return FitResult(reason, self.step, last_validation, self.newest)
+
+    def _train_step(self, batches: Callable[[int], Batch]) -> None:
+        """One optimiser step; numbers stay tensors, so that a GPU is not waited for."""
+        config = self.config
+        started = time.perf_counter()
+        self.net.train()
+        set_learning_rate(self.optimiser, self.step, config)
+        numbers: dict[str, Tensor | float] = {}
+        for micro in range(config.accumulate):
+            index = self.step * config.accumulate + micro
+            batch = batches(index)
+            rows = len(batch.ids)
+            if rows != config.micro_batch:
+                raise ValueError(
+                    f"batch {index} has {rows} examples, the configuration says "
+                    f"{config.micro_batch} (batch / accumulate): make them agree"
+                )
+            batch = batch.to(self.device)
+            parts = self.objective(self.net, batch, Noise(config.seed, index))
+            loss = parts.loss / config.accumulate
+            loss.backward()
+            assert not RESERVED & parts.extras.keys(), "an extra has the name of a metric"
+            sums = {"loss": loss, "nats": parts.nats, "tokens": parts.tokens}
+            for name, value in {**sums, "read": batch.length.sum(), **parts.extras}.items():
+                numbers[name] = numbers.get(name, 0.0) + value.detach()
+        numbers["grad_norm"] = nn.utils.clip_grad_norm_(
+            self.parameters, config.clip or float("inf")
+        )
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update(self.net)
+        self.step += 1
+        self.meter.add(numbers, time.perf_counter() - started)
+
+    def _log(self, reporter: Reporter) -> None:
+        self._check_finite()
+        rate = self.config.lr * learning_rate_factor(self.step - 1, self.config)
+        row = self.meter.row(self.step, rate)
+        self.metrics.write(row)
+        reporter.row(row)
+
+    def _check_finite(self) -> None:
+        """Before anything is written down: a poisoned run must not replace a good checkpoint."""
+        found = self.meter.first_non_finite(self.step)
+        if found is None:
+            return
+        step, name, value = found
+        kept = f"the last checkpoint is {self.newest}" if self.newest else "no checkpoint exists"
+        raise Diverged(
+            f"{name} is {value} at step {step}: training stopped, {kept}. The same settings would "
+            "meet the same step again: train into another folder with a lower lr, a longer warmup "
+            "or a smaller clip"
+        )
+
+    def _save(self) -> None:
+        self._check_finite()
+        self.metrics.sync()
+        state = {
+            "config": self.config.as_json(),
+            "run": self.run_fields,
+            "digest": digest(self.run_fields),
+            "meter": self.meter.state(),
+        }
+        self.newest = checkpoint.save(self.root, self.step, self.trained, state, self.config.keep)
+
+    def _weights_to_use(self) -> nn.Module:
+        return (self.net if self.ema is None else self.ema.module).eval()
+
+    def _validate(self, validation: Sequence[Batch], reporter: Reporter) -> float | None:
+        net = self._weights_to_use()
+        row: dict[str, Any] = {"kind": "validation", "step": self.step}
+        row |= validate(net, self.objective, validation, self.options.levels, self.device)
+        row["seconds"] = round(self.meter.seconds, 3)
+        self.metrics.write(row)
+        reporter.row(row)
+        value: float | None = row["nats_per_token"]
+        return value
+
+
+def _tell_how_to_go_on(step: int, steps: int, newest: Path, received: str | None) -> None:
+    why = f"on {received}" if received else "after the given minutes"
+    print(
+        f"Stopped {why} at step {step} of {steps}; saved {newest}. "
+        "Run the same command again to go on.",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,97 @@
+"""What training asks of the machine: a device, threads, a folder to itself, and a gentle stop.
+
+Each is a small guard around the loop that puts back what it changed. None of this affects the
+numbers, except that the count of threads may change the last bits of a sum.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+
+def usable_device(name: str) -> torch.device:
+    """The device called `name`, when this machine has it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}): try cpu") from error
+    return device
+
+
+@contextmanager
+def steady_torch(threads: int, device: str) -> Iterator[None]:
+    """Use `threads` threads inside (0: as many as before) and, on CPU, sums in a fixed order.
+
+    Without the second, the gradient of an index with repeats is added up by racing threads. The
+    order costs nothing on one thread; on a GPU it would cost speed and is not asked for.
+    """
+    count = torch.get_num_threads()
+    ordered = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic  # its settings are properties that types do not show
+    fills = memory.fill_uninitialized_memory
+    torch.set_num_threads(threads or count)
+    if device == "cpu" and not ordered:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
+        torch.use_deterministic_algorithms(ordered, warn_only=warn_only)
+        memory.fill_uninitialized_memory = fills
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process; the system lets go when the process ends, however it ends.
+
+    Where the system has no such locks (Windows), two runs in one folder are not noticed.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process is training in {folder}: wait for it, or choose another folder"
+            ) from error
+        yield
+
+
+class StopSignals:
+    """Notes the first SIGINT or SIGTERM, so that a step is finished; a second one acts at once."""
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.received = signal.Signals(number).name
+        self.__exit__()

@@ -1,0 +1,70 @@
+"""Where a process meets a network: each family's loss on one batch.
+
+An objective corrupts the batch with the process's mathematics, asks the network for the states of
+the predicted tokens only, and hands their cross-entropies back to the process, which weighs them.
+No loop, no optimiser. Letters: B rows, L positions, M predicted tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anyorder.data.batches import Batch
+from anyorder.nets.transformer import Transformer
+from anyorder.process import causal, masking
+from anyorder.process.noise import Noise
+from anyorder.process.parts import LossParts
+from anyorder.process.schedule import LINEAR
+from anyorder.vocab import Vocab
+
+Objective = Callable[[nn.Module, Batch, Noise], LossParts]
+
+
+def causal_mean(vocab: Vocab) -> Objective:
+    """ar: the mean of -log p(x_i | x_<i) over the answers' tokens (process/causal.py)."""
+
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        states = _states(net, batch.ids, batch)[causal.predictors(batch.answer)]
+        return causal.mean_over_tokens(_nats(net, states, batch.ids[batch.answer]))
+
+    return objective
+
+
+def masked_mean(vocab: Vocab) -> Objective:
+    """mdm: n ~ Unif{1..L} masks, mean over them (process/masking.py, the paper's loss)."""
+
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        masked = masking.corrupt(batch.answer, batch.index, noise)
+        return masking.mean_over_masked(_masked_nats(net, batch, masked, vocab), masked)
+
+    return objective
+
+
+def masked_bound(vocab: Vocab) -> Objective:
+    """mdm: the hazard-weighted bound at a random time (process/masking.py, the weighted bound)."""
+
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        masked, times = masking.corrupt_in_time(batch.answer, batch.index, noise, LINEAR)
+        nats = _masked_nats(net, batch, masked, vocab)
+        return masking.hazard_bound(nats, masked, LINEAR.hazard(times), batch.answer.sum(dim=1))
+
+    return objective
+
+
+def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> Tensor:
+    states = _states(net, batch.ids.masked_fill(masked, vocab.mask_id), batch)[masked]
+    return _nats(net, states, batch.ids[masked])
+
+
+def _states(net: nn.Module, ids: Tensor, batch: Batch) -> Tensor:
+    assert isinstance(net, Transformer)
+    return net.hidden(ids, mask=batch.real)  # B L D
+
+
+def _nats(net: nn.Module, states: Tensor, targets: Tensor) -> Tensor:
+    """-log p of the targets.  # M"""
+    assert isinstance(net, Transformer)
+    return functional.cross_entropy(net.head(states), targets, reduction="none")

@@ -1,0 +1,215 @@
+"""Batches: where everything stands, and that they are a function of (seed, step)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anyorder.data import (
+    Batch,
+    BatchConfig,
+    Batches,
+    Example,
+    StoriesConfig,
+    StoriesSource,
+    collate,
+    problem,
+    stories_vocab,
+    tokenise,
+)
+from anyorder.vocab import Vocab
+
+VOCAB = Vocab.words(list("abcdefgh"))
+MASK, PAD, EOS = VOCAB.mask_id, VOCAB.pad_id, VOCAB.eos_id
+TOKENS = st.lists(st.integers(0, 7), max_size=6)
+EXAMPLES = st.lists(st.builds(Example, TOKENS, TOKENS, st.integers(0, 99)), min_size=1, max_size=5)
+
+
+class Letters:
+    """A finite source with examples of many lengths, each unlike all others."""
+
+    def __init__(self, size: int) -> None:
+        self.size: int | None = size
+
+    def __getitem__(self, index: int) -> tuple[str, str]:
+        digits = "".join("abcdefgh"[int(digit)] for digit in oct(index)[2:])
+        return digits, "a" * (index * 7 % 11)
+
+
+def test_rows_without_a_canvas() -> None:
+    batch = collate([Example([0, 1], [2], 5), Example([3], [4, 5, 6], 9)], VOCAB, canvas=None)
+    assert batch.ids.tolist() == [[0, 1, 2, EOS, PAD], [3, 4, 5, 6, EOS]]
+    assert batch.prompt_length.tolist() == [2, 1]
+    assert batch.length.tolist() == [4, 5]
+    assert batch.index.tolist() == [5, 9]
+    assert batch.answer.tolist() == [[False, False, True, True, False], [False] + [True] * 4]
+    assert batch.real.tolist() == [[True] * 4 + [False], [True] * 5]
+    assert all(t.dtype == torch.long for t in (batch.ids, batch.length, batch.index))
+
+
+def test_rows_on_a_canvas() -> None:
+    examples = [Example([0, 1], [2], 5), Example([3], [4, 5], 9)]
+    left = collate(examples, VOCAB, canvas=4)
+    assert left.ids.tolist() == [[0, 1, 2, EOS, EOS, EOS], [3, 4, 5, EOS, EOS, PAD]]
+    assert left.length.tolist() == [6, 5]
+    right = collate(examples, VOCAB, canvas=4, align="right")
+    assert right.ids.tolist() == [[0, 1, PAD, PAD, 2, EOS], [3, PAD, 4, 5, EOS, PAD]]
+    assert right.length.tolist() == [6, 5]
+    assert right.answer.sum(1).tolist() == [4, 4]
+
+
+@given(examples=EXAMPLES, canvas=st.none() | st.integers(7, 12), right=st.booleans())
+def test_what_went_in_comes_out(examples: list[Example], canvas: int | None, right: bool) -> None:
+    align = "right" if right and canvas is not None else "left"
+    batch = collate(examples, VOCAB, canvas=canvas, align=align)  # type: ignore[arg-type]
+    assert batch.ids.shape[1] == int(batch.length.max())
+    for row, example in enumerate(examples):
+        ids, length = batch.ids[row].tolist(), int(batch.length[row])
+        prompt = int(batch.prompt_length[row])
+        assert ids[:prompt] == example.prompt
+        assert set(ids[length:]) <= {PAD}
+        answer = batch.ids[row][batch.answer[row]].tolist()
+        assert answer == ids[prompt:length]
+        assert [token for token in answer if token not in (EOS, PAD)] == example.answer
+        assert answer[-1] == EOS
+        room = len(example.answer) + 1 if canvas is None else canvas
+        assert len(answer) == room
+        if align == "right":
+            assert answer.count(EOS) == 1
+        else:
+            assert PAD not in answer
+    assert MASK not in batch.ids
+
+
+def test_an_answer_may_fill_the_canvas_but_not_overflow_it() -> None:
+    full = Example([0], [1, 2, 3], 17)
+    assert collate([full], VOCAB, canvas=3).ids.tolist() == [[0, 1, 2, 3]]
+    for canvas, align in ((2, "left"), (3, "right")):
+        with pytest.raises(
+            ValueError, match=rf"example 17 needs . tokens and the canvas has {canvas}"
+        ):
+            collate([full], VOCAB, canvas=canvas, align=align)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"canvas": None, "align": "right"}, "needs a canvas"),
+        ({"canvas": 5, "align": "middle"}, "give left or right"),
+        ({"canvas": 0}, "canvas is 0"),
+    ],
+)
+def test_bad_canvases_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collate([Example([0], [1], 0)], VOCAB, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        BatchConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"bucket": 0}, {"seed": "x"}, {"size": 2.0}])
+def test_bad_settings_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="give a"):
+        BatchConfig(**options)  # type: ignore[arg-type]
+
+
+def test_empty_things_are_refused() -> None:
+    with pytest.raises(ValueError, match="no examples"):
+        collate([], VOCAB, canvas=None)
+    with pytest.raises(ValueError, match="source is empty"):
+        Batches(Letters(0), VOCAB, BatchConfig())
+    with pytest.raises(ValueError, match="before the first"):
+        Batches(Letters(5), VOCAB, BatchConfig())(-1)
+
+
+def read(batches: Batches, first: int, last: int) -> list[int]:
+    return [example.index for step in range(first, last) for example in batches.examples(step)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    examples=st.integers(1, 60),
+    size=st.integers(1, 7),
+    bucket=st.integers(2, 5),
+    seed=st.integers(0, 1000),
+)
+def test_bucketing_reads_the_same_examples(
+    examples: int, size: int, bucket: int, seed: int
+) -> None:
+    """In every group of `bucket` batches, hence in every epoch up to the group it ends in."""
+    source = Letters(examples)
+    plain = Batches(source, VOCAB, BatchConfig(size, seed, 1))
+    sorted_by_length = Batches(source, VOCAB, BatchConfig(size, seed, bucket))
+    for group in range(3):
+        first, last = group * bucket, (group + 1) * bucket
+        assert Counter(read(sorted_by_length, first, last)) == Counter(read(plain, first, last))
+    epochs = size  # that many steps times that many rows
+    assert set(Counter(read(plain, 0, examples)).values()) == {epochs}
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.permutations(range(12)), bucket=st.integers(1, 5), seed=st.integers(0, 99))
+def test_a_batch_depends_on_seed_and_step_alone(steps: list[int], bucket: int, seed: int) -> None:
+    config = BatchConfig(4, seed, bucket, canvas=12)
+    one = Batches(Letters(37), VOCAB, config)
+    in_turn = [one(step) for step in range(12)]
+    two = Batches(Letters(37), VOCAB, config)
+    for step in steps:
+        batch = two(step)
+        assert torch.equal(batch.ids, in_turn[step].ids)
+        assert torch.equal(batch.index, in_turn[step].index)
+    other = Batches(Letters(37), VOCAB, BatchConfig(4, seed + 1, bucket, canvas=12))
+    assert read(other, 0, 9) != read(one, 0, 9)
+
+
+def test_bucketing_saves_padding_and_deals_lengths_in_no_order() -> None:
+    source = StoriesSource(StoriesConfig())
+
+    def padding(bucket: int) -> float:
+        batches = Batches(source, stories_vocab(), BatchConfig(16, 0, bucket))
+        found = [batches(step) for step in range(32)]
+        return sum(int((~b.real).sum()) for b in found) / sum(b.ids.numel() for b in found)
+
+    assert padding(8) < 0.5 * padding(1)
+    batches = Batches(source, stories_vocab(), BatchConfig(16, 0, 8))
+    widths = [batches(step).ids.shape[1] for step in range(32)]
+    groups = [widths[start : start + 8] for start in range(0, 32, 8)]
+    assert any(group != sorted(group) for group in groups)
+    assert len({tuple(sorted(range(8), key=group.__getitem__)) for group in groups}) > 1
+
+
+def test_stories_stand_on_the_side_that_was_asked_for() -> None:
+    source, vocab = StoriesSource(StoriesConfig(layout=1.0)), stories_vocab()
+    for align in ("left", "right"):
+        batch = Batches(source, vocab, BatchConfig(8, canvas=64, align=align))(0)
+        assert batch.answer.sum(1).tolist() == [64] * 8
+        for row, index in enumerate(batch.index.tolist()):
+            told = batch.ids[row, : int(batch.prompt_length[row])].tolist()
+            answer = batch.ids[row][batch.answer[row]].tolist()
+            expected = problem(source.config, index)
+            assert vocab.decode(told) == expected.prompt
+            assert vocab.decode(answer) == expected.program
+            body = vocab.encode(expected.program)
+            where = slice(0, len(body)) if align == "left" else slice(-len(body) - 1, -1)
+            assert answer[where] == body
+
+
+def test_an_empty_prompt_becomes_bos() -> None:
+    assert tokenise("", "ab", 3, VOCAB) == Example([VOCAB.bos_id], [0, 1], 3)  # type: ignore[list-item]
+    assert tokenise("h", "", 3, VOCAB) == Example([7], [], 3)
+
+
+def test_text_that_cannot_be_tokenised_is_named() -> None:
+    with pytest.raises(ValueError, match=r"example 4 of the source.*'x'"):
+        tokenise("abx", "c", 4, VOCAB)
+
+
+def test_batches_move_between_devices_whole() -> None:
+    batch = collate([Example([0], [1], 2)], VOCAB, canvas=3).to("meta")
+    assert isinstance(batch, Batch)
+    assert {t.device.type for t in (batch.ids, batch.prompt_length, batch.length, batch.index)} == {
+        "meta"
+    }

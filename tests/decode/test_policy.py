@@ -1,0 +1,146 @@
+"""Scores, ties, quotas and windows on hand-made numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.decode.policy import SCORES, Items, Policy, find_score, take, tie_noise
+from anyorder.decode.posterior import Posterior
+from anyorder.decode.quota import (
+    Dream,
+    Even,
+    Progress,
+    Quota,
+    Threshold,
+    block_of_slots,
+    parse_quota,
+    steps_per_block,
+)
+
+NOTHING = torch.full((1, 4), 0.0, dtype=torch.float64)
+
+
+def ranked(name: str, logits: torch.Tensor, tokens: torch.Tensor | None = None) -> list[int]:
+    count = len(logits)
+    items = Items(torch.arange(count), torch.full((count,), 7), Posterior(logits), tokens)
+    return SCORES[name].rank(items).argsort(descending=True).tolist()
+
+
+def test_scores_rank_as_defined() -> None:
+    """Three slots on which the largest probability, the margin and the entropy disagree."""
+    p = torch.tensor(
+        [[0.50, 0.49, 0.005, 0.005], [0.45, 0.1834, 0.1833, 0.1833], [0.48, 0.40, 0.06, 0.06]]
+    )
+    assert ranked("confidence", p.log()) == [0, 2, 1]
+    assert ranked("margin", p.log()) == [1, 2, 0]
+    assert ranked("entropy", p.log()) == [0, 2, 1]
+    assert ranked("sampled", p.log(), torch.tensor([2, 0, 1])) == [1, 2, 0]
+    assert ranked("left_to_right", p.log()) == [0, 1, 2]
+
+
+def test_entropy_prefers_the_certain_slot() -> None:
+    assert ranked("entropy", torch.tensor([[0.0, 0.0, 0.0], [5.0, 0.0, 0.0]])) == [1, 0]
+
+
+def test_random_score_is_keyed_by_row_and_position() -> None:
+    rank = SCORES["random"].rank
+    position = torch.arange(6)
+    first = rank(Items(position, torch.full((6,), 1)))
+    assert torch.equal(first, rank(Items(position, torch.full((6,), 1))))
+    assert not torch.equal(first, rank(Items(position, torch.full((6,), 2))))
+    assert torch.equal(first[2:], rank(Items(position[2:], torch.full((4,), 1))))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=10), st.integers(0, 10), st.integers(0, 99))
+def test_take_takes_the_best_and_counts_ties(values: list[int], count: int, step: int) -> None:
+    scores = torch.tensor([values], dtype=torch.float64)
+    noise = tie_noise(Policy(), torch.tensor([5]), step, len(values))
+    taken, ties = take(scores, torch.tensor([count]), noise)
+    kept = [v for v, t in zip(values, taken[0].tolist(), strict=True) if t]
+    left = [v for v, t in zip(values, taken[0].tolist(), strict=True) if not t]
+    assert len(kept) == min(count, len(values))
+    assert not kept or not left or min(kept) >= max(left)
+    assert int(ties) == (sum(v == max(left) for v in kept) if left else 0)
+
+
+def test_closed_positions_are_never_taken() -> None:
+    scores = torch.tensor([[-torch.inf, 1.0, -torch.inf]], dtype=torch.float64)
+    taken, ties = take(scores, torch.tensor([3]), NOTHING[:, :3])
+    assert taken.tolist() == [[False, True, False]] and int(ties) == 0
+
+
+def test_leftmost_ties_go_left_and_random_ties_do_not() -> None:
+    scores = torch.zeros(300, 4, dtype=torch.float64)
+    keys, ones = torch.arange(300), torch.ones(300, dtype=torch.int64)
+    left, _ = take(scores, ones, tie_noise(Policy(ties="leftmost"), keys, 1, 4))
+    assert left[:, 0].all()
+    spread, ties = take(scores, ones, tie_noise(Policy(), keys, 1, 4))
+    assert (spread.sum(dim=0) > 40).all()
+    assert ties.tolist() == [1] * 300
+
+
+def run_quota(quota: Quota, slots: int, steps: int) -> list[int]:
+    """The counts of a whole decoding, one row, one window."""
+    open_now, counts = slots, []
+    for step in range(steps):
+        progress = Progress(*(torch.tensor([x]) for x in (step, steps, slots, open_now)))
+        counts.append(int(quota.counts(progress, None)))
+        open_now -= counts[-1]
+    return counts
+
+
+def test_even_counts() -> None:
+    assert run_quota(Even(), 10, 4) == [3, 3, 2, 2]
+    assert run_quota(Even(), 3, 5) == [1, 1, 1, 0, 0]
+
+
+def test_dream_counts_match_the_published_sampler() -> None:
+    for size in (256, 512, 768):
+        counts = run_quota(Dream(), size, size)
+        assert counts[0] == 0 and counts[-1] == 2 and set(counts[1:-1]) == {1}
+    assert run_quota(Dream(), 1024, 1024)[:2] == [0, 0] and run_quota(Dream(), 1024, 1024)[-1] == 3
+    assert run_quota(Dream(), 256, 128) == [1] + [2] * 126 + [3]
+    assert run_quota(Dream(), 512, 128) == [3] + [4] * 126 + [5]
+
+
+@given(st.sampled_from([Even(), Dream()]), st.integers(1, 300), st.integers(1, 300))
+def test_every_plan_reveals_everything(quota: Quota, slots: int, steps: int) -> None:
+    counts = run_quota(quota, slots, steps)
+    assert sum(counts) == slots and min(counts) >= 0
+
+
+def test_threshold_takes_the_best_and_all_that_are_sure() -> None:
+    progress = Progress(*(torch.tensor([x, x]) for x in (0, 9, 4, 4)))
+    scores = torch.tensor([[0.95, 0.91, 0.5, 0.1], [0.4, 0.3, 0.2, 0.1]]).double().log()
+    assert Threshold(0.9).counts(progress, scores).tolist() == [2, 1]
+
+
+def test_blocks_count_free_slots_from_the_left() -> None:
+    free = torch.tensor([[False, True, True, False, True, True, True]])
+    assert block_of_slots(free, 2).tolist() == [[-1, 0, 0, -1, 1, 1, 2]]
+    assert block_of_slots(free, None).tolist() == [[-1, 0, 0, -1, 0, 0, 0]]
+
+
+def test_steps_are_shared_equally_among_blocks() -> None:
+    assert steps_per_block(12, 16, 4) == 3
+    assert steps_per_block(12, 16, None) == 12
+    with pytest.raises(ValueError, match="multiple of 4"):
+        steps_per_block(10, 16, 4)
+
+
+def test_names_are_parsed_and_wrong_ones_listed() -> None:
+    assert parse_quota("threshold:0.8") == Threshold(0.8)
+    assert parse_quota("dream:0.01") == Dream(0.01)
+    for wrong in ("evn", "even:3", "threshold:2", "dream:x"):
+        with pytest.raises(ValueError, match="quota"):
+            parse_quota(wrong)
+    with pytest.raises(ValueError, match="left_to_right"):
+        find_score("l2r")
+
+
+def test_threshold_needs_a_score_that_is_a_probability() -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        Policy(score=SCORES["entropy"], quota=Threshold())

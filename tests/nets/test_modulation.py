@@ -1,0 +1,79 @@
+"""Time features and the modulation of a layer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from anyorder.nets.modulation import TimeEmbedding, modulate, sinusoids
+from anyorder.nets.transformer import Transformer, TransformerConfig
+
+CONFIG = TransformerConfig(13, 16, 2, 2, 1, 8, 24, time_modulated=True)
+
+
+def test_features_are_cosines_then_sines_of_a_thousand_times_the_time() -> None:
+    features = sinusoids(torch.tensor([0.0, 0.37]), 6)
+    frequency = [10_000 ** (-j / 3) for j in range(3)]
+    expected = [math.cos(370 * f) for f in frequency] + [math.sin(370 * f) for f in frequency]
+    torch.testing.assert_close(features[0], torch.tensor([1.0, 1, 1, 0, 0, 0]))
+    torch.testing.assert_close(features[1], torch.tensor(expected), atol=2e-4, rtol=0)
+
+
+def test_features_stay_in_float32_for_a_half_precision_module() -> None:
+    time = torch.tensor([0.12345], dtype=torch.float64)
+    assert sinusoids(time, 8).dtype == torch.float32
+    embedding = TimeEmbedding(8).bfloat16()
+    near = torch.tensor([0.12395], dtype=torch.float64)  # the same number in bfloat16
+    assert time.bfloat16() == near.bfloat16()
+    assert not torch.equal(embedding(time), embedding(near))
+
+
+def test_scale_comes_first_and_none_is_the_identity() -> None:
+    x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    scale, shift = torch.full((2, 1, 4), 0.5), torch.full((2, 1, 4), -1.0)
+    torch.testing.assert_close(modulate(x, (scale, shift)), 1.5 * x - 1)
+    assert modulate(x, None) is x
+
+
+def test_a_fresh_modulation_changes_nothing() -> None:
+    from dataclasses import replace
+
+    timed = Transformer(CONFIG, seed=3)
+    plain = Transformer(replace(CONFIG, time_modulated=False))
+    plain.load_state_dict({n: w for n, w in timed.state_dict().items() if n in plain.state_dict()})
+    ids = torch.arange(10).view(2, 5)
+    for time in (torch.zeros(2), torch.tensor([0.2, 0.9])):
+        assert torch.equal(timed(ids, time=time), plain(ids))
+
+
+def test_both_norms_of_a_layer_get_the_same_scale_and_shift_and_the_final_norm_none() -> None:
+    net = Transformer(CONFIG, seed=1)
+    generator = torch.Generator().manual_seed(5)
+    for block in net.blocks:
+        torch.nn.init.normal_(block.modulation.project.weight, std=0.3, generator=generator)
+        torch.nn.init.normal_(block.modulation.project.bias, std=0.3, generator=generator)
+    ids, time = torch.arange(10).view(2, 5), torch.tensor([0.1, 0.7])
+    condition = net.time(time)
+    reach = net._reach(net.embed(ids), None, None, None)
+    x = net.embed(ids)
+    for block in net.blocks:
+        scale, shift = block.modulation.project(condition)[:, None].split(CONFIG.width, dim=-1)
+        x = x + block.attention(block.attention_norm(x) * (1 + scale) + shift, reach)
+        x = x + block.mlp(block.mlp_norm(x) * (1 + scale) + shift)
+    torch.testing.assert_close(net.hidden(ids, time=time), net.norm(x))
+    swapped = net.hidden(ids, time=time.flip(0))
+    assert (swapped - net.norm(x)).abs().max() > 1e-3
+
+
+def test_time_is_asked_for_exactly_where_it_is_used() -> None:
+    from dataclasses import replace
+
+    ids = torch.zeros(2, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match="give a time for each row"):
+        Transformer(CONFIG)(ids)
+    with pytest.raises(ValueError, match="one for each of 2 rows"):
+        Transformer(CONFIG)(ids, time=torch.tensor(0.5))
+    with pytest.raises(ValueError, match="not time-modulated"):
+        Transformer(replace(CONFIG, time_modulated=False))(ids, time=torch.zeros(2))

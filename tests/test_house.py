@@ -1,0 +1,147 @@
+"""The house rules that a machine can check: sizes, headings, words, and where chance comes from."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = sorted((ROOT / "src" / "anyorder").rglob("*.py"))
+
+# The rule is 300 and 60; these are the limits beyond which no reason is good enough.
+FILE_LINES = 380
+FUNCTION_LINES = 80
+
+UNWANTED = {
+    "a note to self": re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b"),
+    "an emoji": re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]"),
+    "a path of one machine": re.compile(r"(?<![\w.~}/])/(home|root|Users|work|mnt)/\w"),
+    "a package index": re.compile(r"--(extra-)?index-url|--find-links|\bPIP_INDEX"),
+    "remote code": re.compile(r"trust_remote_code\s*=\s*True"),
+}
+
+# Chance is an argument: these draw from a hidden stream. Seeded generators are fine.
+GLOBAL_STREAMS = re.compile(
+    r"\b(?:"
+    r"torch\.(?:rand|randn|randint|randperm|multinomial|bernoulli|normal|manual_seed)"
+    r"|(?:np|numpy)\.random\.(?:rand|randn|randint|random|choice|permutation|shuffle|seed|normal)"
+    r"|random\.(?:random|randint|randrange|choice|choices|shuffle|sample|uniform|gauss|seed)"
+    r")$"
+)
+KEYED_ROOMS = ("process", "decode", "data")
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def unwanted(text: str) -> list[str]:
+    return [
+        f"{number}: {what}: {line.strip()}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for what, pattern in UNWANTED.items()
+        if pattern.search(line)
+    ]
+
+
+def hidden_draws(source: str) -> list[str]:
+    """Calls that take chance from a global stream; a `generator=` argument makes one fine."""
+    return [
+        f"{node.lineno}: {ast.unparse(node.func)}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and GLOBAL_STREAMS.match(ast.unparse(node.func))
+        and not any(keyword.arg == "generator" for keyword in node.keywords)
+    ]
+
+
+def unsafe_loads(source: str) -> list[int]:
+    """Lines with a `torch.load` that would run what it reads."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "torch.load"
+        and not any(
+            keyword.arg == "weights_only" and ast.unparse(keyword.value) == "True"
+            for keyword in node.keywords
+        )
+    ]
+
+
+def long_functions(source: str) -> list[str]:
+    return [
+        f"{node.lineno}: {node.name} has {(node.end_lineno or node.lineno) - node.lineno + 1} lines"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= FUNCTION_LINES
+    ]
+
+
+def text_files() -> list[Path]:
+    """What git knows or would add (all text of the project), or a walk where there is no git."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    names = listing.stdout.split("\0") if listing.returncode == 0 else []
+    found = [ROOT / name for name in names if name]
+    found = found or [*SOURCE, *ROOT.glob("*"), *ROOT.glob("docs/**/*"), *ROOT.glob("tests/**/*")]
+    kinds = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".html", ".js", ".css", ""}
+    return [path for path in found if path.is_file() and path.suffix in kinds]
+
+
+@pytest.mark.parametrize("path", SOURCE, ids=named)
+def test_a_source_file_is_one_idea_of_bounded_size(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    heading = ast.get_docstring(ast.parse(source))
+    assert len(heading or "") >= 10, "open the file with what it is"
+    lines = len(source.splitlines())
+    assert lines <= FILE_LINES, f"{lines} lines: give one of its ideas a file of its own"
+    assert not long_functions(source), "cut these into steps that have names"
+
+
+@pytest.mark.parametrize("path", SOURCE, ids=named)
+def test_loading_never_runs_what_it_reads(path: Path) -> None:
+    assert not unsafe_loads(path.read_text(encoding="utf-8")), "pass weights_only=True"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCE if path.relative_to(ROOT).parts[2] in KEYED_ROOMS],
+    ids=named,
+)
+def test_chance_is_an_argument(path: Path) -> None:
+    assert not hidden_draws(path.read_text(encoding="utf-8")), "key the noise: process/noise.py"
+
+
+def test_words_that_do_not_belong() -> None:
+    files = [path for path in text_files() if path.name != Path(__file__).name]
+    assert len(files) > 10
+    found = [
+        f"{named(path)}:{line}"
+        for path in files
+        for line in unwanted(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_rules_can_fail() -> None:
+    assert len(unwanted("# TO" + "DO: later")) == 1
+    assert len(unwanted("read /ho" + "me/someone/x")) == 1
+    assert unwanted("a todo list; ./work/x; https://example.org/work/x; ~/home") == []
+    assert long_functions("def f():\n" + "    pass\n" * FUNCTION_LINES)
+    assert not long_functions("def f():\n" + "    pass\n" * (FUNCTION_LINES - 1))
+    assert hidden_draws("x = torch.rand(3)\ny = np.random.choice(4)\nz = random.shuffle(a)")
+    assert len(hidden_draws("torch.rand(3)\nnp.random.choice(4)\nrandom.shuffle(a)")) == 3
+    assert not hidden_draws(
+        "torch.rand(3, generator=g)\nrandom.Random(0).shuffle(a)\nrng.choice(4)"
+    )
+    assert unsafe_loads("torch.load(p)\ntorch.load(p, weights_only=False)") == [1, 2]
+    assert not unsafe_loads("torch.load(p, weights_only=True)")

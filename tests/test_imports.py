@@ -1,0 +1,231 @@
+"""Who may import whom: parses every file of the package and enforces the one direction.
+
+Imports inside functions and under TYPE_CHECKING count like any other, and so does
+`import_module("...")` with a literal name. A room may always import itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+
+ROOMS = {
+    "vocab": {"_codecs"},  # its private half
+    "trace": {"vocab"},
+    "process": set(),
+    "nets": {"vocab"},
+    "data": {"vocab"},
+    "decode": {"vocab", "process", "nets", "trace"},
+    "measure": {"trace", "vocab"},
+    "bench": {"data", "trace", "measure", "vocab"},
+    "train": {"data", "process", "nets", "vocab"},
+    "report": {"trace", "measure", "bench", "vocab"},
+}
+ALL_ROOMS = set(ROOMS)
+RULES: dict[str, set[str]] = {
+    **ROOMS,
+    "_codecs": set(),
+    "families": ALL_ROOMS,
+    "recipes": ALL_ROOMS | {"families"},
+    "model": ALL_ROOMS | {"families", "recipes"},
+    "apps": ALL_ROOMS | {"families", "recipes", "model"},
+    "cli": ALL_ROOMS | {"families", "recipes", "model", "apps"},
+    "__init__": ALL_ROOMS | {"model", "apps"},  # lazily: see test_importing_is_light
+}
+
+TORCH = {"torch", "transformers", "peft"}
+FILES = {"io", "json", "os", "pathlib", "pyarrow", "safetensors", "shutil", "tempfile"}
+FOREIGN_BANS = {
+    "measure": TORCH,
+    "trace": TORCH,
+    "vocab": TORCH,
+    "_codecs": TORCH,
+    "process": FILES,  # pure tensor functions
+}
+LAZY_ONLY = {"cli": TORCH, "__init__": TORCH}
+
+
+@dataclass(frozen=True)
+class Import:
+    name: str
+    """The dotted name, absolute: `anyorder.decode.policy`, `torch.nn`."""
+    line: int
+    lazy: bool
+    """Inside a function, hence not run by importing the file."""
+
+
+def imports(source: str, module: str, *, package: bool) -> Iterator[Import]:
+    """Every import of a file whose dotted name is `module` (a package: its `__init__`)."""
+
+    def absolute(node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = module.split(".")
+        kept = parts[: len(parts) - node.level + package]
+        return ".".join([*kept, node.module] if node.module else kept)
+
+    def walk(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, lazy)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:  # `from anyorder import vocab` names a module with its alias
+                yield Import(f"{absolute(node)}.{alias.name}", node.lineno, lazy)
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            first = node.args[0]
+            if called in {"import_module", "__import__"} and isinstance(first, ast.Constant):
+                yield Import(str(first.value), node.lineno, lazy)
+        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, lazy)
+
+    yield from walk(ast.parse(source), False)
+
+
+def room_of(name: str) -> str:
+    return name.split(".")[1] if "." in name else "__init__"
+
+
+def violations(source: str, module: str, *, package: bool = False) -> list[str]:
+    """What is forbidden in this file, one line each."""
+    room = room_of(module)
+    found = []
+    if room not in RULES:
+        return [f"{module}: no import rule for the room {room!r}; add one to tests/test_imports.py"]
+    for item in imports(source, module, package=package):
+        top = item.name.split(".")[0]
+        where = f"{module}:{item.line} imports {item.name}"
+        if top == "anyorder":
+            target = room_of(item.name)
+            if target not in RULES[room] | {room, "__version__"}:
+                found.append(f"{where}: {room} may import {sorted(RULES[room]) or 'none of ours'}")
+        elif top in FOREIGN_BANS.get(room, set()):
+            found.append(f"{where}: {room} never imports {top}")
+        elif top in LAZY_ONLY.get(room, set()) and not item.lazy:
+            found.append(f"{where}: only inside a function, so that starting stays quick")
+    return found
+
+
+def source_files() -> list[Path]:
+    return sorted((SOURCE / "anyorder").rglob("*.py"))
+
+
+def dotted(path: Path) -> tuple[str, bool]:
+    parts = list(path.relative_to(SOURCE).with_suffix("").parts)
+    package = parts[-1] == "__init__"
+    return ".".join(parts[:-1] if package else parts), package
+
+
+def test_every_import_obeys_the_rules() -> None:
+    files = source_files()
+    assert files, f"no source below {SOURCE}"
+    found = []
+    for path in files:
+        module, package = dotted(path)
+        found += violations(path.read_text(encoding="utf-8"), module, package=package)
+    assert not found, "\n".join(found)
+
+
+FORBIDDEN = {
+    "absolute": ("anyorder.vocab", "import anyorder.trace.store"),
+    "from a room": ("anyorder.nets.transformer", "from anyorder.process import masking"),
+    "from the package": ("anyorder.process.masking", "from anyorder import nets"),
+    "public name": ("anyorder.decode.mdm", "from anyorder import load"),
+    "relative": ("anyorder.nets.transformer", "from ..process.masking import loss"),
+    "relative package": ("anyorder.process.masking", "from .. import nets"),
+    "in a function": ("anyorder.process.noise", "def f():\n    import anyorder.nets.hub"),
+    "for types only": (
+        "anyorder.train.loop",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from anyorder.decode import mdm",
+    ),
+    "by string": (
+        "anyorder.data.order",
+        "import importlib\nimportlib.import_module('anyorder.nets')",
+    ),
+    "upwards": ("anyorder.decode.ar", "from anyorder.families import FAMILIES"),
+    "nobody imports the command line": ("anyorder.apps.demo", "from anyorder.cli import main"),
+    "torch in trace": ("anyorder.trace.store", "def f():\n    from torch import Tensor"),
+    "torch in measure": ("anyorder.measure.order", "import torch.nn.functional as F"),
+    "torch at the top of the command line": ("anyorder.cli", "import torch"),
+    "files in process": ("anyorder.process.masking", "from pathlib import Path"),
+    "room without a rule": ("anyorder.attic.junk", "import math"),
+}
+
+
+@pytest.mark.parametrize(("module", "source"), FORBIDDEN.values(), ids=FORBIDDEN)
+def test_a_forbidden_import_is_found(module: str, source: str) -> None:
+    assert len(violations(source, module)) == 1
+
+
+ALLOWED = {
+    "own room, relative": ("anyorder.decode.mdm", "from .policy import Policy\nfrom . import draw"),
+    "down": ("anyorder.decode.mdm", "from anyorder.trace import Trace\nimport anyorder.nets"),
+    "others' names": ("anyorder.trace.store", "import torchlike\nimport numpy as np"),
+    "lazy torch": ("anyorder.cli", "def f():\n    import torch"),
+    "version": ("anyorder.trace.run", "from anyorder import __version__"),
+}
+
+
+@pytest.mark.parametrize(("module", "source"), ALLOWED.values(), ids=ALLOWED)
+def test_an_allowed_import_is_let_through(module: str, source: str) -> None:
+    assert violations(source, module) == []
+
+
+def test_relative_imports_of_a_package_count_from_itself() -> None:
+    assert violations("from . import policy", "anyorder.decode", package=True) == []
+    assert violations("from .. import process", "anyorder.nets", package=True) != []
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r})\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["anyorder", "anyorder.vocab", "anyorder.trace", "anyorder.cli"])
+def test_importing_is_light(module: str) -> None:
+    """What the rules promise on paper, seen in the interpreter."""
+    assert run_python(f"import {module}; print('torch' in sys.modules)") == "False"
+
+
+def test_public_names_resolve_and_are_listed() -> None:
+    code = (
+        "import anyorder\n"
+        "missing = [name for name in anyorder.__all__ if not callable(getattr(anyorder, name))]\n"
+        "assert set(anyorder.__all__) == set(anyorder._PUBLIC), anyorder.__all__\n"
+        "assert set(anyorder.__all__) <= set(dir(anyorder))\n"
+        "print(missing, hasattr(anyorder, 'nonsense'))"
+    )
+    assert run_python(code) == "[] False"
+
+
+def test_train_can_be_called_whatever_was_imported_before() -> None:
+    """The room `anyorder.train` and the function of that name share it."""
+    stub = (
+        "import types\n"
+        "stub = types.ModuleType('anyorder.apps.training')\n"
+        "stub.train = lambda recipe, **kw: (recipe, kw)\n"
+        "import anyorder.apps\n"
+        "sys.modules['anyorder.apps.training'] = stub\n"
+    )
+    call = "import anyorder; print(anyorder.train('tiny/mdm', steps=2))"
+    expected = "('tiny/mdm', {'steps': 2})"
+    assert run_python(f"{stub}{call}") == expected
+    assert run_python(f"{stub}import anyorder.train\n{call}") == expected
+    assert run_python(f"{stub}from anyorder.train import TrainConfig\n{call}") == expected
+    rooms = "import anyorder.train as room, anyorder; print(room is anyorder.train)"
+    assert run_python(f"{stub}{rooms}") == "True"

@@ -1,0 +1,160 @@
+"""Models: saved and loaded, sampled from Python, wrapped around a network of another library."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+import anyorder
+from anyorder.data.stories import stories_vocab
+from anyorder.model import Card, Model, build
+from anyorder.nets.transformer import TransformerConfig
+from anyorder.vocab import Vocab
+
+WORDS = Vocab.words(["a", "b", "c", " "])
+
+
+def tiny(family: str, vocab: Vocab = WORDS) -> Model:
+    config = TransformerConfig(
+        vocab_size=vocab.size,
+        width=16,
+        layers=1,
+        heads=2,
+        kv_heads=2,
+        head_width=8,
+        mlp_width=32,
+        causal=family == "ar",
+    )
+    card = Card(family, asdict(config), max_new_tokens=6, max_length=16, recipe={})
+    return build(card, vocab, name="tiny")
+
+
+@pytest.mark.parametrize("family", ["ar", "mdm"])
+def test_saved_and_loaded_models_write_the_same(family: str, tmp_path: Path) -> None:
+    model = tiny(family)
+    model.save(tmp_path / "m")
+    again = anyorder.load(tmp_path / "m")
+    prompts = ["a b", "c"]
+    before = model.sample(prompts, temperature=0.9, seed=3, samples=2)
+    after = again.sample(prompts, temperature=0.9, seed=3, samples=2)
+    assert [t.token_ids.tolist() for t in before] == [t.token_ids.tolist() for t in after]
+    assert [t.task_id for t in after] == ["prompt/0", "prompt/0", "prompt/1", "prompt/1"]
+    assert before[0] != before[1]
+
+
+def test_samples_do_not_depend_on_the_batch() -> None:
+    model = tiny("mdm")
+    prompts = ["a", "b c", "c c c", "a b"]
+    wide = model.sample(prompts, temperature=0.9, batch=4)
+    narrow = model.sample(prompts, temperature=0.9, batch=1)
+    for left, right in zip(wide, narrow, strict=True):
+        assert left.token_ids.tolist() == right.token_ids.tolist()
+        assert left.reveal_step.tolist() == right.reveal_step.tolist()
+
+
+def test_a_trace_replays_to_its_canvas() -> None:
+    model = tiny("mdm")
+    (trace,) = model.sample("a b", policy="random", eos="forbid")
+    assert trace.replay(0).ids(WORDS.mask_id).tolist() == [WORDS.mask_id] * 6
+    assert trace.replay(trace.steps).ids(WORDS.mask_id).tolist() == trace.token_ids.tolist()
+    half = trace.replay(3).ids(WORDS.mask_id)
+    assert (half == WORDS.mask_id).sum() == 3
+
+
+def test_fill_marks_freeze_what_is_around_them() -> None:
+    model = tiny("mdm")
+    (trace,) = model.sample("a <fill:2>b<fill:3> c", eos="forbid")
+    pieces = trace.pieces
+    assert trace.prompt_ids.tolist() == WORDS.encode("a ")
+    assert pieces[2] == "b" and "".join(pieces[6:]) == " c"
+    assert trace.reveal_step.tolist()[2] == 0 and (trace.reveal_step[[0, 1, 3, 4, 5]] > 0).all()
+
+
+def test_an_empty_prompt_starts_from_bos() -> None:
+    (trace,) = tiny("ar").sample("")
+    assert trace.prompt_ids.tolist() == [WORDS.bos_id]
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "says"),
+    [
+        ("ar", {"policy": "confidence"}, "ar does not use policy"),
+        ("ar", {"steps": 4}, "ar does not use steps"),
+        ("mdm", {"k": 2}, "mdm does not use k"),
+        ("mdm", {"max_new_tokens": 30}, "do not fit"),
+        ("mdm", {"policy": "l2r"}, "left_to_right"),
+    ],
+)
+def test_unused_knobs_and_wrong_sizes_are_refused(
+    family: str, options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        tiny(family).sample("a", **options)  # type: ignore[arg-type]
+
+
+def test_gaps_are_not_for_ar() -> None:
+    with pytest.raises(ValueError, match="any-order"):
+        tiny("ar").sample("a<fill:2>b")
+
+
+def test_wrap_samples_a_foreign_masked_language_model() -> None:
+    transformers = pytest.importorskip("transformers")
+    vocab = stories_vocab()
+    config = transformers.BertConfig(
+        vocab_size=vocab.size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        pad_token_id=vocab.pad_id,
+    )
+    torch.manual_seed(0)
+    model = anyorder.wrap(transformers.BertForMaskedLM(config), vocab, max_new_tokens=12)
+    prompts = ["\n", "\n\n\n"]
+    traces = model.sample(prompts, policy="entropy", steps=4)
+    assert [trace.steps for trace in traces] == [4, 4]
+    alone = [model.sample(prompt, policy="entropy", steps=4)[0] for prompt in prompts]
+    assert traces[0].token_ids.tolist() == alone[0].token_ids.tolist()
+    with pytest.raises(ValueError, match="own library"):
+        model.save("nowhere")
+
+
+def test_wrap_refuses_causal_families() -> None:
+    with pytest.raises(ValueError, match="masked models"):
+        anyorder.wrap(torch.nn.Identity(), WORDS, family="ar")
+
+
+def test_missing_and_damaged_models_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no model 'tiny/none'.*anyorder train"):
+        anyorder.load("tiny/none")
+    with pytest.raises(ValueError, match="not a model folder"):
+        anyorder.load(tmp_path)
+    folder = tmp_path / "m"
+    tiny("mdm").save(folder)
+    with pytest.raises(ValueError, match="family 'mdm', not 'ar'"):
+        anyorder.load(folder, family="ar")
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        anyorder.load(folder)
+    weights.unlink()
+    with pytest.raises(ValueError, match="is missing"):
+        anyorder.load(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is truncated"):
+        anyorder.load(folder)
+
+
+def test_config_with_unknown_fields_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    tiny("mdm").save(folder)
+    record = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(record | {"surprise": 1}))
+    with pytest.raises(ValueError, match="surprise"):
+        anyorder.load(folder)

@@ -1,0 +1,174 @@
+"""The run folder: written part by part, resumed, sealed, and read strictly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anyorder.trace import Run, RunCard, Trace
+
+
+def card(**config: Any) -> RunCard:
+    return RunCard(command="anyorder sample tiny/mdm", config={"steps": 64, **config}, seeds=(0,))
+
+
+@pytest.fixture
+def traces(make_trace: Any) -> list[Trace]:
+    return [make_trace(sample=number) for number in range(6)]
+
+
+@pytest.fixture
+def finished(tmp_path: Path, traces: list[Trace]) -> Run:
+    run = Run.create(tmp_path / "deep" / "run", card())
+    for part in (2, 0, 1):
+        run.append(part, traces[2 * part : 2 * part + 2])
+    run.finish()
+    return run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(item.relative_to(folder)) for item in folder.rglob("*"))
+
+
+def test_a_run_comes_back(finished: Run, traces: list[Trace]) -> None:
+    assert names(finished.folder) == ["run.json", "traces.parquet"]
+    run = Run.open(str(finished.folder))
+    assert run.complete
+    assert list(run.traces()) == list(run.traces()) == traces
+    assert run.card == finished.card
+    assert run.done_parts() == [0, 1, 2]
+    assert list(run.card.files) == ["traces.parquet"]
+
+
+def test_a_run_is_a_table(finished: Run) -> None:
+    table = finished.table()
+    assert (table.num_rows, table.column("sample").to_pylist()) == (6, list(range(6)))
+    assert finished.table(["sample", "task_id"]).column_names == ["sample", "task_id"]
+    with pytest.raises(ValueError, match="no column 'tie' in a trace: choose from task_id"):
+        finished.table(["tie"])
+
+
+def test_an_unfinished_run_is_read_only_on_request(tmp_path: Path, traces: list[Trace]) -> None:
+    run = Run.create(tmp_path / "run", card())
+    run.append(1, traces[2:4])
+    for read in (run.traces, run.table, Run.open(run.folder).traces):
+        with pytest.raises(ValueError, match=r"unfinished \(1 parts are there\): repeat the"):
+            read()
+    assert list(run.traces(partial=True)) == traces[2:4]
+    assert run.table(["sample"], partial=True).column("sample").to_pylist() == [2, 3]
+
+
+def test_a_run_is_resumed(tmp_path: Path, traces: list[Trace]) -> None:
+    first = Run.create(tmp_path / "run", card())
+    first.append(0, traces[:3])
+    second = Run.create(tmp_path / "run", card())
+    assert second.card == first.card
+    assert second.done_parts() == [0]
+    second.append(1, traces[3:])
+    second.finish()
+    second.finish()
+    third = Run.create(tmp_path / "run", card())
+    assert third.complete
+    assert third.done_parts() == [0, 1]
+    third.finish()
+    assert list(third.traces()) == traces
+    with pytest.raises(ValueError, match="is complete: choose another --out"):
+        third.append(2, traces)
+
+
+def test_a_part_written_again_replaces_itself(tmp_path: Path, traces: list[Trace]) -> None:
+    run = Run.create(tmp_path / "run", card())
+    run.append(0, traces[:1])
+    run.append(0, traces)
+    run.finish()
+    assert list(run.traces()) == traces
+
+
+def test_another_run_is_not_mixed_in(finished: Run) -> None:
+    before = (finished.folder / "run.json").read_bytes()
+    with pytest.raises(ValueError, match=r"differs in config.steps \(64 stored, 128 now\): choose"):
+        Run.create(finished.folder, card(steps=128))
+    assert (finished.folder / "run.json").read_bytes() == before
+
+
+def test_folders_that_are_no_runs_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"not empty \(notes.txt\) and not a run: choose another"):
+        Run.create(tmp_path, card())
+    with pytest.raises(ValueError, match="is a file: choose another --out"):
+        Run.create(tmp_path / "notes.txt", card())
+    with pytest.raises(ValueError, match=r"run\.json is missing: name a run folder"):
+        Run.open(tmp_path)
+    with pytest.raises(ValueError, match="is not a folder: name a run folder"):
+        Run.open(tmp_path / "nowhere")
+    assert names(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("part", [-1, True, "0", 1.0])
+def test_part_numbers_are_whole(tmp_path: Path, part: Any) -> None:
+    with pytest.raises(ValueError, match="part"):
+        Run.create(tmp_path / "run", card()).append(part, [])
+
+
+def test_a_gap_in_the_parts_is_named(tmp_path: Path, traces: list[Trace]) -> None:
+    run = Run.create(tmp_path / "run", card())
+    with pytest.raises(ValueError, match="lacks part 0"):
+        run.finish()
+    run.append(0, traces[:1])
+    run.append(2, traces[1:])
+    with pytest.raises(ValueError, match="lacks part 1"):
+        run.finish()
+    assert run.done_parts() == [0, 2]
+
+
+def test_a_part_with_a_wrong_trace_is_not_written(tmp_path: Path, traces: list[Trace]) -> None:
+    run = Run.create(tmp_path / "run", card())
+    with pytest.raises(AttributeError):
+        run.append(0, [*traces, None])  # type: ignore[list-item]
+    assert names(run.folder) == ["parts", "run.json"]
+
+
+def test_damage_is_refused_by_name(finished: Run) -> None:
+    path = finished.folder / "traces.parquet"
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[:100] + b"?" + whole[101:], b""):
+        path.write_bytes(content)
+        for read in (Run.open(finished.folder).traces, Run.open(finished.folder).table):
+            with pytest.raises(ValueError, match=r"traces\.parquet does not have the digest in"):
+                read()
+    path.unlink()
+    with pytest.raises(ValueError, match=r"traces\.parquet is missing: restore"):
+        Run.open(finished.folder).traces()
+
+
+def test_a_damaged_part_is_refused_by_name(tmp_path: Path, traces: list[Trace]) -> None:
+    run = Run.create(tmp_path / "run", card())
+    run.append(0, traces[:3])
+    run.append(1, traces[3:])
+    part = run.folder / "parts" / "00001.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    message = r"parts/00001\.parquet is truncated .*: delete it and repeat the command"
+    with pytest.raises(ValueError, match=message):
+        run.finish()
+    with pytest.raises(ValueError, match=message):
+        list(run.traces(partial=True))
+    assert names(run.folder) == ["parts", "parts/00000.parquet", "parts/00001.parquet", "run.json"]
+    part.unlink()
+    run.append(1, traces[3:])
+    run.finish()
+    assert list(run.traces()) == traces
+
+
+def test_verdicts_are_there_after_grading(finished: Run) -> None:
+    with pytest.raises(ValueError, match="is not graded: run `anyorder grade"):
+        finished.verdicts()
+    path = finished.folder / "verdicts.parquet"
+    pq.write_table(pa.table({"sample": [0], "verdict": ["pass"]}), path)
+    assert finished.verdicts().to_pylist() == [{"sample": 0, "verdict": "pass"}]
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"verdicts\.parquet is damaged .* again"):
+        finished.verdicts()

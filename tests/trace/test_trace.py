@@ -1,0 +1,169 @@
+"""Trace: its checks, pieces, order, and building it from ids."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from anyorder.trace import Event, Trace
+from anyorder.vocab import Vocab
+
+
+def test_pieces_are_slices_of_the_text(make_trace: Any) -> None:
+    assert make_trace().pieces == ("a", "bc", "", "de")
+
+
+def test_order_is_by_reveal_step_then_left_to_right(make_trace: Any) -> None:
+    assert make_trace(reveal_step=[3, 2, 2, 1]).order().tolist() == [3, 1, 2, 0]
+
+
+def test_columns_have_their_stored_types_and_cannot_be_changed(make_trace: Any) -> None:
+    given_ids = np.array([10, 11, 12, 13])
+    trace = make_trace(token_ids=given_ids, log_prob=[-1, -2, np.nan, 0])
+    assert trace.token_ids.dtype == trace.insert_step.dtype == np.int32
+    assert trace.log_prob.dtype == np.float32
+    with pytest.raises(ValueError, match="read-only"):
+        trace.token_ids[0] = 1
+    given_ids[0] = 99
+    assert trace.token_ids[0] == 10
+
+
+def test_equality_looks_at_every_column(make_trace: Any) -> None:
+    assert make_trace(log_prob=[np.nan, -1, -1, -1]) == make_trace(log_prob=[np.nan, -1, -1, -1])
+    for change in (
+        {"sample": 1},
+        {"token_ids": [10, 11, 12, 14]},
+        {"reveal_step": [3, 2, 4, 2]},
+        {"log_prob": [-1, -1, -1, -1]},
+        {"steps": 5},
+        {"seconds": 1.0},
+        {"events": [Event(0, 0, None, None)]},
+    ):
+        assert make_trace(**change) != make_trace()
+    assert make_trace() != "abcde"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task_id": 3}, "task_id: a string"),
+        ({"sample": True}, "sample: a whole number"),
+        ({"sample": -1}, "sample = -1 is outside"),
+        ({"sample": None}, "sample: a whole number"),
+        ({"text": None}, "text: a string"),
+        ({"prompt": "\ud83d"}, "prompt: character 0 is half a surrogate pair"),
+        ({"token_ids": [1, 2, 3]}, "token_ids has 3 entries for 4 tokens"),
+        ({"token_ids": [1, 2, 3, -4]}, r"token_ids\[3\] = -4"),
+        ({"token_ids": [1.0, 2.0, 3.0, 4.0]}, "token_ids: whole numbers"),
+        ({"token_ids": [True, False, True, True]}, "token_ids: whole numbers"),
+        ({"token_ids": [[1, 2, 3, 4]]}, "token_ids: a flat list"),
+        ({"token_ids": [1, 2, 3, 2**31]}, r"token_ids\[3\] = 2147483648"),
+        ({"prompt_ids": None}, "prompt_ids and token_ids go together"),
+        ({"char_end": [1, 3, 2, 5]}, r"char_end\[2\] = 2 is before char_end\[1\] = 3"),
+        ({"char_end": [1, 3, 3, 4]}, "char_end ends at 4 but the text has 5"),
+        ({"char_end": None}, "token_ids is given but char_end is not"),
+        ({"insert_step": None}, "insert_step and reveal_step go together"),
+        ({"insert_step": [0, 2, 5, 0]}, r"reveal_step\[2\] = 4 is before insert_step\[2\] = 5"),
+        ({"reveal_step": [5, 2, 4, 1]}, r"reveal_step\[0\] = 5 is after the last step"),
+        ({"steps": None}, "steps is needed"),
+        ({"steps": -1}, "steps = -1"),
+        ({"log_prob": [0.5, -1, -1, -1]}, r"log_prob\[0\] = 0.5 is no log-probability"),
+        ({"log_prob": [-1, -np.inf, -1, -1]}, r"log_prob\[1\]"),
+        ({"log_prob": [-1, -1e300, -1, -1]}, r"log_prob\[1\]"),
+        ({"log_prob": ["-1", "-1", "-1", "-1"]}, "log_prob: numbers"),
+        ({"segment": [0, 0, 0, -2]}, r"segment\[3\] = -2"),
+        ({"seconds": -1.0}, "seconds = -1.0"),
+        ({"seconds": float("nan")}, "seconds = nan"),
+        ({"seconds": "1"}, "seconds: a number"),
+        ({"ties": 1.5}, "ties: a whole number"),
+        ({"seed": 2**63}, "seed = "),
+        (
+            {"events": [Event(3, 0, None, None)]},
+            r"events\[0\].step = 3, but slot 0 .* revealed at 3",
+        ),
+        (
+            {"events": [Event(0, 2, None, None)]},
+            r"events\[0\].step = 0, but slot 2 is inserted at 1",
+        ),
+        ({"events": [Event(0, 4, None, None)]}, r"events\[0\].slot = 4, but there are 4"),
+        ({"events": [Event(0, 0, None, "x")]}, r"events\[0\].token_id"),
+        ({"events": [Event(0, 0, 5, None)]}, r"events\[0\].token_id"),
+        ({"events": [Event(1, 0, None, None), Event(0, 0, 5, "x")]}, r"events\[1\]: sort"),
+    ],
+)
+def test_wrong_values_are_refused_by_column(
+    make_trace: Any, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        make_trace(**changes)
+    assert str(caught.value).startswith("trace ")
+
+
+def test_text_alone_is_a_trace_without_an_order() -> None:
+    trace = Trace(task_id="t", sample=0, prompt="", text="print(1)")
+    for use in (trace.order, lambda: trace.replay(0)):
+        with pytest.raises(ValueError, match=r"'t' sample 0 has text but no steps.*import it with"):
+            use()
+    with pytest.raises(ValueError, match="no tokens"):
+        _ = trace.pieces
+
+
+def test_no_tokens_at_all_is_an_empty_text() -> None:
+    trace = Trace.from_tokens(Vocab.bytes(), [], prompt_ids=[], insert_step=[], reveal_step=[])
+    assert (trace.text, trace.pieces, trace.steps, str(trace.replay(0))) == ("", (), 0, "")
+
+
+def test_text_stops_at_the_first_end_of_sequence() -> None:
+    vocab = Vocab.bytes()
+    ids = [*b"ab", vocab.pad_id, *b"c", vocab.eos_id, *b"d", vocab.eos_id]
+    trace = Trace.from_tokens(
+        vocab,
+        ids,
+        prompt_ids=list(b"hi"),
+        insert_step=[0] * 7,
+        reveal_step=range(1, 8),
+        task_id="x/1",
+        family="mdm",
+    )
+    assert (trace.text, trace.prompt, trace.steps) == ("abc", "hi", 7)
+    assert trace.char_end is not None
+    assert trace.char_end.tolist() == [1, 2, 2, 3, 3, 3, 3]
+    assert trace.pieces == ("a", "b", "", "c", "", "", "")
+    assert (trace.task_id, trace.sample, trace.family) == ("x/1", 0, "mdm")
+
+
+def test_a_token_ends_with_the_last_character_it_touches() -> None:
+    ids = list("aé€b".encode())  # 1 + 2 + 3 + 1 bytes
+    zeros = [0] * len(ids)
+    trace = Trace.from_tokens(
+        Vocab.bytes(), ids, prompt_ids=[], insert_step=zeros, reveal_step=zeros
+    )
+    assert trace.char_end is not None
+    assert trace.char_end.tolist() == [1, 2, 2, 3, 3, 3, 4]
+    assert trace.pieces == ("a", "é", "", "€", "", "", "b")
+
+
+@given(st.lists(st.integers(0, 259), max_size=20))
+def test_any_bytes_make_a_trace_whose_pieces_are_its_text(ids: list[int]) -> None:
+    vocab = Vocab.bytes()
+    steps = list(range(len(ids)))
+    trace = Trace.from_tokens(vocab, ids, prompt_ids=[], insert_step=steps, reveal_step=steps)
+    stop = ids.index(vocab.eos_id) if vocab.eos_id in ids else len(ids)
+    assert "".join(trace.pieces) == trace.text == vocab.decode(ids[:stop])
+    assert len(trace.pieces) == len(ids)
+
+
+def test_without_a_vocabulary_ids_show_as_numbers() -> None:
+    trace = Trace.from_tokens(None, [5, 17], prompt_ids=[3], insert_step=[0, 0], reveal_step=[1, 2])
+    assert (trace.prompt, trace.text, trace.pieces) == ("<3>", "<5><17>", ("<5>", "<17>"))
+
+
+def test_traces_are_read_without_torch() -> None:
+    code = "import sys, anyorder.trace; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,68 @@
+"""Shared by the tests of the training room: the toy, and what makes two runs equal."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+TOY = Path(__file__).with_name("toy.py")
+
+
+@pytest.fixture(scope="session")
+def toy() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("anyorder_train_toy", TOY)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _metrics(out: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [
+        {name: value for name, value in row.items() if name not in ("seconds", "tokens_per_second")}
+        for row in rows
+    ]
+
+
+def _fingerprint(out: Path) -> dict[str, Any]:
+    """The newest checkpoint's tensors, byte for byte, and the metrics without times."""
+    newest = sorted((out / "checkpoints").glob("step-*"))[-1]
+    state = json.loads((newest / "state.json").read_text())
+    return {"step": state["step"], "files": state["files"], "metrics": _metrics(out)}
+
+
+@pytest.fixture(scope="session")
+def metrics() -> Any:
+    return _metrics
+
+
+@pytest.fixture(scope="session")
+def fingerprint() -> Any:
+    return _fingerprint
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy's 40 steps in one go."""
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
+    toy.train(out)
+    return out
