@@ -12,7 +12,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -251,19 +250,6 @@ def read_text(path: str | Path) -> str:
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read ({error}): check the path and the file") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def parse_json(text: str) -> Any:

@@ -12,7 +12,6 @@ Run folders, progress bars and resuming are apps/sampling.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import time
@@ -25,12 +24,12 @@ import torch
 
 from anyorder.decode.canvas import Canvas
 from anyorder.families import Family, find_family
+from anyorder.files import replacing, sha256_of
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.hub import load_weights, save_weights
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
-from anyorder.trace.atomic import replacing
 from anyorder.train.machine import usable_device
 from anyorder.vocab import Vocab
 
@@ -152,7 +151,7 @@ class Model:
             frozen = len(canvas.ids) - sum(canvas.free)
             raise ValueError(
                 f"the prompt's {frozen} tokens and {sum(canvas.free)} new ones do not fit on a "
-                f"canvas of {limit}: shorten the prompt, lower --max-new-tokens or raise --max-length"
+                f"canvas of {limit}: shorten the prompt, lower --max-new-tokens, raise --max-length"
             )
         return canvas
 
@@ -208,7 +207,7 @@ def load(name: str | Path, *, device: str = "cpu", family: str | None = None) ->
     model = build(card, Vocab.load(folder), name=str(name))
     load_weights(weights, model.net)
     model.net.eval()
-    model.digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    model.digest = sha256_of(weights)
     return model.to(device)
 
 

@@ -40,8 +40,8 @@ from anyorder._codecs import (
     characters,
     parse_json,
     read_text,
-    write_text,
 )
+from anyorder.files import replacing
 
 ByteString = bytes  # inside the class Vocab the name `bytes` is a constructor
 VOCABULARY_FILE, FORMAT = "vocabulary.json", 1
@@ -314,7 +314,8 @@ class Vocab:
         content = {**self._header(), "digest": self.digest()}
         last = {VOCABULARY_FILE: json.dumps(content, ensure_ascii=False, indent=1)}
         for name, text in {**self._codec.files(), **last}.items():
-            write_text(Path(folder) / name, text)
+            with replacing(Path(folder) / name) as file:
+                file.write(text.encode())
 
     @classmethod
     def load(cls, folder: str | Path) -> Vocab:

@@ -60,19 +60,18 @@ def test_cached_logits_equal_uncached_ones(
 ) -> None:
     ids = texts(len(lengths), 30, seed)
     whole = NET(ids)
-    with torch.no_grad():
-        cache, logits = prefilled(ids, lengths)
-        for row, length in enumerate(lengths):
-            torch.testing.assert_close(logits[row, :length], whole[row, :length], **CLOSE)
-        at = torch.tensor(lengths)
-        for count in counts:
-            columns = at[:, None] + torch.arange(count)
-            logits = NET(ids.gather(1, columns), cache=cache)
-            expected = whole.gather(1, columns[..., None].expand(-1, -1, 29))
-            torch.testing.assert_close(logits, expected, **CLOSE)
-            at = at + count
-            assert torch.equal(cache.lengths, at)
-            assert (cache.shortest, cache.longest) == (int(at.min()), int(at.max()))
+    cache, logits = prefilled(ids, lengths)
+    for row, length in enumerate(lengths):
+        torch.testing.assert_close(logits[row, :length], whole[row, :length], **CLOSE)
+    at = torch.tensor(lengths)
+    for count in counts:
+        columns = at[:, None] + torch.arange(count)
+        logits = NET(ids.gather(1, columns), cache=cache)
+        expected = whole.gather(1, columns[..., None].expand(-1, -1, 29))
+        torch.testing.assert_close(logits, expected, **CLOSE)
+        at = at + count
+        assert torch.equal(cache.lengths, at)
+        assert (cache.shortest, cache.longest) == (int(at.min()), int(at.max()))
 
 
 def test_a_masked_call_adds_a_different_number_of_tokens_to_each_row() -> None:
@@ -166,7 +165,7 @@ def test_a_cache_works_across_no_grad_and_inference_mode() -> None:
 def test_a_full_cache_says_so_and_stays_usable() -> None:
     ids = texts(2, 12)
     cache, _ = prefilled(ids, [7, 3], capacity=8)
-    with pytest.raises(ValueError, match="holds 8 tokens a row.*has 7 and 2 more.*at least 9"):
+    with pytest.raises(ValueError, match=r"holds 8 tokens a row.*has 7 and 2 more.*at least 9"):
         NET(ids[:, :2], cache=cache)
     assert cache.lengths.tolist() == [7, 3]
     NET(ids[:, 7:8], cache=cache)

@@ -102,7 +102,7 @@ def test_differences_are_listed_and_nothing_is_loaded(tmp_path: Path) -> None:
     save_weights(path, Transformer(CONFIG, seed=1))
     other = Transformer(replace(CONFIG, vocab_size=12, layers=3, qkv_bias=False, tied=False))
     before = {name: weight.clone() for name, weight in other.state_dict().items()}
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="another model") as caught:
         load_weights(path, other)
     message = str(caught.value)
     assert str(path) in message
@@ -136,7 +136,7 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     data[-1000] ^= 1
     path.write_bytes(data)
     net = Transformer(CONFIG, seed=3)
-    with pytest.raises(ValueError, match="damaged.*checksum"):
+    with pytest.raises(ValueError, match=r"damaged.*checksum"):
         load_weights(path, net)
     assert same(net, Transformer(CONFIG, seed=3))
 

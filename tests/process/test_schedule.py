@@ -20,7 +20,9 @@ def scalar(value: float) -> torch.Tensor:
 @given(exponents, times)
 def test_inverse_undoes_value(exponent: float, t: float) -> None:
     schedule = Power(exponent)
-    assert float(schedule.inverse(schedule.value(scalar(t)))) == pytest.approx(t, abs=1e-9)
+    # The value is rounded near 1, which costs the inverse 1 / slope times as much.
+    slack = 1e-9 + 1e-15 / float(schedule.derivative(scalar(t)))
+    assert float(schedule.inverse(schedule.value(scalar(t)))) == pytest.approx(t, abs=slack)
 
 
 @given(exponents, st.floats(0.01, 0.98))

@@ -126,7 +126,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(
     ("module", "function"),
-    [(os, "fsync"), (os, "rename"), (checkpoint, "save_weights"), (checkpoint, "_sha256")],
+    [(os, "fsync"), (os, "rename"), (checkpoint, "save_weights"), (checkpoint, "sha256_of")],
 )
 @pytest.mark.parametrize("call", [0, 1, 3, 5])
 def test_a_kill_anywhere_in_saving_loses_nothing(

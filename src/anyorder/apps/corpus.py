@@ -16,6 +16,7 @@ from anyorder.data.batches import tokenise
 from anyorder.data.order import Permutation
 from anyorder.data.sources import JsonlSource, Source, StoriesSource, TextSource
 from anyorder.data.stories import StoriesConfig, stories_vocab
+from anyorder.files import sha256_of
 from anyorder.recipes import DataConfig
 from anyorder.vocab import Vocab
 
@@ -110,7 +111,7 @@ def _file(config: DataConfig, vocab: Vocab) -> Corpus:
         vocab=vocab,
         train=Chosen(source, [fitting[i] for i in range(len(fitting)) if i not in held_out]),
         validation=Chosen(source, [fitting[i] for i in sorted(held_out)]),
-        digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+        digest=sha256_of(path),
         left_out=source.size - len(fitting),
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from itertools import islice
 from pathlib import Path
 
+from anyorder.files import sha256_of
 from anyorder.trace import Run, RunCard
 from anyorder.trace.interchange import read_jsonl
 
@@ -19,8 +19,8 @@ def import_traces(path: Path, out: Path, *, command: str) -> tuple[Run, int]:
     count = sum(1 for _ in read_jsonl(path))
     if count == 0:
         raise ValueError(f"{path} holds no trace: write one JSON object per line")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    run = Run.create(out, RunCard(command, {"import": path.name}, data_digest=digest))
+    card = RunCard(command, {"import": path.name}, data_digest=sha256_of(path))
+    run = Run.create(out, card)
     if not run.complete:
         traces = read_jsonl(path)
         for part in range(-(-count // PART)):

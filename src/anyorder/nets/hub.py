@@ -132,7 +132,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
     value = 0
     for name in sorted(tensors):
         value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return f"{value:08x}"
 
 

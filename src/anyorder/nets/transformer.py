@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from anyorder.nets.cache import Cache, CacheShape, CacheStep
 from anyorder.nets.modulation import Modulation, TimeEmbedding, modulate
 from anyorder.nets.rotary import Rotary, Rotation, rotate
+from anyorder.nets.start import draw_weights
 
 
 @dataclass(frozen=True)
@@ -192,9 +193,7 @@ class Transformer(nn.Module):
         time B, needed exactly by time-modulated nets; cache: these are the next tokens of its rows.
         A causal net with padding on the right gives the same real states with or without a mask.
         """
-        if (ids is None) == (vectors is None):
-            raise ValueError("give either ids or vectors")
-        x = self.embed(ids) if ids is not None else vectors  # B L D
+        x = self._stream(ids, vectors)  # B L D
         reach = self._reach(x, mask, positions, cache)
         condition = self._condition(x, time)
         for block in self.blocks:
@@ -234,14 +233,17 @@ class Transformer(nn.Module):
         table = self.embed.weight
         return Cache(shape, device=table.device, dtype=table.dtype)
 
-    @torch.no_grad()
     def reset_parameters(self, seed: int = 0) -> None:
-        """Draw all weights afresh, from their own generator."""
-        if self.embed.weight.is_meta:
-            return
-        generator = torch.Generator(self.embed.weight.device).manual_seed(seed)
-        config = self.config
-        INIT(self, generator)
+        """Draw all weights afresh (`start.py`); on the meta device there are none to draw."""
+        if not self.embed.weight.is_meta:
+            draw_weights(self, seed)
+
+    def _stream(self, ids: Tensor | None, vectors: Tensor | None) -> Tensor:
+        if ids is not None and vectors is None:
+            return self.embed(ids)
+        if vectors is not None and ids is None:
+            return vectors
+        raise ValueError("give either ids or vectors")
 
     def _reach(
         self, x: Tensor, mask: Tensor | None, positions: Tensor | None, cache: Cache | None

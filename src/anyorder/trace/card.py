@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from anyorder.trace.atomic import replacing
+from anyorder.files import replacing
 
 VERSION = 1
 RUNNING, COMPLETE = "running", "complete"

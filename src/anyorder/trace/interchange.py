@@ -19,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from anyorder.trace.atomic import replacing
+from anyorder.files import replacing
 from anyorder.trace.trace import Event, Trace
 
 FIELDS = (

@@ -11,14 +11,14 @@ has one writer at a time; nothing here locks it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from anyorder.trace import atomic, checks
+from anyorder.files import sha256_of, sweep
+from anyorder.trace import checks
 from anyorder.trace import table as parquet
 from anyorder.trace.card import COMPLETE, RunCard
 from anyorder.trace.trace import Trace
@@ -46,7 +46,7 @@ class Run:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.sweep(folder)
+        sweep(folder)
         path = folder / CARD_FILE
         if path.exists():
             stored = RunCard.read(path)
@@ -104,7 +104,7 @@ class Run:
                 )
             sources = [self._part(part) for part in parts]
             parquet.merge(sources, self._traces, remedy="delete it and repeat the command")
-            self.card = self.card.completed(parts, {TRACES_FILE: _digest(self._traces)})
+            self.card = self.card.completed(parts, {TRACES_FILE: sha256_of(self._traces)})
             self.card.write(self.folder / CARD_FILE)
         self._remove_parts()
 
@@ -167,7 +167,7 @@ class Run:
             return
         if not self._traces.is_file():
             raise ValueError(f"{self._traces} is missing: {remedy}")
-        if _digest(self._traces) != self.card.files.get(TRACES_FILE):
+        if sha256_of(self._traces) != self.card.files.get(TRACES_FILE):
             raise ValueError(
                 f"{self._traces} does not have the digest in {CARD_FILE} (truncated, damaged or "
                 f"of another run): {remedy}"
@@ -177,13 +177,8 @@ class Run:
     def _remove_parts(self) -> None:
         if not self._parts.is_dir():
             return
-        atomic.sweep(self._parts)
+        sweep(self._parts)
         for part in self.card.parts:
             self._part(part).unlink(missing_ok=True)
         if not any(self._parts.iterdir()):
             self._parts.rmdir()
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anyorder.trace.atomic import replacing
+from anyorder.files import replacing
 from anyorder.trace.trace import Event, Trace
 
 VERSION = 1

@@ -13,7 +13,6 @@ here is a model folder to share: the caller exports that.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from anyorder.files import sha256_of, sync
 from anyorder.nets.hub import load_weights, save_weights
 from anyorder.train.config import MAY_CHANGE, digest
 from anyorder.train.ema import Ema
@@ -81,14 +81,14 @@ def save(root: Path, step: int, trained: Trained, state: Mapping[str, Any], keep
         "format": FORMAT,
         "step": step,
         "versions": versions(),
-        "files": {path.name: _sha256(path) for path in sorted(partial.iterdir())},
+        "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
         **state,
     }
     (partial / "state.json").write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
     for path in [*partial.iterdir(), partial]:
-        _sync(path)
+        sync(path)
     os.rename(partial, final)
-    _sync(root)
+    sync(root)
     for old in checkpoints(root)[:-keep]:
         # Renamed first: a kill in the middle must not leave a checkpoint with missing files.
         os.rename(old, root / f"{PARTIAL}{old.name}")
@@ -113,7 +113,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         path = folder / name
         if not path.is_file():
             raise _damaged(folder, f"{name} is missing")
-        if _sha256(path) != expected:
+        if sha256_of(path) != expected:
             raise _damaged(folder, f"{name} does not have its recorded sha256")
     if state["step"] != step_of(folder):
         raise _damaged(folder, f"state.json is of step {state['step']}")
@@ -168,17 +168,3 @@ def _damaged(folder: Path, what: str) -> ValueError:
     return ValueError(
         f"checkpoint {folder} is damaged: {what}. Delete the folder {folder.name} to {onward}"
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Ask the system to put a file or folder on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -22,6 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from anyorder.files import replacing
+
 TIME_FIELDS = ("seconds", "tokens_per_second")
 QUIET_SECONDS = 15.0
 """Between two plain lines, when standard error is not a terminal."""
@@ -32,12 +34,8 @@ class MetricsFile:
 
     def __init__(self, path: Path, step: int) -> None:
         kept = rows_up_to(path, step)
-        partial = path.with_name(f".{path.name}.partial")
-        with partial.open("w", encoding="utf-8") as handle:
-            handle.writelines(kept)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(partial, path)
+        with replacing(path) as file:
+            file.write("".join(kept).encode())
         self._handle: IO[str] = path.open("a", encoding="utf-8")
 
     def write(self, row: Mapping[str, Any]) -> None:
