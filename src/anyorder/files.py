@@ -23,7 +23,10 @@ def replacing_path(path: Path) -> Iterator[Path]:
     """A name to write to; what stands there takes the place of `path` when the block succeeds."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     try:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         yield temporary
+        os.chmod(temporary, mode)  # some writers make files that only their owner can read
         sync(temporary)
         os.replace(temporary, path)
     finally:
@@ -34,7 +37,7 @@ def replacing_path(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """The same, as an open file."""
-    with replacing_path(path) as temporary, temporary.open("xb") as file:
+    with replacing_path(path) as temporary, temporary.open("wb") as file:
         yield file
         file.flush()
 

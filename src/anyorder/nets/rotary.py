@@ -18,9 +18,12 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Turn each pair (j, j + W/2) of every head by its angle: B L H W -> B L H W."""
+    """Turn each pair (j, j + W/2) of every head by its angle: B L H W -> B L H W.
+
+    The float32 tables promote half precision for the turn itself.
+    """
     cos, sin = rotation
-    first, second = x.float().chunk(2, dim=-1)
+    first, second = x.chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)
 

@@ -27,7 +27,9 @@ def causal_mean(vocab: Vocab) -> Objective:
     """ar: the mean of -log p(x_i | x_<i) over the answers' tokens (process/causal.py)."""
 
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
-        states = _states(net, batch.ids, batch)[causal.predictors(batch.answer)]
+        assert isinstance(net, Transformer)
+        # No padding mask: pads stand to the right, where a causal network does not look.
+        states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
         return causal.mean_over_tokens(_nats(net, states, batch.ids[batch.answer]))
 
     return objective
@@ -55,13 +57,10 @@ def masked_bound(vocab: Vocab) -> Objective:
 
 
 def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> Tensor:
-    states = _states(net, batch.ids.masked_fill(masked, vocab.mask_id), batch)[masked]
-    return _nats(net, states, batch.ids[masked])
-
-
-def _states(net: nn.Module, ids: Tensor, batch: Batch) -> Tensor:
     assert isinstance(net, Transformer)
-    return net.hidden(ids, mask=batch.real)  # B L D
+    canvas = batch.ids.masked_fill(masked, vocab.mask_id)
+    states = net.hidden(canvas, mask=batch.real)[masked]  # M D
+    return _nats(net, states, batch.ids[masked])
 
 
 def _nats(net: nn.Module, states: Tensor, targets: Tensor) -> Tensor:
