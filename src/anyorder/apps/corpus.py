@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from anyorder.data.batches import tokenise
 from anyorder.data.order import Permutation
-from anyorder.data.sources import JsonlSource, Source, StoriesSource, TextSource
+from anyorder.data.sources import (
+    DatasetSource,
+    JsonlSource,
+    Source,
+    StoriesSource,
+    TextSource,
+)
 from anyorder.data.stories import StoriesConfig, stories_vocab
 from anyorder.files import sha256_of
 from anyorder.recipes import DataConfig
@@ -54,14 +61,27 @@ def open_corpus(config: DataConfig) -> Corpus:
     """Read what the data fields name."""
     vocab = _open_vocab(config.vocab)
     if config.source == "stories":
+        _refuse_unused(config, ("split", "prompt_field", "answer_field"))
         return _stories(config, vocab)
-    defaults = DataConfig()
-    unused = [name for name in STORIES_ONLY if getattr(config, name) != getattr(defaults, name)]
-    if unused:
-        raise ValueError(
-            f"data.{unused[0]} is a dial of stories, not of {config.source}: leave it out"
+    _refuse_unused(config, STORIES_ONLY)
+    if config.source.startswith("hf:"):
+        source = DatasetSource.load(
+            config.source.removeprefix("hf:"),
+            split=config.split,
+            prompt=config.prompt_field or None,
+            answer=config.answer_field,
         )
-    return _file(config, vocab)
+        return _divided(config, vocab, source, source.fingerprint)
+    _refuse_unused(config, ("split",))
+    path = Path(config.source)
+    return _divided(config, vocab, _open_file(path, config), sha256_of(path))
+
+
+def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
+    defaults = DataConfig()
+    for name in names:
+        if getattr(config, name) != getattr(defaults, name):
+            raise ValueError(f"data.{name} has no effect on {config.source}: leave it out")
 
 
 def _open_vocab(name: str) -> Vocab:
@@ -86,24 +106,26 @@ def _stories(config: DataConfig, vocab: Vocab) -> Corpus:
     )
 
 
-def _file(config: DataConfig, vocab: Vocab) -> Corpus:
-    path = Path(config.source)
+def _open_file(path: Path, config: DataConfig) -> Source:
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    source: Source
     if kind == ".jsonl":
-        source = JsonlSource(path, prompt=config.prompt_field or None, answer=config.answer_field)
-    elif kind == ".txt":
-        source = TextSource([path])
-    else:
-        raise ValueError(
-            f"data.source={config.source!r}: give stories, a .jsonl or a .txt file (.gz too)"
-        )
+        return JsonlSource(path, prompt=config.prompt_field or None, answer=config.answer_field)
+    if kind == ".txt":
+        _refuse_unused(config, ("prompt_field", "answer_field"))
+        return TextSource([path])
+    raise ValueError(
+        f"data.source={config.source!r}: give stories, a .jsonl or .txt file (.gz too), or hf:NAME"
+    )
+
+
+def _divided(config: DataConfig, vocab: Vocab, source: Source, digest: str) -> Corpus:
+    """What fits, divided into examples to train on and examples to validate on."""
     assert source.size is not None
     fitting = [index for index in range(source.size) if _fits(source, index, vocab, config)]
     if len(fitting) < 2:
         raise ValueError(
-            f"{path} has {len(fitting)} examples that fit in data.canvas={config.canvas} and "
-            f"data.max_length={config.max_length}: raise them, or give more data"
+            f"{config.source} has {len(fitting)} examples that fit in data.canvas={config.canvas} "
+            f"and data.max_length={config.max_length}: raise them, or give more data"
         )
     shuffled = Permutation(len(fitting), "held out", config.seed)
     held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
@@ -111,7 +133,7 @@ def _file(config: DataConfig, vocab: Vocab) -> Corpus:
         vocab=vocab,
         train=Chosen(source, [fitting[i] for i in range(len(fitting)) if i not in held_out]),
         validation=Chosen(source, [fitting[i] for i in sorted(held_out)]),
-        digest=sha256_of(path),
+        digest=digest,
         left_out=source.size - len(fitting),
     )
 

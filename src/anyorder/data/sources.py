@@ -119,6 +119,11 @@ class DatasetSource:
     def size(self) -> int:
         return len(self._dataset)
 
+    @property
+    def fingerprint(self) -> str:
+        """The dataset's own mark of its content, for the run card."""
+        return str(getattr(self._dataset, "_fingerprint", "unknown"))
+
     def __getitem__(self, index: int) -> tuple[str, str]:
         record, where = self._dataset[index], f"record {index}"
         return _field(record, self._prompt, where), _field(record, self._answer, where)

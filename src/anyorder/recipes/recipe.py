@@ -43,11 +43,13 @@ class DataConfig:
     """What to train on."""
 
     source: str = "stories"
-    """`stories`, or a file: .jsonl (.gz) with prompt and answer, or .txt."""
+    """`stories`; a file: .jsonl with prompt and answer, or .txt (.gz too); or `hf:NAME`."""
+    split: str = "train"
+    """hf: which split of the dataset."""
     prompt_field: str = "prompt"
-    """The prompt's field in a .jsonl file."""
+    """The prompt's field in a .jsonl file or dataset; empty: answers alone."""
     answer_field: str = "answer"
-    """The answer's field in a .jsonl file."""
+    """The answer's field in a .jsonl file or dataset."""
     vocab: str = "stories"
     """`stories`, `bytes`, or a folder with a saved vocabulary."""
     layout: float = 0.0
