@@ -1,4 +1,4 @@
-"""`anyorder demo`."""
+"""`anyorder demo`: its flags. The work is apps/demo.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`anyorder doctor`."""
+"""`anyorder doctor`: its flags, and what it prints. The work is apps/doctor.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`anyorder import`."""
+"""`anyorder import`: its flags, and what it prints. The work is apps/importing.py."""
 
 from __future__ import annotations
 

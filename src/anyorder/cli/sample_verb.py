@@ -1,4 +1,4 @@
-"""`anyorder sample`."""
+"""`anyorder sample`: its flags, and what it prints. The work is apps/sampling.py."""
 
 from __future__ import annotations
 
