@@ -9,7 +9,6 @@ Not here: the configuration beside the weights (the checkpoint's business), and 
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from anyorder.files import replacing_path
 
 _CHECKSUM = "crc32"
 _LISTED = 5  # entries an error shows before "and n more"
@@ -31,14 +32,8 @@ def save_weights(path: str | Path, module: nn.Module) -> None:
         raise ValueError("the module is on the meta device: it has no weights to save")
     tensors = {names[0]: tensor.detach().to("cpu").contiguous() for names, tensor in weights}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        save_file(tensors, partial, metadata={_CHECKSUM: _checksum(tensors)})
-        _sync(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    _sync(path.parent)
+    with replacing_path(path) as temporary:
+        save_file(tensors, temporary, metadata={_CHECKSUM: _checksum(tensors)})
 
 
 def load_weights(path: str | Path, module: nn.Module) -> None:
@@ -134,12 +129,3 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
         value = zlib.crc32(name.encode(), value)
         value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return f"{value:08x}"
-
-
-def _sync(path: Path) -> None:
-    """Make a file's content, or a folder's entries, survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
