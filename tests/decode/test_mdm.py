@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import pytest
@@ -13,6 +14,7 @@ from scipy import stats
 from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas
 from anyorder.decode.mdm import MdmOptions
+from anyorder.decode.policy import SCORES, Score
 from anyorder.nets.oracle import Oracle
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.process.noise import key_of
@@ -58,6 +60,37 @@ def test_output_law_is_the_data_law(pattern: str, policy: str) -> None:
     assert set(seen) <= set(law)
     observed = [seen[x] for x in law]
     assert stats.chisquare(observed, [p * SAMPLES for p in law.values()]).pvalue > 1e-4
+
+
+def fixed_order(order: Sequence[int]) -> Score:
+    """A score that takes the positions in the given order."""
+    when = torch.tensor([order.index(position) for position in range(len(order))])
+    return Score("fixed", lambda items: -when[items.position].double(), reads="nothing")
+
+
+def check_fixed_order(order: Sequence[int], pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES, "fixed", fixed_order(order))
+    law = law_of(pattern)
+    seen = decoded_law(pattern, MdmOptions(policy="fixed", temperature=1.0), seed=4)
+    assert set(seen) <= set(law)
+    observed = [seen[x] for x in law]
+    assert stats.chisquare(observed, [p * SAMPLES for p in law.values()]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("order", [(3, 2, 1, 0), (2, 0, 3, 1)])
+def test_a_fixed_order_reproduces_the_data(
+    order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_fixed_order(order, "____", monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("order", itertools.permutations(range(4)), ids=str)
+@pytest.mark.parametrize("pattern", ["____", "c___", "__a_", "_b_c"])
+def test_every_fixed_order_reproduces_the_data(
+    order: tuple[int, ...], pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_fixed_order(order, pattern, monkeypatch)
 
 
 def test_confidence_order_with_draws_is_exact_too() -> None:

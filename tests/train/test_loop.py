@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import signal
 import threading
 from dataclasses import replace
@@ -162,7 +161,7 @@ def test_a_signal_finishes_the_step_and_saves(
 ) -> None:
     def batches(step: int) -> Any:
         if step == 16:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         return toy.batch_of(step)
 
     before = signal.getsignal(number)
@@ -189,8 +188,8 @@ def test_a_signal_finishes_the_step_and_saves(
 
 def test_a_second_interrupt_acts_at_once(toy: ModuleType, tmp_path: Path) -> None:
     def batches(step: int) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return toy.batch_of(step)
 
     with pytest.raises(KeyboardInterrupt):

@@ -63,6 +63,8 @@ def main(words: list[str]) -> None:
         return
     out = flags.out or Path("runs") / name.replace("/", "-")
     result = train_recipe(flags.recipe, out)
+    if result.reason == "interrupted":  # the loop has said how to go on; there is no model yet
+        raise SystemExit(130)
     if flags.json:
         print(json.dumps({"model": str(out), **asdict(result)}, default=str))
     else:
