@@ -74,6 +74,15 @@ def test_fill_marks_freeze_what_is_around_them() -> None:
     assert trace.reveal_step.tolist()[2] == 0 and (trace.reveal_step[[0, 1, 3, 4, 5]] > 0).all()
 
 
+def test_gaps_end_where_they_should() -> None:
+    model = tiny("mdm")
+    traces = model.sample("a <fill:4>b", temperature=2.0, samples=20)
+    assert all(trace.text.endswith("b") and trace.prompt == "a " for trace in traces)
+    with pytest.raises(ValueError, match="apart"):
+        model.sample(["a", "a<fill:2>b"])
+    assert len(model.sample(["a", "a<fill:2>b"], eos="plain")) == 2
+
+
 def test_an_empty_prompt_starts_from_bos() -> None:
     (trace,) = tiny("ar").sample("")
     assert trace.prompt_ids.tolist() == [WORDS.bos_id]
@@ -87,6 +96,9 @@ def test_an_empty_prompt_starts_from_bos() -> None:
         ("mdm", {"k": 2}, "mdm does not use k"),
         ("mdm", {"max_new_tokens": 30}, "do not fit"),
         ("mdm", {"policy": "l2r"}, "left_to_right"),
+        ("mdm", {"samples": 0}, "samples must be"),
+        ("mdm", {"batch": 0}, "batch must be"),
+        ("ar", {"top_p": 0.5}, "temperature"),
     ],
 )
 def test_unused_knobs_and_wrong_sizes_are_refused(
@@ -116,10 +128,12 @@ def test_wrap_samples_a_foreign_masked_language_model() -> None:
     torch.manual_seed(0)
     model = anyorder.wrap(transformers.BertForMaskedLM(config), vocab, max_new_tokens=12)
     prompts = ["\n", "\n\n\n"]
-    traces = model.sample(prompts, policy="entropy", steps=4)
-    assert [trace.steps for trace in traces] == [4, 4]
-    alone = [model.sample(prompt, policy="entropy", steps=4)[0] for prompt in prompts]
-    assert traces[0].token_ids.tolist() == alone[0].token_ids.tolist()
+    together = model.sample(prompts, policy="entropy", steps=4, temperature=0.8)
+    assert [trace.steps for trace in together] == [4, 4]
+    for prompt, trace in zip(prompts, together, strict=True):
+        (alone,) = model.sample(prompt, policy="entropy", steps=4, temperature=0.8)
+        assert trace.token_ids.tolist() == alone.token_ids.tolist()
+    assert next(model.to("cpu").module.parameters()).device == model.device
     with pytest.raises(ValueError, match="own library"):
         model.save("nowhere")
 
@@ -158,3 +172,32 @@ def test_config_with_unknown_fields_is_refused(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(record | {"surprise": 1}))
     with pytest.raises(ValueError, match="surprise"):
         anyorder.load(folder)
+
+
+def test_damaged_configurations_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    tiny("mdm").save(folder)
+    record = json.loads((folder / "config.json").read_text())
+    shape = record["net"]
+    for change in (
+        {"net": {key: value for key, value in shape.items() if key != "width"}},
+        {"net": shape | {"depth": 3}},
+        {"net": shape | {"causal": True}},
+        {"net": shape | {"width": "wide"}},
+        {"recipe": []},
+        {"family": "gpt"},
+        {"max_new_tokens": None},
+    ):
+        (folder / "config.json").write_text(json.dumps(record | change))
+        with pytest.raises(ValueError, match=r"config\.json|causal|family"):
+            anyorder.load(folder)
+
+
+def test_the_digest_covers_the_shape(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    tiny("mdm").save(folder)
+    before = anyorder.load(folder).digest
+    record = json.loads((folder / "config.json").read_text())
+    record["net"]["rope_theta"] = 500.0
+    (folder / "config.json").write_text(json.dumps(record))
+    assert anyorder.load(folder).digest != before

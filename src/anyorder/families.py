@@ -6,12 +6,13 @@ library compares family names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from anyorder.decode import ar, mdm
-from anyorder.decode.canvas import Decoded
+from anyorder.decode.canvas import Canvas, Decoded
+from anyorder.decode.mdm_options import MdmOptions
 from anyorder.train import objectives
 from anyorder.train.objectives import Objective
 from anyorder.vocab import Vocab
@@ -35,6 +36,8 @@ class Family:
     """Whether answers are padded with EOS to a canvas of fixed length."""
     options: type[Options]
     """The decoding options that this family understands."""
+    check: Callable[[Sequence[Canvas], Any], None]
+    """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
     """(net, vocab, canvases, keys, options, device) -> what was decoded."""
     losses: Mapping[str, Callable[[Vocab], Objective]]
@@ -44,7 +47,7 @@ class Family:
 
     def choose(self, given: Mapping[str, Any]) -> Any:
         """The resolved decoding options; what this family does not use is refused, not ignored."""
-        known = {field.name for field in fields(self.options)}  # type: ignore[arg-type]
+        known = self.option_names()
         unused = sorted(set(given) - known)
         if unused:
             raise ValueError(
@@ -52,6 +55,9 @@ class Family:
                 f"({self.name} takes {', '.join(sorted(known))})"
             )
         return self.options(**given).resolved()
+
+    def option_names(self) -> set[str]:
+        return {field.name for field in fields(self.options)}  # type: ignore[arg-type]
 
     def objective(self, loss: str | None, vocab: Vocab) -> Objective:
         """The training objective by name; None takes the default."""
@@ -70,6 +76,7 @@ FAMILIES = {
             causal=True,
             fills_canvas=False,
             options=ar.ArOptions,
+            check=ar.check,
             decode=ar.decode,
             losses={"mean": objectives.causal_mean},
             levels=(None,),
@@ -79,7 +86,8 @@ FAMILIES = {
             summary="masked diffusion: any masked token of a fixed canvas",
             causal=False,
             fills_canvas=True,
-            options=mdm.MdmOptions,
+            options=MdmOptions,
+            check=mdm.check,
             decode=mdm.decode,
             losses={"mean": objectives.masked_mean, "bound": objectives.masked_bound},
             levels=tuple((i + 0.5) / 8 for i in range(8)),

@@ -12,10 +12,10 @@ Run folders, progress bars and resuming are apps/sampling.py.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from anyorder.decode.canvas import Canvas
+from anyorder.decode.fill import canvas_of, has_gaps, prefix_of
 from anyorder.families import Family, find_family
 from anyorder.files import replacing, sha256_of
 from anyorder.nets.denoiser import as_denoiser
@@ -35,7 +36,6 @@ from anyorder.vocab import Vocab
 
 CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1
 SHIPPED = Path(__file__).parent / "pretrained"
-FILL = re.compile(r"<fill(?::(\d+))?>")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,10 @@ class Request:
     task_id: str
     sample: int
     prompt: str
+    """What stands before the first slot, as text."""
     canvas: Canvas
+    noise: str
+    """Names the noise, with the seed and the sample number."""
     entry_point: str | None = None
 
 
@@ -73,13 +76,15 @@ class Model:
     ) -> None:
         self.family, self.net, self.vocab, self.card = family, net, vocab, card
         self.name, self.digest = name, digest
+        self.module: Any = net
+        """What `to` moves: the network itself, also where `net` is a wrapper around it."""
         self.device = torch.device("cpu")
 
     def to(self, device: str | torch.device) -> Model:
         """Move the network; sampling happens there."""
         self.device = usable_device(str(device))
-        if isinstance(self.net, torch.nn.Module):
-            self.net.to(self.device)
+        if isinstance(self.module, torch.nn.Module):
+            self.module.to(self.device)
         return self
 
     def sample(
@@ -95,26 +100,44 @@ class Model:
     ) -> list[Trace]:
         """Traces of `samples` texts for each prompt, prompt by prompt.
 
-        A prompt with `<fill>` or `<fill:12>` marks is a canvas to fill there and nowhere else.
+        A prompt with `<fill>` or `<fill:12>` marks is a text to fill there and nowhere else.
         `options` are the family's: `policy`, `steps`, `temperature`, ... (see its docs page).
+        The noise of a sample is named by (seed, prompt, sample number).
         """
-        chosen = self.family.choose(options)
+        for name, value in (("samples", samples), ("batch", batch)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        chosen = self.choose(options, texts)
         requests = [
-            Request(f"prompt/{number}", sample, text, canvas)
+            Request(f"prompt/{number}", sample, prefix_of(text), canvas, noise=text)
             for number, text in enumerate(texts)
             for canvas in [self.canvas(text, max_new_tokens, max_length)]
             for sample in range(samples)
         ]
+        self.family.check([request.canvas for request in requests], chosen)
         return [
             trace
             for start in range(0, len(requests), batch)
             for trace in self.decode(requests[start : start + batch], chosen, seed)
         ]
 
+    def choose(self, given: Mapping[str, Any], texts: Sequence[str]) -> Any:
+        """The resolved decoding options for these texts."""
+        gaps = [has_gaps(text) for text in texts]
+        if any(gaps) and "eos" not in given and "eos" in self.family.option_names():
+            if not all(gaps):
+                raise ValueError(
+                    "prompts and texts with <fill> marks end differently: sample them apart, "
+                    "or set eos"
+                )
+            # A gap of given length has no end to find: an EOS in it would cut the text in two.
+            given = {**given, "eos": "forbid"}
+        return self.family.choose(given)
+
     def decode(self, requests: Sequence[Request], options: Any, seed: int) -> Iterator[Trace]:
-        """Decode one batch. A sample depends on (seed, task, sample number), not on its batch."""
-        keys = [key_of(seed, request.task_id, request.sample) for request in requests]
+        """Decode one batch. A sample depends on its own noise, not on its batch."""
+        keys = [key_of(seed, request.noise, request.sample) for request in requests]
         canvases = [request.canvas for request in requests]
         started = time.perf_counter()
         rows = self.family.decode(self.net, self.vocab, canvases, keys, options, self.device)
@@ -136,7 +159,7 @@ class Model:
                 seconds=seconds,
                 ties=row.ties,
                 family=self.family.name,
-                policy=getattr(options, "policy", "left_to_right"),
+                policy=policy_name(options),
                 seed=seed,
             )
 
@@ -146,7 +169,7 @@ class Model:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
         slots = self.card.max_new_tokens if max_new_tokens is None else max_new_tokens
         limit = self.card.max_length if max_length is None else max_length
-        canvas = Canvas.of(self._parts(text, slots), self.vocab)
+        canvas = canvas_of(text, slots, self.vocab)
         if limit is not None and len(canvas.ids) > limit:
             frozen = len(canvas.ids) - sum(canvas.free)
             raise ValueError(
@@ -154,22 +177,6 @@ class Model:
                 f"canvas of {limit}: shorten the prompt, lower --max-new-tokens, raise --max-length"
             )
         return canvas
-
-    def _parts(self, text: str, slots: int) -> list[list[int] | int]:
-        first, *rest = FILL.split(text)  # text, length or None, text, length or None, ..., text
-        parts: list[list[int] | int] = [self._beginning(first)]
-        if not rest:
-            return [*parts, slots]
-        for length, frozen in zip(rest[::2], rest[1::2], strict=True):
-            parts.append(slots if length is None else int(length))
-            if frozen:
-                parts.append(self.vocab.encode(frozen))
-        return parts
-
-    def _beginning(self, text: str) -> list[int]:
-        """A prompt's ids; an empty one is BOS where there is one, as in training."""
-        start = [] if self.vocab.bos_id is None else [self.vocab.bos_id]
-        return self.vocab.encode(text) or start
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder; the weights come last, so a folder with weights is complete."""
@@ -183,6 +190,11 @@ class Model:
         save_weights(folder / WEIGHTS_FILE, self.net)
 
 
+def policy_name(options: Any) -> str:
+    """What decided the order; a family without that choice writes left to right."""
+    return str(getattr(options, "policy", "left_to_right"))
+
+
 def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
     """A fresh model with random weights."""
     family = find_family(card.family)
@@ -192,6 +204,8 @@ def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
             f"the network has {config.vocab_size} vocabulary rows, the vocabulary {vocab.size}: "
             "use the vocabulary that it was trained with"
         )
+    if config.causal != family.causal:
+        raise ValueError(f"family {family.name!r} needs net.causal={family.causal}")
     return Model(family, Transformer(config, seed=seed), vocab, card, name=name, digest="untrained")
 
 
@@ -204,10 +218,15 @@ def load(name: str | Path, *, device: str = "cpu", family: str | None = None) ->
     weights = folder / WEIGHTS_FILE
     if not weights.is_file():
         raise ValueError(f"{weights} is missing: finish its training, or name another model")
-    model = build(card, Vocab.load(folder), name=str(name))
+    try:
+        model = build(card, Vocab.load(folder), name=str(name))
+    except TypeError as error:
+        raise ValueError(f"{folder / CONFIG_FILE}: {error}: restore the file") from None
     load_weights(weights, model.net)
     model.net.eval()
-    model.digest = sha256_of(weights)
+    # Shape and family decide the output as much as the weights do.
+    about = json.dumps([card.family, card.net, sha256_of(weights)], sort_keys=True)
+    model.digest = hashlib.sha256(about.encode()).hexdigest()
     return model.to(device)
 
 
@@ -234,7 +253,11 @@ def wrap(
         module.eval()
     card = Card(family, {}, max_new_tokens, max_length, {})
     net = as_denoiser(module, shift=shift)
-    return Model(chosen, net, vocab, card, name=type(module).__name__, digest="wrapped")
+    model = Model(chosen, net, vocab, card, name=type(module).__name__, digest="wrapped")
+    model.module = module
+    if isinstance(module, torch.nn.Module):
+        model.device = next((p.device for p in module.parameters()), model.device)
+    return model
 
 
 def _find(name: str) -> Path:
@@ -263,4 +286,8 @@ def _read_card(path: Path) -> Card:
     if set(record) != names:
         wrong = sorted(set(record) ^ names)
         raise ValueError(f"{path} lacks or does not know {', '.join(wrong)}: restore the file")
+    kinds = {"family": str, "net": dict, "recipe": dict, "max_new_tokens": int}
+    for field, kind in kinds.items():
+        if not isinstance(record[field], kind):
+            raise ValueError(f"{path}: {field} is no {kind.__name__}: restore the file")
     return Card(**record)

@@ -189,6 +189,29 @@ def test_prompt_and_fill_file(
     assert "1 samples in" in capsys.readouterr().out
 
 
+def test_an_edited_fill_file_is_another_run(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gaps = tmp_path / "program.txt"
+    words = ["sample", str(models / "mdm"), "--fill", str(gaps), "--out", str(tmp_path / "r")]
+    gaps.write_text("def solve(<fill:3>):\n")
+    assert main(words) == 0
+    gaps.write_text("def solve(<fill:2>):\n")
+    code, message = failing(words, capsys)
+    assert code == 1 and "data_digest" in message
+
+
+def test_runs_without_a_folder_do_not_collide(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for prompt in ("def solve(", "def solve():"):
+        words = ["sample", str(models / "ar"), "--prompt", prompt, "--max-new-tokens", "3"]
+        assert main(words) == 0
+        assert main(words) == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
 def test_shards_are_the_whole(
     models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +261,8 @@ def test_shards_are_the_whole(
         (["--task", "stories", "--limit", "0"], "at least 1"),
         (["--task", "stories", "--top-p", "0.9"], "temperature"),
         (["--fill", "nowhere.txt"], "cannot read nowhere.txt"),
+        (["--task", "stories", "--block", "5", "--steps", "7"], "multiple of 13"),
+        (["--prompt", "def solve(", "--shard", "1/2"], "is empty"),
         (["--task", "stories", "--device", "cuda:99"], "cuda:99"),
     ],
 )
@@ -313,6 +338,9 @@ def test_wrong_values_in_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--loss", "magic"], "no loss"),
         (["--data.source", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--data.layout", "3"], "layout"),
+        (["--data.canvas", "20"], "data.canvas of at least 64"),
+        (["--data.max-length", "80"], "data.max_length of at least 112"),
+        (["--dry-run", "--loss", "magic"], "no loss"),
     ):
         code, message = failing(["train", "tiny/mdm", *words, "--out", str(tmp_path / "m")], capsys)
         assert code in (1, 2) and says in message

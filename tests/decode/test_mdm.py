@@ -13,7 +13,7 @@ from scipy import stats
 
 from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.mdm import MdmOptions
+from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import SCORES, Score
 from anyorder.nets.oracle import Oracle
 from anyorder.nets.transformer import Transformer, TransformerConfig
@@ -85,7 +85,7 @@ def test_a_fixed_order_reproduces_the_data(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("order", itertools.permutations(range(4)), ids=str)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 @pytest.mark.parametrize("pattern", ["____", "c___", "__a_", "_b_c"])
 def test_every_fixed_order_reproduces_the_data(
     order: tuple[int, ...], pattern: str, monkeypatch: pytest.MonkeyPatch
@@ -160,6 +160,10 @@ OPTIONS = [
     MdmOptions(eos="fill", temperature=0.7),
     MdmOptions(eos="last"),
     MdmOptions(eos="forbid", temperature=0.7),
+    MdmOptions(block=4, temperature=0.7),
+    MdmOptions(block=3, quota="threshold:0.5", eos="last"),
+    MdmOptions(mode="compat", steps=30, temperature=0.7, top_p=0.9, block=None),
+    MdmOptions(posterior="filtered", top_k=2),
 ]
 
 
@@ -290,25 +294,86 @@ def test_fill_after_eos() -> None:
     assert row.reveal_step[2:] == [1] * 4 and row.steps == 3
 
 
+def test_eos_last_does_not_blur_the_order() -> None:
+    class NearlySure(Uniform):
+        """Every slot proposes EOS; their certainties differ in the twelfth digit."""
+
+        def hidden(
+            self, ids: torch.Tensor, *, mask: torch.Tensor | None = None,
+            time: torch.Tensor | None = None,
+        ) -> torch.Tensor:  # fmt: skip
+            return torch.arange(ids.shape[1]).float()[None, :, None].expand(*ids.shape, 1)
+
+        def head(self, hidden: torch.Tensor) -> torch.Tensor:
+            logits = torch.zeros(len(hidden), VOCAB.size)
+            logits[:, VOCAB.eos_id] = 27 + hidden[:, 0]
+            return logits
+
+    canvas = Canvas.of([[0], 8], VOCAB)
+    for eos in ("plain", "last"):
+        (row,) = mdm.decode(NearlySure(), VOCAB, [canvas], [1], MdmOptions(eos=eos))
+        assert row.reveal_step == [8, 7, 6, 5, 4, 3, 2, 1] and row.ties == 0
+    sure = MdmOptions(eos="last", quota="threshold")
+    (row,) = mdm.decode(NearlySure(), VOCAB, [canvas], [1], sure)
+    assert row.steps == 1
+
+
+def test_logits_that_are_not_numbers_end_in_an_error() -> None:
+    class Broken(Uniform):
+        def head(self, hidden: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(hidden), VOCAB.size), torch.nan)
+
+    for policy in ("confidence", "random", "sampled"):
+        with pytest.raises(ValueError, match="not finite"):
+            mdm.decode(Broken(), VOCAB, [canvas_of("a___")], [1], MdmOptions(policy=policy))
+
+
+def test_too_few_logits_are_named() -> None:
+    class Narrow(Uniform):
+        def head(self, hidden: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(len(hidden), VOCAB.size - 2)
+
+    with pytest.raises(ValueError, match="vocabulary of 7"):
+        mdm.decode(Narrow(), VOCAB, [canvas_of("a___")], [1], MdmOptions())
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "says"),
     [
-        {"policy": "l2r"},
-        {"quota": "odd"},
-        {"eos": "never"},
-        {"steps": 0},
-        {"mode": "fast"},
-        {"quota": "threshold", "steps": 4},
-        {"quota": "threshold", "policy": "entropy"},
-        {"eos": "last", "policy": "random"},
-        {"posterior": "filtered", "policy": "left_to_right"},
-        {"ties": "rightmost"},
-        {"block": 0},
+        ({"policy": "l2r"}, "unknown policy"),
+        ({"quota": "odd"}, "unknown quota"),
+        ({"eos": "never"}, "unknown eos"),
+        ({"steps": 0}, "at least 1"),
+        ({"mode": "fast"}, "exact"),
+        ({"quota": "threshold", "steps": 4}, "its own steps"),
+        ({"quota": "threshold", "policy": "entropy"}, "threshold"),
+        ({"eos": "last", "policy": "random"}, "no effect"),
+        ({"posterior": "filtered", "policy": "left_to_right"}, "no effect"),
+        ({"posterior": "filtered", "policy": "random", "mode": "compat"}, "no effect"),
+        ({"posterior": "filtered"}, "untempered one at temperature 0"),
+        ({"ties": "leftmost", "policy": "random"}, "no ties"),
+        ({"ties": "rightmost"}, "leftmost"),
+        ({"block": 0}, "at least one slot"),
+        ({"top_p": 0.9}, "at temperature 0"),
+        ({"top_k": 3, "policy": "random", "mode": "compat"}, "at temperature 0"),
     ],
 )
-def test_wrong_or_unused_options_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
+def test_wrong_or_unused_options_are_refused(wrong: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
         MdmOptions(**wrong).resolved()  # type: ignore[arg-type]
+
+
+def test_compat_is_the_dream_sampler() -> None:
+    full = MdmOptions(mode="compat").resolved()
+    assert (full.policy, full.quota, full.posterior, full.ties) == (
+        "sampled", "dream", "filtered", "leftmost",
+    )  # fmt: skip
+    assert MdmOptions(mode="compat", top_p=0.9).resolved().top_p == 0.9
+
+
+def test_steps_that_blocks_cannot_share_are_refused_beforehand() -> None:
+    with pytest.raises(ValueError, match="multiple of 3"):
+        mdm.check([Canvas.of([[0], 12], VOCAB)], MdmOptions(block=4, steps=7))
 
 
 def test_canvas_refuses_masks_in_frozen_text_and_empty_spans() -> None:

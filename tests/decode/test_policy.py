@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.decode.policy import SCORES, Items, Policy, find_score, take, tie_noise
+from anyorder.decode.policy import (
+    SCORES,
+    Items,
+    Policy,
+    Ranking,
+    find_score,
+    take,
+    tie_noise,
+)
 from anyorder.decode.posterior import Posterior
 from anyorder.decode.quota import (
     Dream,
@@ -19,8 +27,6 @@ from anyorder.decode.quota import (
     parse_quota,
     steps_per_block,
 )
-
-NOTHING = torch.full((1, 4), 0.0, dtype=torch.float64)
 
 
 def ranked(name: str, logits: torch.Tensor, tokens: torch.Tensor | None = None) -> list[int]:
@@ -54,30 +60,52 @@ def test_random_score_is_keyed_by_row_and_position() -> None:
     assert torch.equal(first[2:], rank(Items(position[2:], torch.full((4,), 1))))
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=10), st.integers(0, 10), st.integers(0, 99))
-def test_take_takes_the_best_and_counts_ties(values: list[int], count: int, step: int) -> None:
-    scores = torch.tensor([values], dtype=torch.float64)
-    noise = tie_noise(Policy(), torch.tensor([5]), step, len(values))
-    taken, ties = take(scores, torch.tensor([count]), noise)
-    kept = [v for v, t in zip(values, taken[0].tolist(), strict=True) if t]
-    left = [v for v, t in zip(values, taken[0].tolist(), strict=True) if not t]
-    assert len(kept) == min(count, len(values))
+slots = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
+"""(score, waits, eligible) of one slot."""
+
+
+@given(st.lists(slots, min_size=1, max_size=10), st.integers(0, 12), st.integers(0, 99))
+def test_take_takes_the_best_and_counts_ties(
+    row: list[tuple[int, bool, bool]], count: int, step: int
+) -> None:
+    scores, waits, eligible = (torch.tensor([column]) for column in zip(*row, strict=True))
+    noise = tie_noise(Policy(), torch.tensor([5]), step, len(row))
+    ranking = Ranking(scores.double(), eligible, waits, noise)
+    taken, ties = take(ranking, torch.tensor([count]))
+    value = {i: (not w, s) for i, (s, w, e) in enumerate(row) if e}
+    kept = [value[i] for i in taken[0].nonzero()[:, 0].tolist()]  # fails if not eligible
+    left = [value[i] for i in value if not taken[0, i]]
+    assert len(kept) == min(count, len(value))
     assert not kept or not left or min(kept) >= max(left)
-    assert int(ties) == (sum(v == max(left) for v in kept) if left else 0)
+    assert int(ties) == (kept.count(max(left)) if left else 0)
 
 
-def test_closed_positions_are_never_taken() -> None:
-    scores = torch.tensor([[-torch.inf, 1.0, -torch.inf]], dtype=torch.float64)
-    taken, ties = take(scores, torch.tensor([3]), NOTHING[:, :3])
-    assert taken.tolist() == [[False, True, False]] and int(ties) == 0
+def test_not_a_number_cannot_stop_the_taking() -> None:
+    """A broken network must end in an error, not in a loop that never takes anything."""
+    none = torch.zeros(1, 3, dtype=torch.bool)
+    scores = torch.full((1, 3), torch.nan, dtype=torch.float64)
+    taken, _ = take(Ranking(scores, ~none, none, scores.nan_to_num()), torch.tensor([2]))
+    assert int(taken.sum()) == 2
+
+
+def test_waiting_keeps_the_order_of_nearly_equal_scores() -> None:
+    scores = -torch.logspace(-14, -11, 6, dtype=torch.float64)[None]
+    every = torch.ones(1, 6, dtype=torch.bool)
+    ranking = Ranking(scores, every, every, torch.zeros(1, 6, dtype=torch.float64))
+    assert ranking.order().tolist() == [[0, 1, 2, 3, 4, 5]]
 
 
 def test_leftmost_ties_go_left_and_random_ties_do_not() -> None:
     scores = torch.zeros(300, 4, dtype=torch.float64)
+    every = torch.ones(300, 4, dtype=torch.bool)
     keys, ones = torch.arange(300), torch.ones(300, dtype=torch.int64)
-    left, _ = take(scores, ones, tie_noise(Policy(ties="leftmost"), keys, 1, 4))
+
+    def taken_with(policy: Policy) -> tuple[torch.Tensor, torch.Tensor]:
+        return take(Ranking(scores, every, ~every, tie_noise(policy, keys, 1, 4)), ones)
+
+    left, _ = taken_with(Policy(ties="leftmost"))
     assert left[:, 0].all()
-    spread, ties = take(scores, ones, tie_noise(Policy(), keys, 1, 4))
+    spread, ties = taken_with(Policy())
     assert (spread.sum(dim=0) > 40).all()
     assert ties.tolist() == [1] * 300
 
@@ -127,6 +155,7 @@ def test_blocks_count_free_slots_from_the_left() -> None:
 def test_steps_are_shared_equally_among_blocks() -> None:
     assert steps_per_block(12, 16, 4) == 3
     assert steps_per_block(12, 16, None) == 12
+    assert steps_per_block(None, 10, 4) == 0  # each block as many as it has slots
     with pytest.raises(ValueError, match="multiple of 4"):
         steps_per_block(10, 16, 4)
 
@@ -134,7 +163,7 @@ def test_steps_are_shared_equally_among_blocks() -> None:
 def test_names_are_parsed_and_wrong_ones_listed() -> None:
     assert parse_quota("threshold:0.8") == Threshold(0.8)
     assert parse_quota("dream:0.01") == Dream(0.01)
-    for wrong in ("evn", "even:3", "threshold:2", "dream:x"):
+    for wrong in ("evn", "even:3", "threshold:2", "dream:x", "dream:5", "dream:-1", "dream:nan"):
         with pytest.raises(ValueError, match="quota"):
             parse_quota(wrong)
     with pytest.raises(ValueError, match="left_to_right"):

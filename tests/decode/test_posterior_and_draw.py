@@ -74,6 +74,18 @@ def test_top_p_keeps_the_token_that_crosses_the_line() -> None:
     assert kept.tolist() == [[True, True, False]]
 
 
+@given(st.integers(2, 3000), st.floats(0.01, 0.999), st.floats(0.05, 4.0))
+def test_top_p_equals_a_full_sort(size: int, top_p: float, spread: float) -> None:
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randn(3, size, generator=generator) * spread
+    ordered, order = logits.sort(dim=-1, descending=True)
+    probability = ordered.softmax(-1, dtype=torch.float64)
+    before = probability.cumsum(-1) - probability
+    kept = filtered(logits, Draw(temperature=1.0, top_p=top_p)) > -torch.inf
+    clear = (before - top_p).abs() > 1e-6  # away from the line, where rounding decides
+    assert torch.equal(kept.gather(-1, order)[clear], (before <= top_p)[clear])
+
+
 def test_top_k_comes_after_top_p() -> None:
     logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
     kept = filtered(logits, Draw(temperature=1.0, top_p=0.8, top_k=2)) > -torch.inf
@@ -101,12 +113,18 @@ def test_draws_follow_the_distribution() -> None:
     assert p > 1e-4
 
 
+def test_a_noise_of_almost_one_still_draws_a_possible_token() -> None:
+    logits = torch.tensor([[1.0, 0.3, -torch.inf, -torch.inf]])
+    noise = torch.tensor([1 - 2**-53], dtype=torch.float64)
+    assert pick_from(logits, noise).tolist() == [1]
+
+
 def test_temperature_zero_takes_the_best_token() -> None:
     assert pick(torch.tensor([[0.0, 3.0, 1.0]]), Draw(), torch.tensor([0.99])).tolist() == [1]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}, {"top_p": 0.9}]
+    "wrong", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}]
 )
 def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"temperature|top_p|top_k"):

@@ -7,10 +7,8 @@ are left out of files, and counted.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anyorder.data.batches import tokenise
@@ -22,7 +20,13 @@ from anyorder.data.sources import (
     StoriesSource,
     TextSource,
 )
-from anyorder.data.stories import StoriesConfig, stories_vocab
+from anyorder.data.stories import (
+    MAX_PROGRAM_TOKENS,
+    MAX_PROMPT_TOKENS,
+    StoriesConfig,
+    stories_digest,
+    stories_vocab,
+)
 from anyorder.files import sha256_of
 from anyorder.recipes import DataConfig
 from anyorder.vocab import Vocab
@@ -97,12 +101,17 @@ def _open_vocab(name: str) -> Vocab:
 def _stories(config: DataConfig, vocab: Vocab) -> Corpus:
     dials = {name: getattr(config, name) for name in STORIES_ONLY}
     train = StoriesConfig(seed=config.seed, **dials)
-    content = json.dumps(["stories", asdict(train)], sort_keys=True).encode()
+    longest = MAX_PROMPT_TOKENS + config.canvas
+    if config.canvas <= MAX_PROGRAM_TOKENS or config.max_length < longest:
+        raise ValueError(
+            f"stories needs data.canvas of at least {MAX_PROGRAM_TOKENS + 1}, and with this one "
+            f"data.max_length of at least {longest}: raise them"
+        )
     return Corpus(
         vocab=vocab,
         train=StoriesSource(train),
         validation=StoriesSource(replace(train, split="heldout")),
-        digest=hashlib.sha256(content).hexdigest(),
+        digest=stories_digest(train),
     )
 
 

@@ -26,8 +26,6 @@ def examine() -> dict[str, Any]:
     devices += [
         f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())
     ]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
     return {
         "anyorder": _version("anyorder"),
         "python": platform.python_version(),

@@ -30,7 +30,7 @@ class SampleJob:
     batch: int = 32
     """Samples decoded together."""
     device: str = "cpu"
-    """Where to decode: cpu, cuda, mps."""
+    """Where to decode: cpu, cuda or cuda:1."""
     shard: str = "0/1"
     """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
     max_new_tokens: int | None = None
@@ -38,7 +38,7 @@ class SampleJob:
     max_length: int | None = None
     """The largest canvas; unset: as in training."""
     out: Path | None = None
-    """The run folder; unset: runs/<model>-<task>-<policy>-seed<seed>."""
+    """The run folder; unset: runs/<model>-<task>-<policy>-<digest of the settings>."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("task", "prompt", "fill") if getattr(self, name) is not None]

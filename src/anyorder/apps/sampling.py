@@ -7,6 +7,7 @@ Decoding itself is decode/, the folder is trace/run.py.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from anyorder.apps.jobs import SampleJob
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.model import FILL, Model, Request, load
+from anyorder.decode.fill import has_gaps, prefix_of
+from anyorder.model import Model, Request, load, policy_name
 from anyorder.trace import Run, RunCard
 
 
@@ -28,12 +30,10 @@ def sample_to_run(
 ) -> Run:
     """Do the job, or what is left of it, and return the complete run."""
     model = load(job.model, device=job.device)
-    if job.fill is not None or FILL.search(job.prompt or ""):
-        # A gap of given length has no end to find: without this, EOS would cut the text in two.
-        options = {"eos": "forbid"} | options
-    chosen = model.family.choose(options)
     problems, data_digest = _problems(job, model)
-    parts = _parts(_requests(job, model, problems), job.batch)
+    chosen = model.choose(options, [problem.prompt for problem in problems])
+    requests = _requests(job, model, problems)
+    model.family.check([request.canvas for request in requests], chosen)
     card = RunCard(
         command=command,
         config=_config(job, model, chosen),
@@ -41,51 +41,58 @@ def sample_to_run(
         data_digest=data_digest,
         vocab_digest=model.vocab.digest(),
         device=job.device,
-        dtype="float32",
+        dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
         seeds=(job.seed,),
     )
-    run = Run.create(job.out or _default_folder(job, chosen), card)
+    run = Run.create(job.out or _default_folder(job, chosen, card), card)
+    parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
     done = set(run.done_parts())
-    with _bar(sum(map(len, parts)), progress and not run.complete) as advance:
-        for number, requests in enumerate(parts):
+    with _bar(len(requests), progress and not run.complete) as advance:
+        for number, part in enumerate(parts):
             if number not in done:
-                run.append(number, list(model.decode(requests, chosen, job.seed)))
-            advance(len(requests))
+                run.append(number, list(model.decode(part, chosen, job.seed)))
+            advance(len(part))
     run.finish()
     return run
 
 
-def _problems(job: SampleJob, model: Model) -> tuple[list[Problem], str | None]:
+def _problems(job: SampleJob, model: Model) -> tuple[list[Problem], str]:
+    """What to sample, and a digest of it."""
     if job.task is not None:
         task = find_task(job.task, model.card.recipe.get("data", {}))
         return task.problems(job.limit), task.digest
     if job.prompt is not None:
-        return [Problem("prompt/0", job.prompt)], None
-    assert job.fill is not None
+        name, text = "prompt/0", job.prompt
+    else:
+        assert job.fill is not None
+        name, text = f"fill/{job.fill.name}", _read_gaps(job.fill)
+    return [Problem(name, text)], hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_gaps(path: Path) -> str:
     try:
-        text = job.fill.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {job.fill}: {error}") from None
-    if not FILL.search(text):
-        raise ValueError(
-            f"{job.fill} has no <fill> mark: write <fill> or <fill:12> where text belongs"
-        )
-    return [Problem(f"fill/{job.fill.name}", text)], None
+        raise ValueError(f"cannot read {path}: {error}") from None
+    if not has_gaps(text):
+        raise ValueError(f"{path} has no <fill> mark: write <fill> or <fill:12> where text belongs")
+    return text
 
 
 def _requests(job: SampleJob, model: Model, problems: Sequence[Problem]) -> list[Request]:
     requests = [
-        Request(problem.task_id, number, problem.prompt, canvas, problem.entry_point)
+        Request(problem.task_id, number, prefix_of(text), canvas, noise, problem.entry_point)
         for problem in problems
-        for canvas in [model.canvas(problem.prompt, job.max_new_tokens, job.max_length)]
+        for text in [problem.prompt]
+        for canvas in [model.canvas(text, job.max_new_tokens, job.max_length)]
+        # A task's problems have names; a prompt of one's own is named by what it says.
+        for noise in [problem.task_id if job.task else text]
         for number in range(job.samples)
     ]
     first, step = job.share()
+    if first >= len(requests):
+        raise ValueError(f"--shard {job.shard} is empty: there are {len(requests)} samples")
     return requests[first::step]
-
-
-def _parts(requests: list[Request], batch: int) -> list[list[Request]]:
-    return [requests[start : start + batch] for start in range(0, len(requests), batch)]
 
 
 def _config(job: SampleJob, model: Model, chosen: Any) -> dict[str, Any]:
@@ -101,10 +108,10 @@ def _config(job: SampleJob, model: Model, chosen: Any) -> dict[str, Any]:
     return config
 
 
-def _default_folder(job: SampleJob, chosen: Any) -> Path:
+def _default_folder(job: SampleJob, chosen: Any, card: RunCard) -> Path:
+    """A folder for these very settings, so that others never meet in it."""
     subject = job.task or ("fill" if job.fill else "prompt")
-    order = getattr(chosen, "policy", "left_to_right")
-    name = f"{Path(job.model).name}-{subject}-{order}-seed{job.seed}"
+    name = f"{Path(job.model).name}-{subject}-{policy_name(chosen)}-{card.identity()[:8]}"
     return Path("runs") / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
 
 

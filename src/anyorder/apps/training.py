@@ -84,7 +84,7 @@ def network_config(recipe: Recipe, vocab_size: int) -> TransformerConfig:
         width=net.width,
         layers=net.layers,
         heads=net.heads,
-        kv_heads=net.kv_heads or net.heads,
+        kv_heads=net.heads if net.kv_heads is None else net.kv_heads,
         head_width=net.width // net.heads,
         mlp_width=net.mlp_width,
         causal=find_family(recipe.family).causal,
@@ -98,6 +98,8 @@ def network_config(recipe: Recipe, vocab_size: int) -> TransformerConfig:
 def measure_sizes(recipe: Recipe) -> dict[str, Any]:
     """Parameters by module, tensors and memory, without training (and without the memory)."""
     corpus = open_corpus(recipe.data)
+    find_family(recipe.family).objective(recipe.loss, corpus.vocab)
+    _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
     with torch.device("meta"):
         net = Transformer(network_config(recipe, corpus.vocab.size))
     parameters = sum(p.numel() for p in net.parameters())

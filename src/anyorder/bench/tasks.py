@@ -6,12 +6,11 @@ the data behind them for the run card. It does not run or judge programs.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from anyorder.data.stories import StoriesConfig, problem
+from anyorder.data.stories import StoriesConfig, problem, stories_digest
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Stories:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(repr(sorted(asdict(self.config).items())).encode()).hexdigest()
+        return stories_digest(self.config)
 
     def problems(self, limit: int | None) -> list[Problem]:
         chosen = (problem(self.config, index) for index in range(limit or self.size))

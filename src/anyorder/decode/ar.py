@@ -29,11 +29,17 @@ class ArOptions:
     top_k: int = 0
 
     def resolved(self) -> ArOptions:
-        self.draw()
+        self.draw().refuse_idle_filters()
         return self
 
     def draw(self) -> Draw:
         return Draw(self.temperature, self.top_p, self.top_k)
+
+
+def check(canvases: Sequence[Canvas], options: ArOptions) -> None:
+    """Refuse what cannot be decoded, before anything is written."""
+    for canvas in canvases:
+        _prompt_of(canvas)
 
 
 @torch.inference_mode()
@@ -108,7 +114,10 @@ class _Writer:
         noise = uniform(0, int(Stream.TOKEN), self.key, self.start + self.written)
         token = pick(logits, self.draw, noise)
         self.tokens[self.row, self.written] = token
-        self.log_prob[self.row, self.written] = Posterior(logits).log_prob(token)
+        log_prob = Posterior(logits).log_prob(token)
+        if bool(log_prob.isnan().any()):
+            raise ValueError(f"logits of token {self.written} are not finite: check the weights")
+        self.log_prob[self.row, self.written] = log_prob
         self.written += 1
         self.length[self.row] = self.written
         return token

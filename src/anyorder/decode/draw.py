@@ -2,7 +2,7 @@
 
 The order is fixed and stated because it matters: logits / T, then the smallest set of best tokens
 whose probability exceeds top_p (the token that crosses the line is kept), then the top_k best of
-those. Temperature 0 takes the best token; the filters always keep it, so they are refused there.
+those. Temperature 0 takes the best token, which the filters always keep.
 
 A draw inverts the cumulative distribution at one keyed uniform per slot: exact, and a vocabulary
 times cheaper in noise than Gumbel-max. Letters: N slots, V vocabulary.
@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+FIRST_SEARCH = 256
+"""How many of the best tokens top-p looks at before it looks at more."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Draw:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 (off) or positive, not {self.top_k}")
+
+    def refuse_idle_filters(self) -> None:
+        """For paths that only draw: at temperature 0 the filters never remove the best token."""
         if self.temperature == 0 and (self.top_p < 1 or self.top_k > 0):
             raise ValueError(
                 "at temperature 0 top_p and top_k change nothing: set a temperature or drop them"
@@ -53,15 +59,25 @@ def filtered(logits: Tensor, draw: Draw) -> Tensor:
 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """True for the tokens kept by top-p.  # N V"""
-    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    probability = ordered.softmax(dim=-1, dtype=torch.float64)
-    mass_before = probability.cumsum(dim=-1) - probability
+    """True for the tokens kept by top-p.  # N V
+
+    The few best tokens almost always hold the mass, so the search starts with them and widens
+    only if it must: sorting a whole vocabulary costs fifty times as much.
+    """
+    total = logits.logsumexp(dim=-1, keepdim=True)  # N 1
+    width, size = min(FIRST_SEARCH, logits.shape[-1]), logits.shape[-1]
+    while True:
+        best, order = logits.topk(width, dim=-1)  # N K, best first
+        probability = (best - total).double().exp()
+        mass_before = probability.cumsum(dim=-1) - probability
+        if width == size or bool((mass_before[:, -1] > top_p).all()):
+            break
+        width = min(width * 16, size)
     return torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, mass_before <= top_p)
 
 
 def pick(logits: Tensor, draw: Draw, noise: Tensor) -> Tensor:
-    """One token per slot from softmax(filtered(logits)), by inverse cumulative probability.  # N
+    """One token per slot from softmax(filtered(logits)).  # N
 
     `noise` (N) is uniform in (0, 1) and unused at temperature 0.
     """
@@ -74,8 +90,7 @@ def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
     """From softmax(logits): the first token whose cumulative mass passes the noise.  # N"""
     weights = (logits - logits.amax(dim=-1, keepdim=True)).to(torch.float64).exp()
     cumulative = weights.cumsum(dim=-1)
-    target = noise[:, None].to(torch.float64) * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    # Rounding can carry the target to the very end, past the last token that has any mass.
-    last = logits.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.int8).argmax(dim=-1)
-    return torch.minimum(drawn, last)
+    total = cumulative[:, -1:]
+    # Rounding must not carry the target to the very end, where no token has mass left.
+    target = torch.minimum(noise[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True)[:, 0]

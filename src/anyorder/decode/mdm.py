@@ -9,107 +9,24 @@ Letters: B rows, L positions, N open slots, V vocabulary, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, stack
-from anyorder.decode.draw import Draw, filtered, pick
-from anyorder.decode.policy import Items, Policy, find_score, take, tie_noise
+from anyorder.decode.draw import filtered, pick, pick_from
+from anyorder.decode.mdm_options import MdmOptions
+from anyorder.decode.policy import Items, Ranking, take, tie_noise
 from anyorder.decode.posterior import Posterior
-from anyorder.decode.quota import Progress, block_of_slots, parse_quota, steps_per_block
-from anyorder.decode.stopping import STOPPING, Stopping
+from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
 from anyorder.nets.denoiser import Denoiser
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
 HEAD_BUDGET = 1 << 25
 """Logits held at once, in numbers: larger canvases pass through the head in pieces."""
-
-
-@dataclass(frozen=True)
-class MdmOptions:
-    """How to decode with mdm. Unset choices follow `mode`."""
-
-    policy: str = "confidence"
-    """confidence, sampled, margin, entropy, left_to_right or random."""
-    quota: str | None = None
-    """even, dream[:eps] or threshold[:p]. Exact: even; compat: dream."""
-    posterior: Literal["untempered", "filtered"] | None = None
-    """What scores read. Exact: untempered; compat: filtered."""
-    ties: Literal["random", "leftmost"] | None = None
-    """Who wins among equal scores. Exact: random; compat: leftmost."""
-    block: int | None = None
-    """Semi-autoregressive blocks of so many slots; unset: the whole canvas."""
-    steps: int | None = None
-    """Network steps; unset: one for each free slot."""
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    eos: str = "plain"
-    """plain, last, fill or forbid (see Stopping)."""
-    mode: Literal["exact", "compat"] = "exact"
-    """compat: the choices of the published Dream sampler."""
-
-    def resolved(self) -> MdmOptions:
-        """The same options with every unset choice filled in, checked as a whole."""
-        if self.mode not in ("exact", "compat"):
-            raise ValueError(f"mode must be 'exact' or 'compat', not {self.mode!r}")
-        compat = self.mode == "compat"
-        full = replace(
-            self,
-            quota=self.quota or ("dream" if compat else "even"),
-            posterior=self.posterior or ("filtered" if compat else "untempered"),
-            ties=self.ties or ("leftmost" if compat else "random"),
-        )
-        full.check()
-        return full
-
-    def check(self) -> None:
-        """Refuse what is wrong and what would be ignored."""
-        stopping, policy, quota = self.stopping(), self.build_policy(), self.quota or "even"
-        self.draw()
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        if self.steps is not None and policy.quota.reads_scores:
-            raise ValueError(
-                f"the {quota} quota decides its own number of steps: leave --steps out"
-            )
-        if stopping.penalty and policy.score.reads == "nothing":
-            raise ValueError(
-                f"eos={self.eos!r} lowers scores that the policy {self.policy!r} does not read: "
-                "use eos plain, fill or forbid with it"
-            )
-        if (
-            self.posterior == "filtered"
-            and policy.score.reads == "nothing"
-            and self.mode == "exact"
-        ):
-            raise ValueError(
-                f"posterior='filtered' has no effect on the policy {self.policy!r}: leave it out"
-            )
-
-    def draw(self) -> Draw:
-        return Draw(self.temperature, self.top_p, self.top_k)
-
-    def stopping(self) -> Stopping:
-        if self.eos not in STOPPING:
-            raise ValueError(
-                f"unknown eos choice {self.eos!r}: choose one of {', '.join(STOPPING)}"
-            )
-        return STOPPING[self.eos]
-
-    def build_policy(self) -> Policy:
-        return Policy(
-            score=find_score(self.policy),
-            quota=parse_quota(self.quota or "even"),
-            posterior=self.posterior or "untempered",
-            ties=self.ties or "random",
-            block=self.block,
-        )
 
 
 @dataclass
@@ -121,15 +38,13 @@ class _Rows:
     ids: Tensor  # B L
     open: Tensor  # B L
     real: Tensor  # B L
-    slot: Tensor  # B L, rank among the row's free slots
     block: Tensor  # B L
     reveal: Tensor  # B L
     log_prob: Tensor  # B L
     window: Tensor  # B, the block being closed
-    window_step: Tensor  # B
-    window_initial: Tensor  # B
-    window_steps: Tensor  # B
-    steps: Tensor  # B
+    window_step: Tensor  # B, steps begun in it
+    window_initial: Tensor  # B, slots open when it began
+    window_steps: Tensor  # B, steps planned for each; 0: one a slot
     forwards: Tensor  # B
     ties: Tensor  # B
 
@@ -139,8 +54,14 @@ class _Rows:
             setattr(self, each.name, getattr(self, each.name)[rows])
         if len(self.row):
             longest = int(self.real.sum(dim=1).max())
-            for name in ("ids", "open", "real", "slot", "block", "reveal", "log_prob"):
+            for name in ("ids", "open", "real", "block", "reveal", "log_prob"):
                 setattr(self, name, getattr(self, name)[:, :longest])
+
+
+def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
+    """Refuse what cannot be decoded, before anything is written."""
+    for canvas in canvases:
+        steps_per_block(options.steps, sum(canvas.free), options.block)
 
 
 @torch.inference_mode()
@@ -156,7 +77,7 @@ def decode(
     options = options.resolved()
     stepper = _Stepper(net, vocab, options)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
-    results: list[Decoded | None] = [None] * len(canvases)
+    results: dict[int, Decoded] = {}
     step = 0
     while len(rows.row):
         step += 1
@@ -165,9 +86,9 @@ def decode(
         if bool(finished.any()):
             for index in finished.nonzero()[:, 0].tolist():
                 number = int(rows.row[index])
-                results[number] = _collect(rows, index, canvases[number])
+                results[number] = _collect(rows, index, canvases[number], step)
             rows.keep((~finished).nonzero()[:, 0])
-    return [result for result in results if result is not None]
+    return [results[number] for number in range(len(canvases))]
 
 
 def _start(
@@ -178,8 +99,7 @@ def _start(
     device: torch.device,
 ) -> _Rows:
     ids, free, real = stack(canvases, vocab, device)
-    slots = [sum(canvas.free) for canvas in canvases]
-    plan = [steps_per_block(options.steps or count, count, options.block) for count in slots]
+    plan = [steps_per_block(options.steps, sum(canvas.free), options.block) for canvas in canvases]
     zeros = torch.zeros(len(canvases), dtype=torch.int64, device=device)
     return _Rows(
         row=torch.arange(len(canvases), device=device),
@@ -187,7 +107,6 @@ def _start(
         ids=ids,
         open=free.clone(),
         real=real,
-        slot=free.long().cumsum(dim=1) - 1,
         block=block_of_slots(free, options.block),
         reveal=torch.zeros_like(ids),
         log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
@@ -195,13 +114,12 @@ def _start(
         window_step=zeros.clone(),
         window_initial=zeros.clone(),
         window_steps=torch.tensor(plan, device=device),
-        steps=zeros.clone(),
         forwards=zeros.clone(),
         ties=zeros.clone(),
     )
 
 
-def _collect(rows: _Rows, index: int, canvas: Canvas) -> Decoded:
+def _collect(rows: _Rows, index: int, canvas: Canvas, step: int) -> Decoded:
     span = slice(canvas.prompt_length, len(canvas.ids))
     token_ids = rows.ids[index, span].tolist()
     return Decoded(
@@ -209,7 +127,7 @@ def _collect(rows: _Rows, index: int, canvas: Canvas) -> Decoded:
         insert_step=[0] * len(token_ids),
         reveal_step=rows.reveal[index, span].tolist(),
         log_prob=rows.log_prob[index, span].tolist(),
-        steps=int(rows.steps[index]),
+        steps=step,
         forwards=int(rows.forwards[index]),
         ties=int(rows.ties[index]),
     )
@@ -220,29 +138,27 @@ class _Stepper:
 
     def __init__(self, net: Denoiser, vocab: Vocab, options: MdmOptions) -> None:
         self.net, self.vocab = net, vocab
-        self.policy, self.draw, self.stopping = (
-            options.build_policy(),
-            options.draw(),
-            options.stopping(),
-        )
+        self.policy = options.build_policy()
+        self.draw = options.draw()
+        self.stopping = options.stopping()
         # Tokens are drawn for all candidates only where the choice depends on them.
-        self.draws_first = self.policy.score.reads == "token" or self.stopping.penalty > 0
+        self.draws_first = self.policy.score.reads == "token" or self.stopping.waits
 
     def advance(self, rows: _Rows, step: int) -> None:
         eligible = self._enter_window(rows)
-        rows.steps += 1
-        rows.window_step += 1
+        progress = self._progress(rows, eligible)
+        rows.window_step = rows.window_step + 1  # `progress` holds the old one
         counts = None
         if not self.policy.quota.reads_scores:
-            counts = self.policy.quota.counts(self._progress(rows, eligible), None)
+            counts = self.policy.quota.counts(progress, None)
             if not bool(counts.any()):
                 return  # a step that reveals nothing leaves the canvas as it is: no call is needed
-        rows.forwards += 1
         hidden = self.net.hidden(rows.ids, mask=rows.real)  # B L D
-        scores, tokens = self._score(rows, hidden, eligible, step)
+        ranking, tokens = self._rank(rows, hidden, eligible, step)
         if counts is None:
-            counts = self.policy.quota.counts(self._progress(rows, eligible), scores)
-        taken, ties = take(scores, counts, tie_noise(self.policy, rows.key, step, scores.shape[1]))
+            counts = self.policy.quota.counts(progress, _comparable(ranking))
+        rows.forwards += counts > 0
+        taken, ties = take(ranking, counts)
         if self.policy.score.reads != "nothing":
             rows.ties += ties
         self._commit(rows, hidden, taken, tokens, step)
@@ -258,65 +174,83 @@ class _Stepper:
         rows.window_initial = torch.where(entered, eligible.sum(dim=1), rows.window_initial)
         return eligible
 
-    def _progress(self, rows: _Rows, eligible: Tensor) -> Progress:
-        return Progress(
-            step=rows.window_step - 1,
-            steps=rows.window_steps,
-            initial=rows.window_initial,
-            open=eligible.sum(dim=1),
-        )
+    @staticmethod
+    def _progress(rows: _Rows, eligible: Tensor) -> Progress:
+        planned = torch.where(rows.window_steps > 0, rows.window_steps, rows.window_initial)
+        return Progress(rows.window_step, planned, rows.window_initial, eligible.sum(dim=1))
 
-    def _logits(self, rows: _Rows, hidden: Tensor, row: Tensor, position: Tensor) -> Tensor:
+    def _logits(self, hidden: Tensor, row: Tensor, position: Tensor) -> Tensor:
         """Logits of chosen slots, without the ids that a slot must not hold.  # N V"""
         logits = self.net.head(hidden[row, position]).float()
+        if logits.shape[-1] < self.vocab.size:
+            raise ValueError(
+                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
+                f"{self.vocab.size}: use the vocabulary that it was trained with"
+            )
         logits[:, self.vocab.mask_id] = -torch.inf
         logits[:, self.vocab.size :] = -torch.inf
-        if self.stopping.forbid_first:
-            barred = rows.slot[row, position] < self.stopping.forbid_first
-            logits[barred, self.vocab.eos_id] = -torch.inf
+        if self.stopping.forbids:
+            logits[:, self.vocab.eos_id] = -torch.inf
         return logits
 
-    def _score(
-        self, rows: _Rows, hidden: Tensor, eligible: Tensor, step: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scores of the eligible slots (B L, -inf elsewhere), and their tokens if drawn (B L)."""
-        scores = torch.full(eligible.shape, -torch.inf, dtype=torch.float64, device=eligible.device)
-        row, position = eligible.nonzero(as_tuple=True)
-        if self.policy.score.reads == "nothing":
-            scores[row, position] = self.policy.score.rank(Items(position, rows.key[row]))
-            return scores, None
-        tokens = torch.zeros_like(rows.ids) if self.draws_first else None
+    def _pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows and positions of the chosen slots, few enough at a time for the head."""
+        row, position = chosen.nonzero(as_tuple=True)
         piece = max(1, HEAD_BUDGET // self.vocab.size)
-        for r, p in zip(row.split(piece), position.split(piece), strict=True):
-            logits = self._logits(rows, hidden, r, p)
+        return zip(row.split(piece), position.split(piece), strict=True)
+
+    def _rank(
+        self, rows: _Rows, hidden: Tensor, eligible: Tensor, step: int
+    ) -> tuple[Ranking, Tensor | None]:
+        """The ranking of the eligible slots, and their tokens if they had to be drawn (B L)."""
+        shape, device = eligible.shape, eligible.device
+        scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
+        waits = torch.zeros(shape, dtype=torch.bool, device=device)
+        tokens = torch.zeros_like(rows.ids) if self.draws_first else None
+        ranking = Ranking(scores, eligible, waits, tie_noise(self.policy, rows.key, step, shape[1]))
+        score = self.policy.score
+        if score.reads == "nothing":
+            row, position = eligible.nonzero(as_tuple=True)
+            scores[row, position] = score.rank(Items(position, rows.key[row]))
+            return ranking, None
+        for row, position in self._pieces(eligible):
+            logits = self._logits(hidden, row, position)
+            reads_filtered = self.policy.posterior == "filtered"
+            read = filtered(logits, self.draw) if reads_filtered else logits
             drawn = None
             if tokens is not None:
-                drawn = pick(logits, self.draw, self._token_noise(rows, r, p, step))
-                tokens[r, p] = drawn
-            read = filtered(logits, self.draw) if self.policy.posterior == "filtered" else logits
-            score = self.policy.score.rank(Items(p, rows.key[r], Posterior(read), drawn))
-            if self.stopping.penalty:
-                assert drawn is not None
-                score = score - self.stopping.penalty * (drawn == self.vocab.eos_id)
-            scores[r, p] = score
-        return scores, tokens
+                noise = _token_noise(rows, row, position, step)
+                if reads_filtered and self.draw.temperature > 0:
+                    drawn = pick_from(read, noise)  # filtered already
+                else:
+                    drawn = pick(logits, self.draw, noise)
+                tokens[row, position] = drawn
+                waits[row, position] = self.stopping.waits & (drawn == self.vocab.eos_id)
+            scores[row, position] = score.rank(
+                Items(position, rows.key[row], Posterior(read), drawn)
+            )
+        return ranking, tokens
 
     def _commit(
         self, rows: _Rows, hidden: Tensor, taken: Tensor, tokens: Tensor | None, step: int
     ) -> None:
-        row, position = taken.nonzero(as_tuple=True)
-        piece = max(1, HEAD_BUDGET // self.vocab.size)
-        for r, p in zip(row.split(piece), position.split(piece), strict=True):
-            logits = self._logits(rows, hidden, r, p)
+        for row, position in self._pieces(taken):
+            logits = self._logits(hidden, row, position)
             if tokens is None:
-                drawn = pick(logits, self.draw, self._token_noise(rows, r, p, step))
+                drawn = pick(logits, self.draw, _token_noise(rows, row, position, step))
             else:
-                drawn = tokens[r, p]
-            rows.ids[r, p] = drawn
-            rows.log_prob[r, p] = Posterior(logits).log_prob(drawn)
-        rows.reveal[row, position] = step
+                drawn = tokens[row, position]
+            log_prob = Posterior(logits).log_prob(drawn)
+            if bool(log_prob.isnan().any()):
+                raise ValueError(
+                    f"at step {step} the network's logits are not finite: check its weights, and "
+                    "that its vocabulary is the one given"
+                )
+            rows.ids[row, position] = drawn
+            rows.log_prob[row, position] = log_prob
+        rows.reveal = rows.reveal.masked_fill(taken, step)
         rows.open = rows.open & ~taken
-        if self.stopping.after_eos == "fill":
+        if self.stopping.fills:
             self._fill_after_eos(rows, taken, step)
 
     def _fill_after_eos(self, rows: _Rows, taken: Tensor, step: int) -> None:
@@ -326,6 +260,12 @@ class _Stepper:
         rows.reveal = rows.reveal.masked_fill(filled, step)
         rows.open = rows.open & ~filled
 
-    @staticmethod
-    def _token_noise(rows: _Rows, row: Tensor, position: Tensor, step: int) -> Tensor:
-        return uniform(0, int(Stream.TOKEN), rows.key[row], position, step)
+
+def _token_noise(rows: _Rows, row: Tensor, position: Tensor, step: int) -> Tensor:
+    return uniform(0, int(Stream.TOKEN), rows.key[row], position, step)
+
+
+def _comparable(ranking: Ranking) -> Tensor:
+    """Scores that a threshold may look at: slots that wait count only once all open ones do."""
+    others = (ranking.eligible & ~ranking.waits).any(dim=1, keepdim=True)
+    return ranking.scores.masked_fill(ranking.waits & others, -torch.inf)

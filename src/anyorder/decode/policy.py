@@ -132,23 +132,41 @@ def find_score(name: str) -> Score:
     return SCORES[name]
 
 
-def take(scores: Tensor, counts: Tensor, tie_break: Tensor) -> tuple[Tensor, Tensor]:
-    """The `counts` best items of each row, and how many of those choices were ties.
+@dataclass(frozen=True)
+class Ranking:
+    """What `take` chooses from; larger scores first, those that wait after all others."""
 
-    `scores` (B L) is -inf at closed positions; equal scores go by the larger `tie_break` (B L).
-    A taken item counts as a tie when an item of the same score was left behind.
+    scores: Tensor  # B L
+    eligible: Tensor  # B L, bool: the items that may be taken
+    waits: Tensor  # B L, bool
+    tie_break: Tensor  # B L, the larger one wins among equals
+
+    def order(self) -> Tensor:
+        """Positions from the first to be taken to the last; ineligible ones at the end.  # B L"""
+        order = self.tie_break.argsort(dim=1, descending=True, stable=True)
+        # Sorting by the least important key first, stably, sorts by all of them.
+        for key in (self.scores, ~self.waits, self.eligible):
+            values = key.gather(1, order).to(torch.float64)
+            order = order.gather(1, values.argsort(dim=1, descending=True, stable=True))
+        return order
+
+
+def take(ranking: Ranking, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The `counts` (B) first items of each row (B L), and how many of these choices were ties (B).
+
+    A taken item counts as a tie when an item that ranks equally was left behind.
     """
-    by_tie = tie_break.argsort(dim=1, descending=True, stable=True)
-    by_score = scores.gather(1, by_tie).argsort(dim=1, descending=True, stable=True)
-    order = by_tie.gather(1, by_score)
-    rank = torch.empty_like(order).scatter(
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    order = ranking.order()
+    places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    rank = torch.empty_like(order).scatter(1, order, places)
+    available = ranking.eligible.sum(dim=1)
+    taken = rank < torch.minimum(counts, available)[:, None]
+    first_left = order.gather(1, counts.clamp(max=order.shape[1] - 1)[:, None])  # B 1
+    equal = (ranking.scores == ranking.scores.gather(1, first_left)) & (
+        ranking.waits == ranking.waits.gather(1, first_left)
     )
-    open_items = scores > -torch.inf
-    taken = (rank < counts[:, None]) & open_items
-    left = scores.masked_fill(taken | ~open_items, -torch.inf).amax(dim=1, keepdim=True)
-    ties = (taken & (scores == left)).sum(dim=1)
-    return taken, ties
+    some_left = counts < available
+    return taken, (taken & equal).sum(dim=1) * some_left
 
 
 def tie_noise(policy: Policy, keys: Tensor, step: int, length: int) -> Tensor:

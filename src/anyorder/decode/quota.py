@@ -7,7 +7,7 @@ A quota turns "step i of S, M items open at the start, so many open now" into a 
     threshold   the best item, and every other whose probability reaches p (Fast-dLLM)
 
 A window says which open items may be taken: the whole canvas, or block(n), which closes blocks of n
-free slots from left to right (semi-autoregressive); steps are then shared equally among the blocks.
+free slots from left to right (semi-autoregressive); given steps are shared equally among blocks.
 Letters: B rows, L canvas positions.
 """
 
@@ -67,6 +67,10 @@ class Dream:
     """The time at which the grid ends."""
     reads_scores = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.eps < 1:
+            raise ValueError(f"the grid's end must be in [0, 1), not {self.eps}")
+
     def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
         spacing = (1 - self.eps) / progress.steps.double()
         now, later = 1 - progress.step * spacing, 1 - (progress.step + 1) * spacing
@@ -112,16 +116,14 @@ def block_of_slots(free: Tensor, block: int | None) -> Tensor:
     return numbers.masked_fill(~free, -1)
 
 
-def steps_per_block(steps: int, slots: int, block: int | None) -> int:
-    """The steps each block gets; they must divide evenly, as must the slots."""
-    if block is None:
-        return steps
-    if block < 1:
-        raise ValueError(f"a block has at least one slot, not {block}")
+def steps_per_block(steps: int | None, slots: int, block: int | None) -> int:
+    """The steps that each block gets; 0: as many as it has slots, when no number was given."""
+    if steps is None or block is None:
+        return steps or 0
     blocks = math.ceil(slots / block)
     if steps % blocks:
         raise ValueError(
             f"{steps} steps cannot be shared equally among {blocks} blocks of {block} slots: "
-            f"choose a multiple of {blocks}"
+            f"choose a multiple of {blocks}, or leave --steps out"
         )
     return steps // blocks

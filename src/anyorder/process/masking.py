@@ -51,7 +51,8 @@ def mask_at_times(free: Tensor, times: Tensor, schedule: Schedule, places: Tenso
 def corrupt(free: Tensor, index: Tensor, noise: Noise) -> Tensor:
     """The paper's corruption: which items are masked.  # B N
 
-    `index` (B) names the examples, so that the noise belongs to the example and not to its row.
+    `index` (B) names the examples: which items are masked belongs to the example, how many to the
+    row, since counts are stratified over the batch.
     """
     counts = uniform_counts(free, noise.levels(len(free), free.device))
     return mask_counts(free, counts, item_noise(free, index, noise))
@@ -61,7 +62,7 @@ def corrupt_in_time(
     free: Tensor, index: Tensor, noise: Noise, schedule: Schedule
 ) -> tuple[Tensor, Tensor]:
     """The weighted bound's corruption: which items are masked (B N), and each row's time (B)."""
-    times = noise.levels(len(free), free.device)
+    times = 1 - noise.levels(len(free), free.device)  # a level is the share that is masked
     return mask_at_times(free, times, schedule, item_noise(free, index, noise)), times
 
 
@@ -91,11 +92,11 @@ def hazard_bound(nats: Tensor, masked: Tensor, hazard: Tensor, items: Tensor) ->
 
 def _weighted(nats: Tensor, masked: Tensor, weights: Tensor) -> LossParts:
     """sum over masked items of (its row's weight) * nats, and the plain sums beside it."""
-    if nats.shape[0] != int(masked.sum()):
-        raise ValueError(
-            f"{nats.shape[0]} losses for {int(masked.sum())} masked items: pass one per masked item"
-        )
     row = masked.nonzero()[:, 0]
+    if len(nats) != len(row):
+        raise ValueError(
+            f"{len(nats)} losses for {len(row)} masked items: pass one per masked item"
+        )
     plain = nats.detach()
     return LossParts(
         loss=(nats * weights[row]).sum(),

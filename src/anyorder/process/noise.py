@@ -4,7 +4,7 @@ A random draw is a hash of integers: `uniform(seed, key_1, key_2, ...)` broadcas
 mixes them one after another with the finaliser of SplitMix64,
 
     h_0 = mix(seed + GOLDEN),   h_{j+1} = mix(h_j xor (key_j * GOLDEN + j)),
-    u = (top 53 bits of h + 1/2) / 2^53.
+    u = (top 52 bits of h + 1/2) / 2^52.
 
 There is no generator and no hidden state, so a sample does not depend on its neighbours in the
 batch, training noise does not depend on the number of processes, and a resumed run sees the noise
@@ -31,9 +31,8 @@ class Stream(IntEnum):
     TOKEN = 1
     TIE = 2
     ORDER = 3
-    COUNT = 4
-    PLACE = 5
-    TIME = 6
+    PLACE = 4
+    TIME = 5
 
 
 def _signed(value: int) -> int:
@@ -68,7 +67,8 @@ def bits(seed: int, *keys: Tensor | int) -> Tensor:
 
 def uniform(seed: int, *keys: Tensor | int) -> Tensor:
     """Uniform numbers in the open interval (0, 1), float64, one per element of the keys."""
-    return (_shift_right(bits(seed, *keys), 11).to(torch.float64) + 0.5) / (1 << 53)
+    # 52 bits and a half: with 53, the largest value would round to 1.
+    return (_shift_right(bits(seed, *keys), 12).to(torch.float64) + 0.5) / (1 << 52)
 
 
 def key_of(*parts: str | int) -> int:
@@ -84,7 +84,7 @@ def key_of(*parts: str | int) -> int:
 class Noise:
     """All the noise of one training step, addressed by example.
 
-    `level` fixes the corruption level of every example: validation walks over a grid of levels.
+    `level`, the share that is corrupted, fixes that of every example: validation walks over a grid.
     """
 
     seed: int

@@ -8,6 +8,7 @@ imported.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import platform
@@ -129,6 +130,11 @@ class RunCard:
             if left != right:
                 lines.append(f"{name} ({left} stored, {right} now)")
         return lines
+
+    def identity(self) -> str:
+        """A digest of what makes this run this run, in hexadecimal."""
+        text = json.dumps(_flat(self._identity()), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def _identity(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in IDENTITY}

@@ -28,7 +28,8 @@ class TrainConfig:
     batch: int = 32
     """Examples in one optimiser step, over all its micro batches."""
     accumulate: int = 1
-    """Micro batches per step, each of batch / accumulate examples: less memory, equal batch."""
+    """Micro batches per step, of batch / accumulate examples each, for less memory. Each is
+    normalised and stratified by itself, then their gradients are averaged."""
     lr: float = 3e-3
     """Largest learning rate, reached at the end of the warm-up."""
     multipliers: Mapping[str, float] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class TrainConfig:
     threads: int = 0
     """Threads of torch on CPU; 0 leaves torch's own choice."""
     device: str = "cpu"
-    """Where to train: cpu, cuda, cuda:1, mps."""
+    """Where to train: cpu, cuda or cuda:1."""
     minutes: float | None = None
     """Stop cleanly after this many minutes; running again goes on for as long again."""
 

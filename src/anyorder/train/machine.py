@@ -21,8 +21,8 @@ def usable_device(name: str) -> torch.device:
     """The device called `name`, when this machine has it."""
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(0, device=device, dtype=torch.float64)  # noise and ranking need it
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used here ({reason}): try cpu") from error
     return device

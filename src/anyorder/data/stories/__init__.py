@@ -6,6 +6,7 @@ what they are does not) and `wording` (the reverse). See docs/stories.md.
 
 from __future__ import annotations
 
+from anyorder.data.stories.layout import MAX_PROGRAM_TOKENS, MAX_PROMPT_TOKENS
 from anyorder.data.stories.operations import BEGINNINGS, OPERATIONS
 from anyorder.data.stories.pieces import PIECES, stories_vocab
 from anyorder.data.stories.problem import (
@@ -16,6 +17,7 @@ from anyorder.data.stories.problem import (
     freedom,
     problem,
     render,
+    stories_digest,
 )
 from anyorder.data.stories.structures import HELD_OUT, Structure, structures
 from anyorder.data.stories.values import Case
@@ -23,6 +25,8 @@ from anyorder.data.stories.values import Case
 __all__ = [
     "BEGINNINGS",
     "HELD_OUT",
+    "MAX_PROGRAM_TOKENS",
+    "MAX_PROMPT_TOKENS",
     "OPERATIONS",
     "PIECES",
     "Case",
@@ -34,6 +38,7 @@ __all__ = [
     "freedom",
     "problem",
     "render",
+    "stories_digest",
     "stories_vocab",
     "structures",
 ]

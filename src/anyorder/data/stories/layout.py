@@ -29,6 +29,8 @@ program, and models stay accurate."""
 
 MAX_PROGRAM_TOKENS = 63
 """So that the program and one eos fill a canvas of 64."""
+MAX_PROMPT_TOKENS = 48
+"""With the layout stated; the tests hold the corpus to it."""
 MAX_LINES = 12
 
 

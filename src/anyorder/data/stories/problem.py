@@ -11,8 +11,10 @@ What this file does not do: tokens and batches (`stories_vocab`, sources.py, bat
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -169,6 +171,15 @@ def render(core: Core, config: StoriesConfig, draw: int = 0) -> Problem:
 def problem(config: StoriesConfig, index: int) -> Problem:
     """The problem at `index` of the corpus that `config` describes."""
     return render(core(config, index), config)
+
+
+def stories_digest(config: StoriesConfig, samples: int = 64) -> str:
+    """A digest of the fields and of the first problems, so that a changed generator shows."""
+    content: list[Any] = [asdict(config)]
+    for index in range(samples):
+        found = problem(config, index)
+        content.append([found.prompt, found.program, found.arguments, found.expected])
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def freedom(core: Core, config: StoriesConfig) -> tuple[float, float]:
