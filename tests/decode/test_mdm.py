@@ -187,6 +187,11 @@ def test_batched_equals_alone(options: MdmOptions) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=label)
+def test_resolving_twice_changes_nothing(options: MdmOptions) -> None:
+    assert options.resolved().resolved() == options.resolved()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=label)
 def test_what_comes_out_is_well_formed(options: MdmOptions) -> None:
     canvases = ragged()
     rows = mdm.decode(small_net(), VOCAB, canvases, list(range(len(canvases))), options)
@@ -364,7 +369,7 @@ def test_wrong_or_unused_options_are_refused(wrong: dict[str, object], says: str
 
 
 def test_compat_is_the_dream_sampler() -> None:
-    full = MdmOptions(mode="compat").resolved()
+    full = MdmOptions(mode="compat", temperature=0.2).resolved()
     assert (full.policy, full.quota, full.posterior, full.ties) == (
         "sampled", "dream", "filtered", "leftmost",
     )  # fmt: skip

@@ -40,7 +40,7 @@ class MdmOptions:
     """compat: the choices of the published Dream sampler."""
 
     def resolved(self) -> MdmOptions:
-        """The same options with every unset choice filled in, checked as a whole."""
+        """The same options with every unset choice filled in that has an effect; checked."""
         if self.mode not in ("exact", "compat"):
             raise ValueError(f"mode must be 'exact' or 'compat', not {self.mode!r}")
         compat = self.mode == "compat"
@@ -48,16 +48,25 @@ class MdmOptions:
             self,
             policy=self.policy or ("sampled" if compat else "confidence"),
             quota=self.quota or ("dream" if compat else "even"),
-            posterior=self.posterior or ("filtered" if compat else "untempered"),
-            ties=self.ties or ("leftmost" if compat else "random"),
         )
-        self._refuse_unused(full.build_policy(), full.draw(), full.stopping())
+        if full.build_policy().score.reads != "nothing":
+            # Without temperature and filters the two posteriors are one.
+            apart = compat and (self.temperature > 0 or self._filters())
+            full = replace(
+                full,
+                posterior=self.posterior or ("filtered" if apart else "untempered"),
+                ties=self.ties or ("leftmost" if compat else "random"),
+            )
+        full._refuse_unused()
         return full
 
-    def _refuse_unused(self, policy: Policy, draw: Draw, stopping: Stopping) -> None:
-        """What was given must have an effect; `policy` and its like are the resolved ones."""
+    def _filters(self) -> bool:
+        return self.top_p < 1 or self.top_k > 0
+
+    def _refuse_unused(self) -> None:
+        """What is set must have an effect."""
+        policy, draw, stopping = self.build_policy(), self.draw(), self.stopping()
         name, reads_nothing = policy.score.name, policy.score.reads == "nothing"
-        filters = self.top_p < 1 or self.top_k > 0
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, not {self.steps}")
         if self.steps is not None and policy.quota.reads_scores:
@@ -68,12 +77,12 @@ class MdmOptions:
             raise ValueError(f"posterior has no effect on the policy {name!r}: leave it out")
         if reads_nothing and self.ties is not None:
             raise ValueError(f"the policy {name!r} has no ties: leave --ties out")
-        if self.posterior == "filtered" and draw.temperature == 0 and not filters:
+        if self.posterior == "filtered" and draw.temperature == 0 and not self._filters():
             raise ValueError(
                 "posterior='filtered' is the untempered one at temperature 0 without top_p or "
                 "top_k: leave it out, or set one of them"
             )
-        if draw.temperature == 0 and filters and (reads_nothing or policy.posterior != "filtered"):
+        if self.posterior != "filtered":
             draw.refuse_idle_filters()
 
     def draw(self) -> Draw:
