@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -17,19 +19,24 @@ POLICIES = ("confidence", "left_to_right", "random")
 STEPS = 700
 
 
-def demo(out: Path, *, minutes: float) -> None:
-    """Train for a while, sample one held-out problem under three policies, show the traces."""
-    console = Console(highlight=False)
+def demo(out: Path, *, minutes: float, quiet: bool = False) -> dict[str, Any]:
+    """Train for a while, sample one held-out problem under three policies, show the traces.
+
+    Returns where everything is.
+    """
+    console = Console(highlight=False, quiet=quiet)
     console.print("1. Training a tiny masked diffusion model on word problems (tiny/mdm).")
     model = out / "mdm"
     recipe = override(find_recipe("tiny/mdm"), {"steps": STEPS, "minutes": minutes})
     result = train_recipe(recipe, model)
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt
     console.print(f"   {result.step} steps done; running this again goes on from here.\n")
     console.print(
         "2. One held-out problem, three orders. Masks are blocks; early tokens are bright.\n"
     )
-    for number, policy in enumerate(POLICIES):
-        folder = out / f"{policy}-step{result.step}"
+    folders = {policy: out / f"{policy}-step{result.step}" for policy in POLICIES}
+    for number, (policy, folder) in enumerate(folders.items()):
         job = SampleJob(model=str(model), task="stories", limit=1, out=folder)
         run = sample_to_run(job, {"policy": policy}, command="anyorder demo", progress=False)
         trace = next(run.traces())
@@ -46,4 +53,6 @@ def demo(out: Path, *, minutes: float) -> None:
             console.print()
     console.print(legend())
     console.print(f"\nThe traces are tables: {out}/*/traces.parquet. Go on with")
-    console.print(f"  .venv/bin/anyorder sample {model} --task stories --limit 20", markup=False)
+    console.print(f"  {sys.argv[0]} sample {model} --task stories --limit 20", markup=False)
+    runs = {policy: str(folder) for policy, folder in folders.items()}
+    return {"model": str(model), "steps": result.step, "runs": runs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,14 @@ class Flags:
     """How long to train at most; running it again goes on."""
     out: Path = Path("runs/demo")
     """Where the model and its samples go."""
+    json: bool = False
+    """Print one JSON document."""
 
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "demo", words)
     from anyorder.apps.demo import demo
 
-    demo(flags.out, minutes=flags.minutes)
+    found = demo(flags.out, minutes=flags.minutes, quiet=flags.json)
+    if flags.json:
+        print(json.dumps(found))

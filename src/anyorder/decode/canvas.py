@@ -58,7 +58,7 @@ class Decoded:
     """Under the untempered posterior at the moment of the reveal; NaN for what was not drawn."""
     steps: int
     forwards: int
-    """Network calls in which this row took part."""
+    """Network calls that this row needed."""
     ties: int
     """Choices that the tie rule had to make."""
 

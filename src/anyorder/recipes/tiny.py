@@ -11,9 +11,9 @@ from anyorder.train.config import TrainConfig
 
 def ar() -> Recipe:
     """Learns the corpus within a few minutes."""
-    return Recipe(family="ar", train=TrainConfig(steps=1200, lr=3e-3, warmup=100))
+    return Recipe(family="ar", train=TrainConfig(steps=800, lr=3e-3, warmup=100))
 
 
 def mdm() -> Recipe:
     """Any-order training is harder: more steps for the same corpus."""
-    return Recipe(family="mdm", train=TrainConfig(steps=4000, lr=3e-3, warmup=100))
+    return Recipe(family="mdm", train=TrainConfig(steps=3000, lr=3e-3, warmup=100))
