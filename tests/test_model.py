@@ -97,6 +97,11 @@ def test_an_empty_prompt_starts_from_bos() -> None:
         ("mdm", {"max_new_tokens": 30}, "do not fit"),
         ("mdm", {"policy": "l2r"}, "left_to_right"),
         ("mdm", {"samples": 0}, "samples must be"),
+        ("mdm", {"steps": 2.5}, "a whole number"),
+        ("mdm", {"temperature": "3"}, "a number"),
+        ("mdm", {"ties": "rightmost"}, "'random' or 'leftmost'"),
+        ("mdm", {"max_new_tokens": "8"}, "max_new_tokens must be"),
+        ("mdm", {"steps": 100, "max_new_tokens": 5}, "100 steps for 5 slots"),
         ("mdm", {"batch": 0}, "batch must be"),
         ("ar", {"top_p": 0.5}, "temperature"),
     ],
@@ -136,6 +141,33 @@ def test_wrap_samples_a_foreign_masked_language_model() -> None:
     assert next(model.to("cpu").module.parameters()).device == model.device
     with pytest.raises(ValueError, match="own library"):
         model.save("nowhere")
+
+
+def test_wrap_takes_networks_without_a_mask_for_equal_lengths() -> None:
+    table = torch.randn(WORDS.size, WORDS.size, generator=torch.Generator().manual_seed(0))
+    model = anyorder.wrap(lambda ids: table[ids], WORDS, max_new_tokens=4)
+    assert len(model.sample(["a", "b"], policy="random")) == 2
+    with pytest.raises(ValueError, match="no attention_mask"):
+        model.sample(["a", "b b"])
+    with pytest.raises(ValueError, match="as a Vocab"):
+        anyorder.wrap(lambda ids: table[ids], None)  # type: ignore[arg-type]
+
+
+def test_mistyped_marks_and_prompts_are_refused() -> None:
+    for wrong in ("a<FILL>b", "a<fill:x>b", "a< fill 3>b", "a<fill"):
+        with pytest.raises(ValueError, match="no fill mark"):
+            tiny("mdm").sample(wrong)
+    with pytest.raises(ValueError, match="prompts are texts"):
+        tiny("mdm").sample([[0, 1]])  # type: ignore[list-item]
+
+
+def test_weights_of_another_family_are_refused(tmp_path: Path) -> None:
+    tiny("mdm").save(tmp_path / "mdm")
+    tiny("ar").save(tmp_path / "ar")
+    weights = (tmp_path / "ar" / "model.safetensors").read_bytes()
+    (tmp_path / "mdm" / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ValueError, match="family ar, not of a model of family mdm"):
+        anyorder.load(tmp_path / "mdm")
 
 
 def test_wrap_refuses_causal_families() -> None:
@@ -187,6 +219,8 @@ def test_damaged_configurations_are_named(tmp_path: Path) -> None:
         {"recipe": []},
         {"family": "gpt"},
         {"max_new_tokens": None},
+        {"max_length": "x"},
+        {"recipe": {"data": None}},
     ):
         (folder / "config.json").write_text(json.dumps(record | change))
         with pytest.raises(ValueError, match=r"config\.json|causal|family"):

@@ -341,9 +341,9 @@ def test_contradictory_special_tokens_are_refused(
 
 
 def test_special_settings_have_fixed_names(tmp_path: Path, library: Tokenizer) -> None:
-    with pytest.raises(TypeError, match="msk"):
+    with pytest.raises(ValueError, match="msk"):
         small_bpe(tmp_path, library, msk=3)
-    with pytest.raises(TypeError, match="give"):
+    with pytest.raises(ValueError, match="mask, pad and eos"):
         Vocab.from_tokenizer_json(tmp_path / "source.json", mask=1)  # type: ignore[call-arg]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from anyorder.decode import ar, mdm
 from anyorder.decode.canvas import Canvas, Decoded
@@ -54,6 +54,9 @@ class Family:
                 f"{self.name} does not use {', '.join(unused)}: leave it out "
                 f"({self.name} takes {', '.join(sorted(known))})"
             )
+        for name, kind in get_type_hints(self.options).items():
+            if name in given and not _fits(given[name], kind):
+                raise ValueError(f"{name}={given[name]!r} does not fit: give {_spell(kind)}")
         return self.options(**given).resolved()
 
     def option_names(self) -> set[str]:
@@ -65,6 +68,25 @@ class Family:
         if name not in self.losses:
             raise ValueError(f"{self.name} has no loss {name!r}: choose {' or '.join(self.losses)}")
         return self.losses[name](vocab)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of an option's declared type; a whole number serves as a float."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_args(kind):  # a union
+        return any(_fits(value, each) for each in get_args(kind))
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is kind
+
+
+def _spell(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    parts = [each for each in get_args(kind) if each is not type(None)] or [kind]
+    names = {int: "a whole number", float: "a number", str: "a name"}
+    return " or ".join(names.get(each) or _spell(each) for each in parts)
 
 
 FAMILIES = {

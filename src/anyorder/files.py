@@ -1,8 +1,9 @@
-"""Files that are there whole or not at all, whenever the process is killed.
+"""Files that are there whole or not at all, in folders that have one writer at a time.
 
 A file is written under a temporary name in its own folder, synced to disk, then renamed. What a
-killed process leaves behind are temporary names only; `sweep` removes them. Every room writes its
-files through here; this module imports nothing of ours.
+killed process leaves behind are temporary names, which `sweep` removes, and the lock file of
+`alone_in`, which the next writer takes over. Every room writes its files through here; this module
+imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY_SUFFIX = ".anyorder-tmp"
+LOCK_FILE = ".lock"
+
+# Another process may remove the lock file, or the folder made for it, between two of our calls. To
+# lose that race so often in a row means that the folder cannot be made at all.
+LOCK_ATTEMPTS = 100
 
 
 @contextmanager
@@ -63,3 +69,81 @@ def sha256_of(path: Path) -> str:
     """The digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold `folder`, making it if need be; the system lets go when the process ends, however.
+
+    Afterwards the lock file is gone, and so is what was made for it and is still empty. Where the
+    system has no such locks (Windows), two writers in one folder are not noticed.
+    """
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        yield
+        return
+    made: list[Path] = []
+    try:
+        handle = _locked(folder, made)
+        try:
+            yield
+        finally:
+            # Removed while it is held: whoever waits on this very file sees that it is not the
+            # folder's lock file any more, and begins again.
+            if _is_file_of(handle, folder / LOCK_FILE):
+                (folder / LOCK_FILE).unlink(missing_ok=True)
+            os.close(handle)
+    finally:
+        for path in reversed(made):
+            with suppress(OSError):  # in use by now
+                path.rmdir()
+
+
+def _locked(folder: Path, made: list[Path]) -> int:
+    """A handle on the lock file of `folder`, locked; the folders made on the way go to `made`."""
+    import fcntl
+
+    for attempt in range(LOCK_ATTEMPTS):
+        try:
+            _make(folder, made)
+            handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and attempt < LOCK_ATTEMPTS - 1:
+                continue
+            raise ValueError(
+                f"{folder} cannot be written to ({error.strerror}): choose another --out"
+            ) from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            if isinstance(error, BlockingIOError):
+                problem = f"another process is working in {folder}: wait for it, or"
+            else:
+                problem = f"{folder} is on a disk without locks ({error.strerror}):"
+            raise ValueError(f"{problem} choose another --out") from None
+        if _is_file_of(handle, folder / LOCK_FILE):
+            return handle
+        os.close(handle)
+    raise ValueError(f"other processes come and go in {folder}: choose another --out")
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Make `folder` and its parents; those that were not there before are added to `made`."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        try:
+            path.mkdir()
+            made.append(path)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+
+
+def _is_file_of(handle: int, path: Path) -> bool:
+    """Whether `path` still names the open file: it may have been removed and made anew."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except OSError:
+        return False

@@ -80,6 +80,9 @@ class Model:
         """What `to` moves: the network itself, also where `net` is a wrapper around it."""
         self.device = torch.device("cpu")
 
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, family={self.family.name!r}, device={str(self.device)!r})"
+
     def to(self, device: str | torch.device) -> Model:
         """Move the network; sampling happens there."""
         self.device = usable_device(str(device))
@@ -104,10 +107,13 @@ class Model:
         `options` are the family's: `policy`, `steps`, `temperature`, ... (see its docs page).
         The noise of a sample is named by (seed, prompt, sample number).
         """
-        for name, value in (("samples", samples), ("batch", batch)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        sizes = {"samples": samples, "batch": batch, "max_new_tokens": max_new_tokens}
+        for name, value in (sizes | {"max_length": max_length}).items():
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("prompts are texts: decode ids with the vocabulary first")
         chosen = self.choose(options, texts)
         requests = [
             Request(f"prompt/{number}", sample, prefix_of(text), canvas, noise=text)
@@ -174,7 +180,7 @@ class Model:
             frozen = len(canvas.ids) - sum(canvas.free)
             raise ValueError(
                 f"the prompt's {frozen} tokens and {sum(canvas.free)} new ones do not fit on a "
-                f"canvas of {limit}: shorten the prompt, lower --max-new-tokens, raise --max-length"
+                f"canvas of {limit}: shorten the prompt, lower max_new_tokens or raise max_length"
             )
         return canvas
 
@@ -187,7 +193,7 @@ class Model:
         self.vocab.save(folder)
         with replacing(folder / CONFIG_FILE) as file:
             file.write(json.dumps(asdict(self.card), indent=2).encode() + b"\n")
-        save_weights(folder / WEIGHTS_FILE, self.net)
+        save_weights(folder / WEIGHTS_FILE, self.net, f"a model of family {self.family.name}")
 
 
 def policy_name(options: Any) -> str:
@@ -220,9 +226,10 @@ def load(name: str | Path, *, device: str = "cpu", family: str | None = None) ->
         raise ValueError(f"{weights} is missing: finish its training, or name another model")
     try:
         model = build(card, Vocab.load(folder), name=str(name))
-    except TypeError as error:
-        raise ValueError(f"{folder / CONFIG_FILE}: {error}: restore the file") from None
-    load_weights(weights, model.net)
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{folder / CONFIG_FILE}: {reason}: restore the file") from None
+    load_weights(weights, model.net, f"a model of family {card.family}")
     model.net.eval()
     # Shape and family decide the output as much as the weights do.
     about = json.dumps([card.family, card.net, sha256_of(weights)], sort_keys=True)
@@ -241,17 +248,21 @@ def wrap(
 ) -> Model:
     """Sample and trace a network that we do not own, such as any `transformers` masked LM.
 
-    `module(ids, attention_mask=...)` must give logits, or an object with `.logits`. `shift=True`
-    is for networks whose logits at i - 1 predict token i (the Dream family).
+    `module(ids, attention_mask=...)` must give logits, or an object with `.logits`; one that takes
+    ids alone serves for prompts of equal length. `shift=True` is for networks whose logits at
+    i - 1 predict token i (the Dream family). A module is switched to `.eval()`.
     """
     chosen = find_family(family)
+    if not isinstance(vocab, Vocab):
+        raise ValueError(f"give the network's vocabulary as a Vocab, not a {type(vocab).__name__}")
     if chosen.causal:
         raise ValueError(
             f"{family} decodes with a cache of our own network: wrap masked models only"
         )
     if isinstance(module, torch.nn.Module):
         module.eval()
-    card = Card(family, {}, max_new_tokens, max_length, {})
+    limit = getattr(getattr(module, "config", None), "max_position_embeddings", None)
+    card = Card(family, {}, max_new_tokens, max_length or limit, {})
     net = as_denoiser(module, shift=shift)
     model = Model(chosen, net, vocab, card, name=type(module).__name__, digest="wrapped")
     model.module = module
@@ -263,6 +274,8 @@ def wrap(
 def _find(name: str) -> Path:
     for folder in (Path(name), SHIPPED / name):
         if folder.is_dir():
+            if (folder / "checkpoints").is_dir() and not (folder / WEIGHTS_FILE).is_file():
+                raise ValueError(f"the training in {folder} is unfinished: repeat its command")
             if not (folder / CONFIG_FILE).is_file():
                 raise ValueError(
                     f"{folder} is not a model folder ({CONFIG_FILE} is missing): name a folder "
@@ -290,4 +303,8 @@ def _read_card(path: Path) -> Card:
     for field, kind in kinds.items():
         if not isinstance(record[field], kind):
             raise ValueError(f"{path}: {field} is no {kind.__name__}: restore the file")
+    if not isinstance(record["max_length"], int | None):
+        raise ValueError(f"{path}: max_length is neither a number nor null: restore the file")
+    if not isinstance(record["recipe"].get("data", {}), dict):
+        raise ValueError(f"{path}: recipe.data is no dict: restore the file")
     return Card(**record)

@@ -125,7 +125,11 @@ class SpecialIds:
     def resolve(cls, codec: Codec, tokens: SpecialTokens) -> SpecialIds:
         """Look spellings up, check named ids against the tokenizer, settle the size."""
         if {"mask", "pad", "eos"} - tokens.keys() or tokens.keys() - SpecialTokens.__annotations__:
-            raise TypeError(f"give {list(SpecialTokens.__annotations__)}, not {list(tokens)}")
+            raise ValueError(
+                "name the special tokens by id or spelling: mask, pad and eos, and if need be "
+                f"{', '.join(sorted(SpecialTokens.__optional_keys__))} (got {list(tokens)}); for "
+                f"known models: **SPECIALS[{' | '.join(map(repr, SPECIALS))}]"
+            )
         named = dict(tokens.get("named", {}))
         spelling = {id: name for name, id in codec.added.items()}
         for name, id in named.items():
@@ -230,6 +234,9 @@ class Vocab:
     def __getstate__(self) -> dict[str, Any]:
         # The library's tokenizer forgets its switches when pickled: each process makes its own.
         return {name: value for name, value in self.__dict__.items() if name != "_encoder"}
+
+    def __repr__(self) -> str:
+        return f"Vocab({self.size} ids, digest {self.digest()[:8]})"
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, never a special one; text that has no ids is a ValueError."""

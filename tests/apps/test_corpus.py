@@ -45,6 +45,22 @@ def test_a_dataset_gives_the_same_examples(tmp_path: Path, monkeypatch: pytest.M
     assert corpus.digest != "unknown"
 
 
+def test_text_can_be_lines(tmp_path: Path) -> None:
+    path = tmp_path / "songs.txt"
+    path.write_text("".join(f"song number {i} of many\n" for i in range(40)))
+    with pytest.raises(ValueError, match=r"0 of the 1 examples.*data\.documents"):
+        open_corpus(DataConfig(source=str(path), vocab="bytes"))
+    corpus = open_corpus(DataConfig(source=str(path), vocab="bytes", documents="line"))
+    assert corpus.train.size == 38
+
+
+def test_own_text_needs_its_own_vocabulary(tmp_path: Path) -> None:
+    path = tmp_path / "songs.txt"
+    path.write_text("Žluťoučký\n\nkůň")
+    with pytest.raises(ValueError, match=r"data\.vocab=bytes"):
+        open_corpus(DataConfig(source=str(path)))
+
+
 def test_text_needs_no_prompts(tmp_path: Path) -> None:
     path = tmp_path / "songs.txt"
     path.write_text("\n\n".join(f"song {i}" for i in range(40)))
@@ -58,7 +74,7 @@ def test_text_needs_no_prompts(tmp_path: Path) -> None:
         ({"source": "a.csv"}, "a.csv"),
         ({"source": "none.jsonl"}, "none.jsonl"),
         ({"layout": 0.5}, "layout has no effect"),
-        ({"canvas": 1}, "0 examples that fit"),
+        ({"canvas": 1}, "0 of the 30 examples"),
         ({"vocab": "klingon"}, "klingon"),
         ({"split": "test"}, "split has no effect"),
         ({"prompt_field": "nope"}, "no field 'nope'"),

@@ -186,7 +186,7 @@ def test_prompt_and_fill_file(
         )
         == 0
     )
-    assert "1 samples in" in capsys.readouterr().out
+    assert "1 sample; left_to_right; 5 forwards" in capsys.readouterr().out
 
 
 def test_an_edited_fill_file_is_another_run(

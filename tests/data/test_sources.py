@@ -96,8 +96,8 @@ def test_text_files(tmp_path: Path) -> None:
 def test_text_files_asked_for_wrongly(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="give a list of files"):
         TextSource(str(tmp_path))
-    with pytest.raises(ValueError, match="give blank or whole"):
-        TextSource([], split="lines")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="give blank, line or whole"):
+        TextSource([], split="pages")  # type: ignore[arg-type]
 
 
 def test_stories_never_end() -> None:

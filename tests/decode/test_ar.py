@@ -84,6 +84,15 @@ def test_rows_end_at_eos_or_when_slots_run_out() -> None:
         assert row.insert_step == row.reveal_step == list(range(1, len(row.token_ids) + 1))
 
 
+def test_weights_that_are_not_numbers_end_in_an_error() -> None:
+    net = small_net()
+    with torch.no_grad():
+        net.norm.weight.fill_(torch.nan)
+    for options in (ArOptions(), ArOptions(temperature=1.0)):
+        with pytest.raises(ValueError, match="not finite"):
+            ar.decode(net, VOCAB, ragged(), [1, 2, 3, 4], options)
+
+
 def test_gaps_and_empty_prompts_are_refused() -> None:
     with pytest.raises(ValueError, match="left to right"):
         ar.decode(small_net(), VOCAB, [Canvas.of([[0], 3, [1]], VOCAB)], [0], ArOptions())

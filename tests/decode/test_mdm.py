@@ -329,8 +329,10 @@ def test_logits_that_are_not_numbers_end_in_an_error() -> None:
             return torch.full((len(hidden), VOCAB.size), torch.nan)
 
     for policy in ("confidence", "random", "sampled"):
-        with pytest.raises(ValueError, match="not finite"):
-            mdm.decode(Broken(), VOCAB, [canvas_of("a___")], [1], MdmOptions(policy=policy))
+        for temperature, top_p in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.9)):
+            options = MdmOptions(policy=policy, temperature=temperature, top_p=top_p)
+            with pytest.raises(ValueError, match="not finite"):
+                mdm.decode(Broken(), VOCAB, [canvas_of("a___")], [1], options)
 
 
 def test_too_few_logits_are_named() -> None:

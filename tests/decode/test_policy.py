@@ -163,7 +163,16 @@ def test_steps_are_shared_equally_among_blocks() -> None:
 def test_names_are_parsed_and_wrong_ones_listed() -> None:
     assert parse_quota("threshold:0.8") == Threshold(0.8)
     assert parse_quota("dream:0.01") == Dream(0.01)
-    for wrong in ("evn", "even:3", "threshold:2", "dream:x", "dream:5", "dream:-1", "dream:nan"):
+    for wrong in (
+        "evn",
+        "even:3",
+        "threshold:2",
+        "dream:x",
+        "dream:",
+        "dream:5",
+        "dream:-1",
+        "dream:nan",
+    ):
         with pytest.raises(ValueError, match="quota"):
             parse_quota(wrong)
     with pytest.raises(ValueError, match="left_to_right"):

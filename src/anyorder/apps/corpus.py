@@ -65,10 +65,11 @@ def open_corpus(config: DataConfig) -> Corpus:
     """Read what the data fields name."""
     vocab = _open_vocab(config.vocab)
     if config.source == "stories":
-        _refuse_unused(config, ("split", "prompt_field", "answer_field"))
+        _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
         return _stories(config, vocab)
     _refuse_unused(config, STORIES_ONLY)
     if config.source.startswith("hf:"):
+        _refuse_unused(config, ("documents",))
         source = DatasetSource.load(
             config.source.removeprefix("hf:"),
             split=config.split,
@@ -118,10 +119,11 @@ def _stories(config: DataConfig, vocab: Vocab) -> Corpus:
 def _open_file(path: Path, config: DataConfig) -> Source:
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".jsonl":
+        _refuse_unused(config, ("documents",))
         return JsonlSource(path, prompt=config.prompt_field or None, answer=config.answer_field)
     if kind == ".txt":
         _refuse_unused(config, ("prompt_field", "answer_field"))
-        return TextSource([path])
+        return TextSource([path], split=config.documents)
     raise ValueError(
         f"data.source={config.source!r}: give stories, a .jsonl or .txt file (.gz too), or hf:NAME"
     )
@@ -130,11 +132,16 @@ def _open_file(path: Path, config: DataConfig) -> Source:
 def _divided(config: DataConfig, vocab: Vocab, source: Source, digest: str) -> Corpus:
     """What fits, divided into examples to train on and examples to validate on."""
     assert source.size is not None
-    fitting = [index for index in range(source.size) if _fits(source, index, vocab, config)]
+    try:
+        fitting = [index for index in range(source.size) if _fits(source, index, vocab, config)]
+    except ValueError as error:
+        hint = ": for text of your own use data.vocab=bytes" if config.vocab == "stories" else ""
+        raise ValueError(f"{config.source}: {error}{hint}") from None
     if len(fitting) < 2:
         raise ValueError(
-            f"{config.source} has {len(fitting)} examples that fit in data.canvas={config.canvas} "
-            f"and data.max_length={config.max_length}: raise them, or give more data"
+            f"{len(fitting)} of the {source.size} examples in {config.source} fit in data.canvas="
+            f"{config.canvas} and data.max_length={config.max_length}: raise them, give more data, "
+            "or (.txt) end documents elsewhere with data.documents"
         )
     shuffled = Permutation(len(fitting), "held out", config.seed)
     held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}

@@ -18,6 +18,9 @@ EXTRAS = {
 }
 
 
+LABELS = {"memory_gib": "memory (GiB)", "cpu_dtype": "precision on CPU"}
+
+
 def examine() -> dict[str, Any]:
     """Python, torch, devices, threads, memory and extras, as JSON."""
     import torch
@@ -48,7 +51,9 @@ def print_findings(findings: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in findings.items():
         if name != "extras":
-            table.add_row(name, ", ".join(value) if isinstance(value, list) else str(value))
+            table.add_row(
+                LABELS.get(name, name), ", ".join(value) if isinstance(value, list) else str(value)
+            )
     for extra, packages in findings["extras"].items():
         missing = [package for package, version in packages.items() if version is None]
         state = (

@@ -8,6 +8,13 @@ from typing import Annotated
 
 import tyro
 
+# Optional flags: help shows what to give, and no "None".
+Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
+Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+
 
 @dataclass(frozen=True)
 class SampleJob:
@@ -15,13 +22,13 @@ class SampleJob:
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A folder written by `anyorder train`."""
-    task: str | None = None
+    task: Name = None
     """A task to take prompts from: stories."""
-    prompt: str | None = None
+    prompt: Text = None
     """A prompt, or a text with <fill> or <fill:12> marks."""
-    fill: Path | None = None
-    """A file with <fill> or <fill:12> marks."""
-    limit: int | None = None
+    fill: Folder = None
+    """A file with <fill> or <fill:12> marks; plain <fill> has as many slots as a prompt gets."""
+    limit: Count = None
     """Only the first problems of the task."""
     samples: int = 1
     """Samples for each prompt."""
@@ -33,11 +40,11 @@ class SampleJob:
     """Where to decode: cpu, cuda or cuda:1."""
     shard: str = "0/1"
     """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
-    max_new_tokens: int | None = None
+    max_new_tokens: Count = None
     """Free slots after a prompt; unset: as in training."""
-    max_length: int | None = None
+    max_length: Count = None
     """The largest canvas; unset: as in training."""
-    out: Path | None = None
+    out: Folder = None
     """The run folder; unset: runs/<model>-<task>-<policy>-<digest of the settings>."""
 
     def __post_init__(self) -> None:
@@ -48,6 +55,10 @@ class SampleJob:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}")
+        if self.max_new_tokens is not None and self.prompt is None and self.task is None:
+            raise ValueError("--max-new-tokens is for prompts: write <fill:12> for a gap's length")
         if self.limit is not None and self.task is None:
             raise ValueError("--limit counts a task's problems: use it with --task")
         self.share()

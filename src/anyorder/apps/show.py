@@ -33,7 +33,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def print_run(run: Run, shown: int = 3) -> None:
-    """The first few samples, coloured by order, and where the rest is."""
+    """The first few samples, coloured by order, and the run in a line."""
     console = Console(highlight=False)
     traces = list(run.traces())
     for trace in traces[:shown]:
@@ -41,10 +41,17 @@ def print_run(run: Run, shown: int = 3) -> None:
         console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
         console.print(shaded(trace))
         console.print()
-    console.print(legend())
     if len(traces) > shown:
-        console.print(f"... and {len(traces) - shown} more")
-    console.print(f"{len(traces)} samples in {run.folder}", markup=False)
+        console.print(f"... and {len(traces) - shown} more\n")
+    if console.is_terminal:
+        console.print(legend())
+    tokens = sum(len(trace.reveal_step) for trace in traces if trace.reveal_step is not None)
+    facts = [f"{len(traces)} {'sample' if len(traces) == 1 else 'samples'}"]
+    facts += [", ".join(sorted({str(trace.policy) for trace in traces}))]
+    facts += [f"{sum(trace.forwards or 0 for trace in traces)} forwards"]
+    facts += [f"{sum(trace.seconds or 0 for trace in traces):.1f} s"]
+    facts += [f"{sum(trace.ties or 0 for trace in traces) / max(1, tokens):.0%} ties"]
+    console.print(f"{'; '.join(facts)}; in {run.folder}", markup=False, soft_wrap=True)
 
 
 def shaded(trace: Trace) -> Text:
@@ -54,7 +61,7 @@ def shaded(trace: Trace) -> Text:
         return text.append(trace.text)
     for piece, step in zip(trace.pieces, trace.reveal_step.tolist(), strict=True):
         text.append(piece, style=_shade(step, trace.steps or 1))
-    return text
+    return text if trace.text.strip() else Text("(empty: the model ended at once)", style="dim")
 
 
 def legend() -> Text:
@@ -65,11 +72,16 @@ def legend() -> Text:
 
 
 def film(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
-    """Evenly spaced moments of one trace: (step, canvas); masks are shown as blocks."""
-    assert trace.reveal_step is not None and trace.steps is not None
-    last = int(trace.reveal_step[: _visible(trace)].max(initial=0))
-    steps = sorted({round(last * number / (frames - 1)) for number in range(frames)})
-    return [(step, _frame(trace, step)) for step in steps]
+    """Moments of one trace, evenly spaced over its visible reveals: (step, canvas).
+
+    Masks are shown as blocks; the end and what follows it are left out.
+    """
+    assert trace.reveal_step is not None
+    reveals = sorted(trace.reveal_step[: _visible(trace)].tolist())
+    if not reveals:
+        return [(trace.steps or 0, shaded(trace))]
+    places = (round((len(reveals) - 1) * number / (frames - 1)) for number in range(frames))
+    return [(step, _frame(trace, step)) for step in sorted({reveals[place] for place in places})]
 
 
 def _frame(trace: Trace, step: int) -> Text:

@@ -17,14 +17,14 @@ class Flags:
     """Make a run folder of traces that another library wrote, one JSON object per line.
 
     Fields: task_id, sample, prompt, tokens (strings), insert_step and reveal_step (per token), and
-    optionally log_prob, steps, entry_point, policy. `text` alone, without tokens and steps, is
-    enough for grading and similarity.
+    optionally log_prob, steps, entry_point, policy. Steps count from 1; 0 means given from the
+    start. `text` alone, without tokens and steps, is accepted too.
 
       anyorder import theirs.jsonl --out runs/theirs
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """The .jsonl file."""
+    """The .jsonl file, or .jsonl.gz."""
     out: Path
     """The run folder to make."""
     json: bool = False

@@ -31,8 +31,11 @@ def parse(flags: type[Flags], verb: str, words: list[str], **settings: Any) -> F
 
 def _one_line(box: str) -> str:
     """The sentence inside the parser's framed message: no frame, no title, no pointer to help."""
-    lines = [line.strip(" |-─│╭╮╰╯├┤") for line in box.splitlines()]
-    told = [line for line in lines if line and not line.startswith("For full helptext")]
+    told = []
+    for line in (line.strip(" |-─│╭╮╰╯├┤") for line in box.splitlines()):
+        if line.startswith(("Argument helptext", "For full helptext", f"{PROGRAM} ")):
+            break
+        told += [line] if line else []
     return " ".join(told[1:] or told)
 
 

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from anyorder.apps.jobs import SampleJob
+from anyorder.apps.jobs import Count, Name, Number, SampleJob
 from anyorder.cli.parsing import command_line, parse
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to decode. Unset: the family's default. What the family does not use is an error."""
+    """How to decode. What the family does not use is an error."""
 
-    policy: str | None = None
-    """Which slots first: confidence, sampled, margin, entropy, left_to_right or random."""
-    quota: str | None = None
-    """How many a step: even, dream[:eps] or threshold[:p]."""
-    posterior: Literal["untempered", "filtered"] | None = None
-    """What scores read: before or after temperature and top-p."""
-    ties: Literal["random", "leftmost"] | None = None
-    """Who wins among equal scores."""
-    block: int | None = None
-    """Close blocks of so many slots from left to right."""
-    steps: int | None = None
-    """Network steps; unset: one for each free slot."""
-    eos: str | None = None
-    """What to do about the end token: plain, last, fill or forbid."""
-    temperature: float | None = None
+    policy: Name = None
+    """Which slots first: confidence (the default), sampled, margin, entropy, left_to_right or
+    random."""
+    quota: Name = None
+    """How many a step: even (the default), dream[:eps] or threshold[:p]."""
+    posterior: Name = None
+    """What scores read: untempered (the default), or filtered, after temperature and top-p."""
+    ties: Name = None
+    """Who wins among equal scores: random (the default) or leftmost."""
+    block: Count = None
+    """Close blocks of so many slots from left to right; unset: the whole canvas at once."""
+    steps: Count = None
+    """Steps in all; unset: one for each free slot."""
+    eos: Name = None
+    """What to do about the end token: plain (the default; forbid in gaps), last, fill, forbid."""
+    temperature: Number = None
     """0 takes the most likely token, and is the default."""
-    top_p: float | None = None
+    top_p: Number = None
     """Draw from the smallest set of best tokens with more than this mass."""
-    top_k: int | None = None
+    top_k: Count = None
     """Draw from this many best tokens."""
-    mode: Literal["exact", "compat"] | None = None
+    mode: Name = None
     """exact: as the mathematics says (the default); compat: as the published sampler does."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +70,10 @@ def main(words: list[str]) -> None:
         print(json.dumps({"model": str(out), **asdict(result)}, default=str))
     else:
         print(f"{out}: {result.step} steps ({result.reason}). Sample from it:")
-        print(f"  anyorder sample {out} --task stories --limit 8")
+        what = (
+            "--task stories --limit 8" if flags.recipe.data.source == "stories" else "--prompt ..."
+        )
+        print(f"  anyorder sample {shlex.quote(str(out))} {what}")
 
 
 def sizes_as_text(sizes: dict[str, object]) -> str:

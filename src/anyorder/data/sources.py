@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO
 
@@ -76,20 +76,20 @@ class JsonlSource(_Rows):
 class TextSource(_Rows):
     """Plain text files, plain or .gz: answers alone, without prompts.
 
-    `split` "blank": documents end at blank lines; "whole": each file is one document.
+    `split` "blank": documents end at blank lines; "line": each line is one; "whole": each file.
     """
 
     def __init__(
-        self, paths: Sequence[Path | str], *, split: Literal["blank", "whole"] = "blank"
+        self, paths: Sequence[Path | str], *, split: Literal["blank", "line", "whole"] = "blank"
     ) -> None:
         if isinstance(paths, str | Path):
             raise ValueError(f"give a list of files: [{str(paths)!r}]")
-        if split not in ("blank", "whole"):
-            raise ValueError(f"split is {split!r}: give blank or whole")
+        if split not in ("blank", "line", "whole"):
+            raise ValueError(f"split is {split!r}: give blank, line or whole")
         rows = []
         for path in paths:
             lines = (line for _, line in _lines(Path(path)))
-            texts = ["".join(lines)] if split == "whole" else _documents(lines)
+            texts = _DOCUMENTS[split](lines)
             rows += [("", text) for text in texts if text.strip()]
         super().__init__(rows)
 
@@ -160,6 +160,13 @@ def _documents(lines: Iterator[str]) -> Iterator[str]:
         yield "".join(held).removesuffix("\n")
 
 
+_DOCUMENTS: dict[str, Callable[[Iterator[str]], Iterable[str]]] = {
+    "blank": _documents,
+    "line": lambda lines: (line.removesuffix("\n") for line in lines),
+    "whole": lambda lines: ["".join(lines)],
+}
+
+
 def _field(record: Any, name: str | None, where: str) -> str:
     if name is None:
         return ""
@@ -168,7 +175,10 @@ def _field(record: Any, name: str | None, where: str) -> str:
             f"{where}: a {type(record).__name__} where an object with fields should be"
         )
     if name not in record:
-        raise ValueError(f"{where}: no field {name!r}: it has {', '.join(map(repr, record))}")
+        raise ValueError(
+            f"{where}: no field {name!r}: it has {', '.join(map(repr, record))}; name the fields "
+            "with data.prompt_field and data.answer_field"
+        )
     if not isinstance(record[name], str):
         raise ValueError(f"{where}: field {name!r} is a {type(record[name]).__name__}, not text")
     value: str = record[name]

@@ -93,4 +93,5 @@ def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
     total = cumulative[:, -1:]
     # Rounding must not carry the target to the very end, where no token has mass left.
     target = torch.minimum(noise[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+    drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    return drawn.clamp(max=logits.shape[-1] - 1)  # only logits that are not numbers get there

@@ -12,6 +12,7 @@ from anyorder.decode.canvas import Canvas
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
+LIKE_A_MARK = re.compile(r"<\s*fill[^>]*>?", re.IGNORECASE)
 
 
 def has_gaps(text: str) -> bool:
@@ -26,6 +27,9 @@ def prefix_of(text: str) -> str:
 
 def canvas_of(text: str, slots: int, vocab: Vocab) -> Canvas:
     """The canvas of a prompt or of a text with gaps."""
+    for found in LIKE_A_MARK.finditer(text):
+        if not MARK.fullmatch(found[0]):
+            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
     first, *rest = MARK.split(text)  # text, length or None, text, length or None, ..., text
     # An empty beginning is BOS where there is one, as in training.
     start = [] if vocab.bos_id is None else [vocab.bos_id]

@@ -62,6 +62,9 @@ def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
     """Refuse what cannot be decoded, before anything is written."""
     for canvas in canvases:
         steps_per_block(options.steps, sum(canvas.free), options.block)
+    most = max(sum(canvas.free) for canvas in canvases)
+    if options.steps is not None and options.quota == "even" and options.steps > most:
+        raise ValueError(f"{options.steps} steps for {most} slots: give at most one for each")
 
 
 @torch.inference_mode()

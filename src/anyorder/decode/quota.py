@@ -97,8 +97,8 @@ class Threshold:
 
 def parse_quota(text: str) -> Quota:
     """`even`, `dream`, `dream:EPS`, `threshold` or `threshold:P`."""
-    name, _, argument = text.partition(":")
-    if name not in QUOTAS or (name == "even" and argument):
+    name, colon, argument = text.partition(":")
+    if name not in QUOTAS or (name == "even" and colon) or (colon and not argument):
         raise ValueError(f"unknown quota {text!r}: choose even, dream[:eps] or threshold[:p]")
     try:
         return QUOTAS[name](*([float(argument)] if argument else []))

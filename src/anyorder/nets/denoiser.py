@@ -10,6 +10,7 @@ Letters: B rows, L positions, N chosen positions, D width of a hidden state, V v
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -59,6 +60,7 @@ class LogitsDenoiser:
 
     def __init__(self, network: Callable[..., Any]) -> None:
         self.network = network
+        self.takes_mask = _takes(network, "attention_mask")
 
     def hidden(
         self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
@@ -71,7 +73,15 @@ class LogitsDenoiser:
                 "predictions random: call its .eval() first"
             )
         real = torch.ones_like(ids) if mask is None else mask.to(ids.dtype)
-        output = self.network(ids, attention_mask=real)
+        if self.takes_mask:
+            output = self.network(ids, attention_mask=real)
+        elif bool(real.all()):
+            output = self.network(ids)
+        else:
+            raise ValueError(
+                "the wrapped network takes no attention_mask, so it cannot tell padding from text: "
+                "sample prompts of one length, or one at a time (batch=1)"
+            )
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != ids.shape:
             found = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
@@ -109,3 +119,13 @@ def _has_method(module: Any, name: str) -> bool:
     # A submodule that happens to be called `head` or `hidden` is callable too, but no method.
     found = getattr(module, name, None)
     return callable(found) and not isinstance(found, nn.Module)
+
+
+def _takes(network: Callable[..., Any], name: str) -> bool:
+    """Whether a callable has a parameter of that name, or takes any."""
+    call = network.forward if isinstance(network, nn.Module) else network
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):  # some builtins have no signature to read
+        return True
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)

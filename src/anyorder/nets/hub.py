@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from anyorder.files import replacing_path
 
-_CHECKSUM = "crc32"
+_CHECKSUM, _ABOUT = "crc32", "about"
 _LISTED = 5  # entries an error shows before "and n more"
 
 
-def save_weights(path: str | Path, module: nn.Module) -> None:
-    """Write a module's weights; the file appears complete or not at all."""
+def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
+    """Write a module's weights, whole or not at all; `about` says what they are the weights of."""
     path = Path(path)
     weights = _weights(module)
     if any(tensor.is_meta for _, tensor in weights):
@@ -33,13 +33,14 @@ def save_weights(path: str | Path, module: nn.Module) -> None:
     tensors = {names[0]: tensor.detach().to("cpu").contiguous() for names, tensor in weights}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing_path(path) as temporary:
-        save_file(tensors, temporary, metadata={_CHECKSUM: _checksum(tensors)})
+        save_file(tensors, temporary, metadata={_CHECKSUM: _checksum(tensors), _ABOUT: about})
 
 
-def load_weights(path: str | Path, module: nn.Module) -> None:
+def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     """Copy the weights of a file into a module of exactly that shape, or refuse and say why.
 
-    The module keeps its device and its floating-point precision.
+    The module keeps its device and its floating-point precision. `about`, if given, must be what
+    the file was saved with.
     """
     path = Path(path)
     if not path.is_file():
@@ -52,10 +53,12 @@ def load_weights(path: str | Path, module: nn.Module) -> None:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             sources = _match(path, shapes, targets)
             stored = {name: file.get_tensor(name) for name in sources}
-            checksum = (file.metadata() or {}).get(_CHECKSUM)
+            metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise ValueError(_damaged(path, str(error))) from error
-    if checksum is not None and checksum != _checksum(stored):
+    if about and metadata.get(_ABOUT, about) != about:
+        raise ValueError(f"{path} holds the weights of {metadata[_ABOUT]}, not of {about}")
+    if metadata.get(_CHECKSUM, _checksum(stored)) != _checksum(stored):
         raise ValueError(_damaged(path, "the data do not match the checksum"))
     for name, (_, tensor) in zip(sources, targets, strict=True):
         if stored[name].is_floating_point() != tensor.is_floating_point():

@@ -23,13 +23,19 @@ class NetConfig:
     width: int = 64
     """Size of a hidden state."""
     layers: int = 6
+    """Transformer layers."""
     heads: int = 4
+    """Attention heads."""
     kv_heads: int | None = None
     """Key/value heads; unset: as many as heads."""
     mlp_width: int = 192
+    """Inner width of the feed-forward map."""
     rope_theta: float = 10000.0
+    """Base of the rotary frequencies."""
     qkv_bias: bool = True
+    """Biases on queries, keys and values."""
     o_bias: bool = False
+    """Bias on the attention's output."""
     tied: bool = True
     """Whether the head shares the embedding's weights."""
 
@@ -46,6 +52,8 @@ class DataConfig:
     """`stories`; a file: .jsonl with prompt and answer, or .txt (.gz too); or `hf:NAME`."""
     split: str = "train"
     """hf: which split of the dataset."""
+    documents: Literal["blank", "line", "whole"] = "blank"
+    """.txt: where a document ends: at a blank line, at every line, or with the file."""
     prompt_field: str = "prompt"
     """The prompt's field in a .jsonl file or dataset; empty: answers alone."""
     answer_field: str = "answer"

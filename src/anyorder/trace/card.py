@@ -25,6 +25,7 @@ PACKAGES = (
     *("anyorder", "torch", "numpy", "pyarrow", "safetensors", "tokenizers", "transformers"),
     *("numba", "rapidfuzz"),
 )
+SHOWN_DIGEST, SHOWN_VALUE = 8, 60
 IDENTITY = ("config", "model_digest", "data_digest", "vocab_digest", "device", "dtype", "seeds")
 
 
@@ -90,6 +91,11 @@ class RunCard:
                 f"{path} is missing: name a run folder, made by `anyorder sample` or "
                 "`anyorder import`"
             ) from None
+        except OSError as error:
+            raise ValueError(
+                f"{path} cannot be read ({error.strerror}): restore the file, or choose another "
+                "folder"
+            ) from None
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{path} is truncated or not JSON ({error}): restore it, or make the run again"
@@ -122,13 +128,13 @@ class RunCard:
         return replace(self, status=COMPLETE, parts=tuple(parts), files={**self.files, **files})
 
     def differences(self, other: RunCard) -> list[str]:
-        """Where another card is not of the same run: "field: ours here, theirs there" each."""
+        """Where another card is not of the same run: "field (ours stored, theirs now)" each."""
         ours, theirs = _flat(self._identity()), _flat(other._identity())
         lines = []
         for name in sorted({*ours, *theirs}):
             left, right = ours.get(name, "nothing"), theirs.get(name, "nothing")
             if left != right:
-                lines.append(f"{name} ({left} stored, {right} now)")
+                lines.append(f"{name} ({_short(name, left)} stored, {_short(name, right)} now)")
         return lines
 
     def identity(self) -> str:
@@ -148,6 +154,13 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
             flat.update(_flat(inner, f"{name}.{key}" if name else str(key)))
         return flat
     return {name: json.dumps(value, sort_keys=True)}
+
+
+def _short(name: str, value: str) -> str:
+    """A JSON value for a message: the beginning of a digest, at most a line of another."""
+    if name.endswith("digest"):
+        return value.strip('"')[:SHOWN_DIGEST]
+    return value if len(value) <= SHOWN_VALUE else f"{value[: SHOWN_VALUE - 3]}..."
 
 
 def _is_text(value: Any) -> bool:

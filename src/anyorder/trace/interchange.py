@@ -1,31 +1,37 @@
 """The JSONL interchange: one object per sample, for traces made or read by other software.
 
 `task_id, sample, prompt, tokens` (token strings), `insert_step, reveal_step` (per token), optional
-`log_prob, steps, entry_point, policy`. Instead of tokens and steps a line may have `text` alone,
-which is enough for grading and similarity. One optional field more, `events`, where slots change
-before their last reveal: a list of [step, slot, text], with null for a mask.
+`log_prob, steps, entry_point, policy`. Steps count from 1; 0 means given from the start. `text`
+alone, without tokens and steps, is accepted too. One optional field more, `events`, where slots
+change before their last reveal: a list of [step, slot, text], with null for a mask.
 
 The text of a sample is its tokens joined, so special tokens are left out or written as "".
-Ids, segments and timings are not part of it: those are in traces.parquet.
+Ids, segments and timings are not part of it: those are in traces.parquet. A file may be compressed
+with gzip; whether it is, is seen from its first bytes.
 """
 
 from __future__ import annotations
 
 import difflib
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from anyorder.files import replacing
+from anyorder.trace.checks import INT32_MAX
 from anyorder.trace.trace import Event, Trace
 
 FIELDS = (
     *("task_id", "sample", "prompt", "tokens", "text", "insert_step", "reveal_step"),
     *("log_prob", "steps", "entry_point", "policy", "events"),
 )
+GZIP_SIGN = b"\x1f\x8b"
 PER_TOKEN_FIELDS = ("insert_step", "reveal_step", "log_prob", "events")
 
 
@@ -65,7 +71,7 @@ def write_jsonl(path: Path, traces: Iterable[Trace]) -> None:
 def read_jsonl(path: Path) -> Iterator[Trace]:
     """The traces of a file, in its order. Errors name the file, line and field."""
     seen: dict[tuple[str, int], int] = {}
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         for number, raw in enumerate(file, start=1):
             where = f"{path}:{number}"
             try:
@@ -85,6 +91,20 @@ def read_jsonl(path: Path) -> Iterator[Trace]:
             yield trace
     if not seen:
         raise ValueError(f"{path}: no traces in it: one JSON object per line is needed")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    with open(path, "rb") as file:
+        if file.peek(2)[:2] != GZIP_SIGN:
+            yield file
+            return
+        try:
+            with gzip.open(file) as inner:
+                yield inner
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            reason = str(error).rstrip(".")
+            raise ValueError(f"{path} is damaged ({reason}): compress it again") from None
 
 
 def parse_line(line: str, where: str = "line") -> Trace:
@@ -173,19 +193,20 @@ class _Fields:
         return value
 
     def strings(self, name: str) -> list[str]:
-        return self._list(name, lambda value: isinstance(value, str), "a list of strings")
+        return self._list(name, lambda value: isinstance(value, str), "strings")
 
     def integer(self, name: str) -> int:
         value = self.required(name)
         if not _is_step(value):
-            raise self.error(name, f"{value!r} does not fit", "give a whole number of at least 0")
+            remedy = f"give a whole number from 0 to {INT32_MAX}"
+            raise self.error(name, f"{value!r:.60} does not fit", remedy)
         return int(value)
 
     def integers(self, name: str) -> list[int]:
-        return self._list(name, _is_step, "whole numbers of at least 0")
+        return self._list(name, _is_step, f"whole numbers from 0 to {INT32_MAX}")
 
     def numbers(self, name: str) -> list[float]:
-        values = self._list(name, _is_number, "numbers, or null")
+        values = self._list(name, _is_number, "numbers, null where there is none")
         return [math.nan if value is None else value for value in values]
 
     def events(self, name: str) -> tuple[Event, ...]:
@@ -193,17 +214,17 @@ class _Fields:
         return tuple(Event(step, slot, None, piece) for step, slot, piece in values)
 
     def _list(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
-        values = self.required(name)
+        values, remedy = self.required(name), f"give a list of {wanted}"
         if not isinstance(values, list):
-            raise self.error(name, f"{values!r:.60} is not a list", f"give a list of {wanted}")
+            raise self.error(name, f"{values!r:.60} is not a list", remedy)
         for number, value in enumerate(values):
             if not fits(value):
-                raise self.error(name, f"entry {number} is {value!r:.60}", f"give {wanted}")
+                raise self.error(name, f"entry {number} is {value!r:.60}", remedy)
         return values
 
 
 def _is_step(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**31
+    return type(value) is int and 0 <= value <= INT32_MAX
 
 
 def _is_number(value: Any) -> bool:

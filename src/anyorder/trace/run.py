@@ -6,7 +6,8 @@
 
 Each arrow is one rename, so a process killed anywhere leaves a folder from which the same calls
 go on: `done_parts` says what need not be computed again, and `finish` may be repeated. A folder
-has one writer at a time; nothing here locks it.
+has one writer at a time: commands hold it from before `create` until after `finish` with
+`files.alone_in`; nothing here locks it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from anyorder.files import sha256_of, sweep
+from anyorder.files import LOCK_FILE, sha256_of, sweep
 from anyorder.trace import checks
 from anyorder.trace import table as parquet
 from anyorder.trace.card import COMPLETE, RunCard
@@ -27,6 +28,8 @@ CARD_FILE = "run.json"
 TRACES_FILE = "traces.parquet"
 VERDICTS_FILE = "verdicts.parquet"
 PARTS_FOLDER = "parts"
+
+DIFFERENCES_SHOWN = 4
 
 _PART_NAME = re.compile(r"(\d{5,})\.parquet")
 
@@ -53,11 +56,11 @@ class Run:
             different = stored.differences(card)
             if different:
                 raise ValueError(
-                    f"{folder} holds another run, which differs in {'; '.join(different)}: "
+                    f"{folder} holds another run, which differs in {_some(different)}: "
                     "choose another --out, or repeat the command that made it"
                 )
             return cls(folder, stored)
-        foreign = sorted(item.name for item in folder.iterdir())
+        foreign = sorted(item.name for item in folder.iterdir() if item.name != LOCK_FILE)
         if foreign:
             raise ValueError(
                 f"{folder} is not empty ({foreign[0]}) and not a run: choose another --out"
@@ -131,11 +134,18 @@ class Run:
         return pa.Table.from_batches(batches, schema=schema)
 
     def verdicts(self) -> pa.Table:
-        """What grading found."""
+        """The table of verdicts, where the run has one."""
         path = self.folder / VERDICTS_FILE
         if not path.is_file():
-            raise ValueError(f"{self.folder} is not graded: run `anyorder grade {self.folder}`")
-        return parquet.read_parquet(path, remedy=f"run `anyorder grade {self.folder}` again")
+            raise ValueError(f"{self.folder} has no {VERDICTS_FILE}")
+        return parquet.read_parquet(path, remedy="restore the file")
+
+    def __repr__(self) -> str:
+        extent = f", parts={len(self.done_parts())}"
+        if self.complete:
+            samples = parquet.count_rows(self._traces)
+            extent = "" if samples is None else f", samples={samples}"
+        return f"Run({str(self.folder)!r}, status={self.card.status!r}{extent})"
 
     @property
     def _parts(self) -> Path:
@@ -182,3 +192,10 @@ class Run:
             self._part(part).unlink(missing_ok=True)
         if not any(self._parts.iterdir()):
             self._parts.rmdir()
+
+
+def _some(differences: list[str]) -> str:
+    """The first few of a list, and how many are not shown."""
+    shown = "; ".join(differences[:DIFFERENCES_SHOWN])
+    rest = len(differences) - DIFFERENCES_SHOWN
+    return f"{shown}; and {rest} more" if rest > 0 else shown

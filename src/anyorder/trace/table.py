@@ -140,6 +140,14 @@ def merge(sources: Sequence[Path], target: Path, *, remedy: str) -> None:
         writer.write_table(pa.Table.from_batches(waiting, schema=SCHEMA))
 
 
+def count_rows(path: Path) -> int | None:
+    """How many rows a file says it has; None where it cannot be read."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        return None
+
+
 def read_parquet(path: Path, *, remedy: str) -> pa.Table:
     """Any Parquet table of a run folder that has a schema of its own."""
     try:
@@ -151,7 +159,10 @@ def read_parquet(path: Path, *, remedy: str) -> pa.Table:
 @contextmanager
 def _opened(path: Path, remedy: str) -> Iterator[pq.ParquetFile]:
     if not path.is_file():
-        raise ValueError(f"{path} is missing: {remedy}")
+        raise ValueError(
+            f"{path} is missing: repeat the command that made the run, or make the run again in "
+            "another folder"
+        )
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from anyorder.trace.replay import Snapshot
     from anyorder.vocab import Vocab
 
+REPR_CHARACTERS = 40
+
 
 class Event(NamedTuple):
     """From snapshot `step` until its next event or its reveal, `slot` shows `piece`."""
@@ -209,6 +211,12 @@ class Trace:
         if not isinstance(other, Trace):
             return NotImplemented
         return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    def __repr__(self) -> str:
+        text = repr(self.text[:REPR_CHARACTERS])
+        more = "..." if len(self.text) > REPR_CHARACTERS else ""
+        about = f"task_id={self.task_id!r}, sample={self.sample}, steps={self.steps}"
+        return f"Trace({about}, text={text}{more})"
 
     @property
     def _name(self) -> str:

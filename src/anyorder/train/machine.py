@@ -10,11 +10,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
+
+from anyorder.files import alone_in as alone_in  # the folder to itself
 
 
 def usable_device(name: str) -> torch.device:
@@ -50,28 +51,6 @@ def steady_torch(threads: int, device: str) -> Iterator[None]:
         torch.set_num_threads(count)
         torch.use_deterministic_algorithms(ordered, warn_only=warn_only)
         memory.fill_uninitialized_memory = fills
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process; the system lets go when the process ends, however it ends.
-
-    Where the system has no such locks (Windows), two runs in one folder are not noticed.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"another process is training in {folder}: wait for it, or choose another folder"
-            ) from error
-        yield
 
 
 class StopSignals:
