@@ -9,7 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.files import replacing, replacing_path, sha256_of, sweep
+from anyorder.files import alone_in, replacing, replacing_path, sha256_of, sweep
+
+# Many processes want one folder; who gets it counts, with a pause between reading and writing.
+COUNTER = """
+import pathlib, sys, time
+from anyorder.files import alone_in
+
+folder, total = pathlib.Path(sys.argv[1]) / "deep" / "run", pathlib.Path(sys.argv[2])
+done = 0
+while done < 40:
+    try:
+        with alone_in(folder):
+            count = int(total.read_text())
+            time.sleep(0.0005)
+            total.write_text(str(count + 1))
+        done += 1
+    except ValueError as error:
+        assert "another process is working" in str(error), error
+"""
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -60,3 +78,96 @@ def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
 def test_digest(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert sha256_of(tmp_path / "empty").startswith("e3b0c44298fc1c14")
+
+
+def in_use(folder: Path) -> bool:
+    try:
+        with alone_in(folder):
+            return False
+    except ValueError as error:
+        message = f"another process is working in {folder}: wait for it, or choose another --out"
+        return str(error) == message
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "run"
+    with alone_in(folder):
+        assert in_use(folder)
+        assert in_use(folder), "the loser must not remove the winner's lock file"
+        (folder / "a.txt").touch()
+    assert [path.name for path in folder.iterdir()] == ["a.txt"]
+    assert not in_use(folder)
+    assert [path.name for path in folder.iterdir()] == ["a.txt"]
+
+
+def fail_alone_in(folder: Path) -> None:
+    with alone_in(folder):
+        raise RuntimeError("early")
+
+
+def test_what_was_made_only_for_the_lock_goes(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="early"):
+        fail_alone_in(tmp_path / "deep" / "run")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with alone_in(tmp_path / "mine"):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib; from anyorder.files import alone_in\n"
+        f"with alone_in(pathlib.Path({str(tmp_path)!r})): os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert not in_use(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_file_removed_meanwhile_is_not_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    real, calls = fcntl.flock, []
+
+    def late(handle: int, flags: int) -> None:
+        """As if its holder had removed the lock file just before our first try got it."""
+        calls.append(handle)
+        if len(calls) == 1:
+            (tmp_path / "run" / ".lock").unlink()
+        real(handle, flags)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with alone_in(tmp_path / "run"):
+        assert len(calls) == 2
+        assert in_use(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_another_is_not_removed(tmp_path: Path) -> None:
+    with alone_in(tmp_path):
+        (tmp_path / ".lock").unlink()  # by hand
+        (tmp_path / ".lock").touch()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_racing_processes_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "total").write_text("0")
+    words = [sys.executable, "-c", COUNTER, str(tmp_path), str(tmp_path / "total")]
+    racers = [subprocess.Popen(words) for _ in range(3)]
+    assert [racer.wait(timeout=60) for racer in racers] == [0, 0, 0]
+    assert (tmp_path / "total").read_text() == "120"
+    assert not list(tmp_path.rglob(".lock"))
+
+
+def test_what_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "else")
+    for name in ("file", "file/below", "dangling"):
+        with pytest.raises(
+            ValueError, match=rf"{name} cannot be written to \(.*\): choose another"
+        ):
+            fail_alone_in(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.fill import canvas_of, has_gaps, prefix_of
+from anyorder.decode.fill import canvas_of, has_gaps, leaves_length_open, prefix_of
 from anyorder.families import Family, find_family
 from anyorder.files import replacing, sha256_of
 from anyorder.nets.denoiser import as_denoiser
@@ -175,6 +175,8 @@ class Model:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
         slots = self.card.max_new_tokens if max_new_tokens is None else max_new_tokens
         limit = self.card.max_length if max_length is None else max_length
+        if max_new_tokens is not None and not leaves_length_open(text):
+            raise ValueError("every gap has its own length: leave max_new_tokens out")
         canvas = canvas_of(text, slots, self.vocab)
         if limit is not None and len(canvas.ids) > limit:
             frozen = len(canvas.ids) - sum(canvas.free)

@@ -259,6 +259,9 @@ def test_shards_are_the_whole(
         (["--task", "stories", "--eos", "never"], "unknown eos"),
         (["--task", "stories", "--shard", "4/4"], "i/n"),
         (["--task", "stories", "--limit", "0"], "at least 1"),
+        (["--task", "stories", "--seed", "99999999999999999999"], "--seed must be"),
+        (["--prompt", "def solve(<fill:x>):"], "no fill mark"),
+        (["--prompt", "def solve(<fill:3>):", "--max-new-tokens", "5"], "its own length"),
         (["--task", "stories", "--top-p", "0.9"], "temperature"),
         (["--fill", "nowhere.txt"], "cannot read nowhere.txt"),
         (["--task", "stories", "--block", "5", "--steps", "7"], "multiple of 13"),
@@ -295,6 +298,34 @@ def test_unused_flag_of_a_family(
     ]
     code, message = failing(words, capsys)
     assert code == 1 and "ar does not use policy" in message and not (tmp_path / "x").exists()
+
+
+def test_a_broken_model_leaves_no_run_behind(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    import anyorder
+
+    model = anyorder.load(models / "mdm")
+    with torch.no_grad():
+        model.net.norm.weight.fill_(torch.nan)
+    model.save(tmp_path / "broken")
+    words = ["--task", "stories", "--limit", "2", "--out", str(tmp_path / "run")]
+    code, message = failing(["sample", str(tmp_path / "broken"), *words], capsys)
+    assert code == 1 and "not finite" in message and not (tmp_path / "run").exists()
+    assert main(["sample", str(models / "mdm"), *words]) == 0
+
+
+def test_two_samplers_do_not_share_a_folder(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from anyorder.files import alone_in
+
+    words = ["sample", str(models / "mdm"), "--task", "stories", "--out", str(tmp_path / "run")]
+    with alone_in(tmp_path / "run"):
+        code, message = failing(words, capsys)
+    assert code == 1 and "another process" in message
 
 
 def test_missing_model(capsys: pytest.CaptureFixture[str]) -> None:

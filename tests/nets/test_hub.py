@@ -181,3 +181,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
     loaded = Transformer(CONFIG)
     load_weights(path, loaded)
     assert same(loaded, Transformer(CONFIG, seed=1))
+
+
+def test_the_same_weights_give_the_same_file(tmp_path: Path) -> None:
+    module = nn.Linear(3, 2)
+    for number in range(20):
+        hub.save_weights(tmp_path / f"{number}.safetensors", module, about="a line")
+    contents = {path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(contents) == 1
+
+
+def test_weights_of_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    hub.save_weights(path, nn.Linear(3, 2), about="a line")
+    hub.load_weights(path, nn.Linear(3, 2), about="a line")
+    hub.load_weights(path, nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="the weights of a line, not of a curve"):
+        hub.load_weights(path, nn.Linear(3, 2), about="a curve")

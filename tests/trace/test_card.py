@@ -49,15 +49,20 @@ def test_versions_are_asked_for_without_importing() -> None:
 
 def test_differences_are_named() -> None:
     other = {"steps": 128, "policy": "confidence", "decoder": {"temperature": 0.2, "top_p": 0.9}}
-    found = make().differences(make(config=other, seeds=(1,), model_digest="ff"))
+    found = make().differences(make(config=other, seeds=(1,), model_digest="f" * 64))
     assert found == [
         "decoder.spans ([1, 2] stored, nothing now)".replace("decoder", "config.decoder"),
         "config.decoder.top_p (nothing stored, 0.9 now)",
         "config.steps (64 stored, 128 now)",
-        'model_digest (null stored, "ff" now)',
+        "model_digest (null stored, ffffffff now)",
         "seeds ([0] stored, [1] now)",
     ]
     assert make().differences(make(command="again", created="later", versions={})) == []
+
+
+def test_long_values_are_shortened() -> None:
+    (line,) = make(config={"prompt": "a" * 500}).differences(make(config={"prompt": "b"}))
+    assert line == f'config.prompt ("{"a" * 56}... stored, "b" now)'
 
 
 def test_one_and_true_are_different_settings() -> None:
@@ -105,3 +110,13 @@ def test_damaged_and_foreign_cards_are_refused_by_name(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"run\.json.*{message}"):
             RunCard.read(path)
+
+
+def test_a_card_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    for name in ("run", "loop"):
+        message = rf"{name}\.json cannot be read \(.*\): restore the file, or choose"
+        with pytest.raises(ValueError, match=message) as caught:
+            RunCard.read(tmp_path / f"{name}.json")
+        assert "\n" not in str(caught.value)

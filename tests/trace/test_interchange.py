@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,22 @@ def test_a_file_comes_back(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["traces.jsonl"]
 
 
+def test_a_compressed_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl.gz"
+    lines = "\n".join(line(sample=number) for number in range(3)).encode()
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines))
+    assert [trace.sample for trace in read_jsonl(path)] == [0, 1, 2]
+    whole = gzip.compress(lines)
+    for damaged in (whole[:-9], whole[:2] + b"?" + whole[3:], whole[:10] + b"\xff" * 9):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"jsonl\.gz is damaged \(.*\): compress it") as caught:
+            list(read_jsonl(path))
+        assert "\n" not in str(caught.value)
+    path.write_bytes(gzip.compress(lines + b"\n{"))
+    with pytest.raises(ValueError, match=r"jsonl\.gz:4: not JSON"):
+        list(read_jsonl(path))
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_text("old")
@@ -110,7 +127,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         ({"sample": -1}, "field 'sample': -1 does not fit"),
         ({"sample": 0.0}, "field 'sample': 0.0 does not fit"),
         ({"prompt": ...}, "field 'prompt': missing"),
-        ({"tokens": "abc"}, "field 'tokens': 'abc' is not a list"),
+        ({"tokens": "abc"}, "field 'tokens': 'abc' is not a list: give a list of strings$"),
         ({"tokens": ["a", 1, "b", "c"]}, "field 'tokens': entry 1 is 1: give a list of strings"),
         ({"tokens": ...}, "field 'insert_step': given without 'tokens'"),
         ({"insert_step": ...}, "field 'insert_step': missing: .* all 0 for a canvas of fixed"),
@@ -121,6 +138,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         ({"reveal_step": [1, 2, 3.0, 4]}, "field 'reveal_step': entry 2 is 3.0"),
         ({"reveal_step": [1, 2, None, 4]}, "field 'reveal_step': entry 2 is None"),
         ({"reveal_step": [1, 2, 2**31, 4]}, "field 'reveal_step': entry 2 is 2147483648"),
+        ({"reveal_step": [1, 2, 2**40, 4]}, "give a list of whole numbers from 0 to 2147483647"),
+        ({"steps": 2**40}, "field 'steps': 1099511627776 .* a whole number from 0 to 2147483647"),
         ({"reveal_step": 3}, "field 'reveal_step': 3 is not a list"),
         ({"reveal_step": [3, 2, 4]}, "reveal_step has 3 entries for 4 tokens"),
         ({"reveal_step": [3, 1, 4, 1]}, r"reveal_step\[1\] = 1 is before insert_step\[1\] = 2"),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anyorder.files import alone_in
 from anyorder.trace import Run, RunCard, Trace
 
 
@@ -95,6 +96,56 @@ def test_another_run_is_not_mixed_in(finished: Run) -> None:
     assert (finished.folder / "run.json").read_bytes() == before
 
 
+def test_only_some_differences_are_told(finished: Run) -> None:
+    other = card(a=1, b=2, c=3, d=4, e=5, steps=1)
+    message = r"config\.d \(nothing stored, 4 now\); and 2 more: choose another --out"
+    with pytest.raises(ValueError, match=message) as caught:
+        Run.create(finished.folder, other)
+    assert "config.e" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"config\.steps \(64 stored, 1 now\): choose another"):
+        Run.create(finished.folder, card(a=1, b=2, c=3, steps=1))
+
+
+def test_the_lock_of_a_killed_command_is_no_foreign_file(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    assert not Run.create(tmp_path, card()).complete
+
+
+def test_a_folder_is_held_from_before_create(tmp_path: Path, traces: list[Trace]) -> None:
+    folder = tmp_path / "deep" / "run"
+    with alone_in(folder):
+        run = Run.create(folder, card())
+        run.append(0, traces)
+        with pytest.raises(ValueError, match="another process is working"), alone_in(folder):
+            pass
+        run.finish()
+    assert names(folder) == ["run.json", "traces.parquet"]
+
+
+def test_a_run_card_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    for use in (Run.open, lambda folder: Run.create(folder, card())):
+        with pytest.raises(ValueError, match=r"run\.json cannot be read"):
+            use(tmp_path)
+
+
+def test_a_run_says_briefly_what_it_is(tmp_path: Path, finished: Run) -> None:
+    assert repr(finished) == f"Run('{finished.folder}', status='complete', samples=6)"
+    (finished.folder / "traces.parquet").unlink()
+    assert repr(finished) == f"Run('{finished.folder}', status='complete')"
+    run = Run.create(tmp_path / "new", card())
+    assert repr(run) == f"Run('{run.folder}', status='running', parts=0)"
+
+
+def test_a_part_that_vanishes_is_named(tmp_path: Path, traces: list[Trace]) -> None:
+    run = Run.create(tmp_path / "run", card())
+    run.append(0, traces)
+    reading = run.traces(partial=True)
+    (run.folder / "parts" / "00000.parquet").unlink()
+    with pytest.raises(ValueError, match=r"00000\.parquet is missing: repeat the command"):
+        list(reading)
+
+
 def test_folders_that_are_no_runs_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"not empty \(notes.txt\) and not a run: choose another"):
@@ -163,12 +214,12 @@ def test_a_damaged_part_is_refused_by_name(tmp_path: Path, traces: list[Trace]) 
     assert list(run.traces()) == traces
 
 
-def test_verdicts_are_there_after_grading(finished: Run) -> None:
-    with pytest.raises(ValueError, match="is not graded: run `anyorder grade"):
+def test_verdicts_are_read_where_there_are_some(finished: Run) -> None:
+    with pytest.raises(ValueError, match=r"run has no verdicts\.parquet$"):
         finished.verdicts()
     path = finished.folder / "verdicts.parquet"
     pq.write_table(pa.table({"sample": [0], "verdict": ["pass"]}), path)
     assert finished.verdicts().to_pylist() == [{"sample": 0, "verdict": "pass"}]
     path.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"verdicts\.parquet is damaged .* again"):
+    with pytest.raises(ValueError, match=r"verdicts\.parquet is damaged .*: restore the file"):
         finished.verdicts()

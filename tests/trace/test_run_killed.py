@@ -17,7 +17,8 @@ from anyorder.trace import Run
 # N-th operation on a file of the run: audit events come before opening, renaming, removing
 # and making, which are all the moments at which what is on disk changes its meaning.
 WRITER = """
-import os, signal, sys
+import os, pathlib, signal, sys
+from anyorder.files import alone_in
 from anyorder.trace import Run, RunCard, Trace
 
 folder, gated = sys.argv[1], sys.argv[2] == "gated"
@@ -30,6 +31,10 @@ def traces(part):
     ]
 
 def write():
+    with alone_in(pathlib.Path(folder)):
+        write_alone()
+
+def write_alone():
     run = Run.create(folder, RunCard(command="c", config={"steps": 2}, created="now"))
     for part in sorted(set(range(3)) - set(run.done_parts())):
         run.append(part, traces(part))

@@ -84,6 +84,15 @@ def test_merging_keeps_the_order_and_groups_the_rows(tmp_path: Path, make_trace:
     assert len(sizes) < 6
 
 
+def test_rows_are_counted_where_there_is_a_file(tmp_path: Path, make_trace: Any) -> None:
+    path = tmp_path / "0.parquet"
+    assert table.count_rows(path) is None
+    table.write_traces(path, [make_trace(sample=number) for number in range(3)])
+    assert table.count_rows(path) == 3
+    path.write_bytes(b"PAR1")
+    assert table.count_rows(path) is None
+
+
 def test_merging_nothing_but_empty_parts_gives_an_empty_table(tmp_path: Path) -> None:
     table.write_traces(tmp_path / "0.parquet", [])
     table.merge([tmp_path / "0.parquet"], tmp_path / "all.parquet", remedy=REMEDY)
@@ -104,7 +113,7 @@ def read(path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"no.parquet is missing: {REMEDY}"):
+    with pytest.raises(ValueError, match=r"no\.parquet is missing: repeat the command"):
         read(tmp_path / "no.parquet")
 
 

@@ -167,3 +167,10 @@ def test_without_a_vocabulary_ids_show_as_numbers() -> None:
 def test_traces_are_read_without_torch() -> None:
     code = "import sys, anyorder.trace; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_trace_says_briefly_what_it_is(make_trace: Any) -> None:
+    assert repr(make_trace()) == "Trace(task_id='t', sample=0, steps=4, text='abcde')"
+    long = Trace(task_id="t", sample=1, prompt="p", text="word\n" * 9)
+    shown = r"'word\nword\nword\nword\nword\nword\nword\nword\n'"
+    assert repr(long) == f"Trace(task_id='t', sample=1, steps=None, text={shown}...)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 TOY = Path(__file__).with_name("toy.py")
 
@@ -47,7 +49,30 @@ def _fingerprint(out: Path) -> dict[str, Any]:
     """The newest checkpoint's tensors, byte for byte, and the metrics without times."""
     newest = sorted((out / "checkpoints").glob("step-*"))[-1]
     state = json.loads((newest / "state.json").read_text())
-    return {"step": state["step"], "files": state["files"], "metrics": _metrics(out)}
+    files = {name: _tensors(newest / name) for name in state["files"]}
+    return {"step": state["step"], "files": files, "metrics": _metrics(out)}
+
+
+def _tensors(path: Path) -> dict[str, tuple[str, list[int], str]]:
+    """Type, shape and digest of each tensor: the order in a file's header may vary."""
+    return {
+        name: (str(value.dtype), list(value.shape), hashlib.sha256(value.numpy()).hexdigest())
+        for name, value in load_file(path).items()
+    }
+
+
+def _rewrite_state(folder: Path, **changes: Any) -> None:
+    """Change fields of a checkpoint's state.json as a version with such fields would write it."""
+    path = folder / "state.json"
+    state = json.loads(path.read_text()) | changes
+    state.pop("sha256")
+    state["sha256"] = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(state))
+
+
+@pytest.fixture(scope="session")
+def rewrite_state() -> Any:
+    return _rewrite_state
 
 
 @pytest.fixture(scope="session")

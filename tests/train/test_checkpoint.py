@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from anyorder.files import alone_in
 from anyorder.train import FitOptions, checkpoint
-from anyorder.train.machine import alone_in
 
 
 @pytest.fixture
@@ -89,9 +89,81 @@ def test_without_an_earlier_one_the_remedy_is_to_start(toy: ModuleType, run: Pat
         toy.train(run)
 
 
-def test_another_format_is_refused(toy: ModuleType, run: Path) -> None:
-    path = run / "checkpoints" / "step-00000040" / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+FIELDS = ("format", "step", "versions", "files", "config", "run", "digest", "meter", "sha256")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("value", [None, "text", [], {}, 3.5])
+def test_a_changed_state_is_damage_and_nothing_else(run: Path, field: str, value: Any) -> None:
+    folder = run / "checkpoints" / "step-00000040"
+    path = folder / "state.json"
+    state = json.loads(path.read_text())
+    assert set(state) == set(FIELDS)
+    path.write_text(json.dumps(state | {field: value}))
+    assert "does not have its recorded sha256" in damage(folder)
+    del state[field]
+    path.write_text(json.dumps(state))
+    assert "does not have its recorded sha256" in damage(folder)
+
+
+@pytest.mark.parametrize("field", ["step", "versions", "files", "config", "run", "digest", "meter"])
+@pytest.mark.parametrize("value", [None, "text", [], {}, True])
+def test_a_state_of_other_types_is_damage(
+    run: Path, rewrite_state: Any, field: str, value: Any
+) -> None:
+    """Also where the sha256 agrees, as when a program that is not ours wrote it."""
+    if value == {} and field in ("versions", "config"):
+        value = 0  # an empty one would do
+    folder = run / "checkpoints" / "step-00000040"
+    rewrite_state(folder, **{field: value})
+    # A run without averaging has no averaged weights.
+    named = "files" if (field, value) == ("run", {}) else field
+    assert f"state.json has no usable '{named}'" in damage(folder)
+
+
+def test_no_file_of_a_checkpoint_may_go_unnamed(run: Path, rewrite_state: Any) -> None:
+    folder = run / "checkpoints" / "step-00000040"
+    files = json.loads((folder / "state.json").read_text())["files"]
+    for name in files:
+        rewrite_state(folder, files={key: files[key] for key in files if key != name})
+        assert "no usable 'files'" in damage(folder)
+    rewrite_state(folder, files=files | {"../../metrics.jsonl": "0"})
+    assert "no usable 'files'" in damage(folder)
+    rewrite_state(folder, files=files | {"model.safetensors": None})
+    assert "model.safetensors does not have" in damage(folder)
+
+
+def test_a_flipped_bit_in_the_state_is_damage(run: Path) -> None:
+    """Unless it is in the layout, where it changes nothing."""
+    folder = run / "checkpoints" / "step-00000040"
+    path = folder / "state.json"
+    content = path.read_bytes()
+    state = json.loads(content)
+    for place in range(0, len(content), 3):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            same = json.loads(flipped) == state
+        except ValueError:
+            same = False
+        if not same:
+            damage(folder)
+
+
+def damage(folder: Path) -> str:
+    """What reading the checkpoint says, which is one line with a remedy."""
+    with pytest.raises(ValueError, match="is damaged") as caught:
+        checkpoint.read_state(folder)
+    said = str(caught.value)
+    assert said.startswith(f"checkpoint {folder} is damaged: ")
+    assert said.endswith("Delete the folder step-00000040 to go on from step-00000030")
+    assert len(said.splitlines()) == 1
+    return said
+
+
+def test_another_format_is_refused(toy: ModuleType, run: Path, rewrite_state: Any) -> None:
+    rewrite_state(run / "checkpoints" / "step-00000040", format=99)
     with pytest.raises(ValueError, match="format 99"):
         toy.train(run)
 
@@ -99,12 +171,12 @@ def test_another_format_is_refused(toy: ModuleType, run: Path) -> None:
 def test_another_configuration_is_refused_field_by_field(toy: ModuleType, run: Path) -> None:
     with pytest.raises(ValueError, match=r"lr \(checkpoint 0\.01, now 0\.02\), steps.*40, now 50"):
         toy.train(run, lr=0.02, steps=50)
-    with pytest.raises(ValueError, match=r"levels.*another output folder"):
+    with pytest.raises(ValueError, match=r": validation levels \(.*another output folder"):
         toy.train(run, FitOptions(levels=(0.3,), progress=False))
     about = FitOptions(
         levels=(0.3, 0.9, None), about={"family": "ar", "shape": (1, 2)}, progress=False
     )
-    with pytest.raises(ValueError, match=r"about\.family \(checkpoint None, now 'ar'\)"):
+    with pytest.raises(ValueError, match=r": family \(checkpoint None, now 'ar'\)"):
         toy.train(run, about)
     toy.train(run, keep=5, save_every=3, validate_every=4, log_every=2, minutes=3.0, threads=1)
 
@@ -165,6 +237,6 @@ def test_a_half_written_folder_is_not_a_checkpoint(toy: ModuleType, run: Path) -
 
 
 def test_one_process_at_a_time(toy: ModuleType, tmp_path: Path) -> None:
-    with alone_in(tmp_path), pytest.raises(ValueError, match="another process is training"):
+    with alone_in(tmp_path), pytest.raises(ValueError, match="another process is working"):
         toy.train(tmp_path)
     assert toy.train(tmp_path)[0].reason == "done"

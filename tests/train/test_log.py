@@ -1,15 +1,15 @@
-"""metrics.jsonl and what people see."""
+"""metrics.jsonl, and the meter behind its rows."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from anyorder.train import log
-from anyorder.train.log import Meter, MetricsFile, Reporter, rows_up_to
+from anyorder.train.log import Meter, MetricsFile, rows_up_to
 
 
 def lines(*steps: int) -> str:
@@ -73,46 +73,36 @@ def test_the_first_non_finite_step_is_found(bad: float) -> None:
     assert found[:2] == (22, "grad_norm")
 
 
-ROW = {"kind": "train", "step": 3, "loss": 1.5, "nats_per_token": 1.25, "tokens_per_second": 900.0}
+def test_looking_at_an_unfinished_row_leaves_it_as_it_is() -> None:
+    looked, alone = Meter(), Meter()
+    assert looked.so_far() is None
+    for number in range(1, 4):
+        for meter in (looked, alone):
+            add(meter, 1 / number, 0.1 * number, 7)
+        seen = looked.so_far()
+    assert seen is not None
+    row = looked.row(3, 0.1)
+    assert row == alone.row(3, 0.1)
+    assert seen["loss"] == row["loss"]
+    assert seen["nats_per_token"] == row["nats_per_token"]
+    assert seen["tokens_per_second"] == pytest.approx(row["tokens_per_second"])
+    assert looked.so_far() is None, "nothing since the row"
 
 
-def test_plain_lines_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Reporter(10, 0, progress=True) as reporter:
-        reporter.row(ROW)
-        assert capsys.readouterr().err == "", "not on every row"
-        monkeypatch.setattr(log, "QUIET_SECONDS", 0.0)
-        reporter.row(ROW)
-        reporter.row({"kind": "validation", "step": 4, "nats_per_token": 0.5})
-        reporter.row({"kind": "validation", "step": 5, "nats_per_token": None})
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    first, second, third = captured.err.splitlines()
-    assert first == "step 3/10: loss 1.5000  1.2500 nats/token  900 tokens/s"
-    assert second == "step 4: validation 0.5000 nats/token"
-    assert "no finite" in third
-
-
-def test_silence_when_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter(10, 0, progress=False) as reporter:
-        reporter.say("hello")
-        reporter.advance(3)
-        reporter.row({"kind": "validation", "step": 4, "nats_per_token": 0.5})
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_terminal_gets_a_bar(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    with Reporter(10, 2, progress=True) as reporter:
-        reporter.advance(5)
-        reporter.row(ROW)
-        reporter.say("[half] way")
-    shown = capsys.readouterr().err
-    assert "5/10" in shown
-    assert "900 tokens/s" in shown
-    assert "[half] way" in shown
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": None},
+        {"busy": "1"},
+        {"steps": {}},
+        {"steps": [3]},
+        {"steps": [{"loss": 1.0}]},
+        {"steps": [{"loss": "x", "nats": 1, "tokens": 1, "read": 1, "grad_norm": 1}]},
+    ],
+)
+def test_what_is_no_state_of_a_meter(changes: dict[str, Any]) -> None:
+    meter = Meter()
+    add(meter, 1.0, 1.0, 1)
+    assert Meter.is_state(meter.state())
+    assert Meter.is_state(Meter().state())
+    assert not Meter.is_state(meter.state() | changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def demo(out: Path, *, minutes: float, quiet: bool = False) -> dict[str, Any]:
             console.print()
     console.print(legend())
     console.print(f"\nThe traces are tables: {out}/*/traces.parquet. Go on with")
-    console.print(f"  {sys.argv[0]} sample {model} --task stories --limit 20", markup=False)
+    program = os.path.relpath(sys.argv[0]) if Path(sys.argv[0]).is_file() else "anyorder"
+    console.print(f"  {program} sample {model} --task stories --limit 20", markup=False)
     runs = {policy: str(folder) for policy, folder in folders.items()}
     return {"model": str(model), "steps": result.step, "runs": runs}

@@ -57,8 +57,6 @@ class SampleJob:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}")
-        if self.max_new_tokens is not None and self.prompt is None and self.task is None:
-            raise ValueError("--max-new-tokens is for prompts: write <fill:12> for a gap's length")
         if self.limit is not None and self.task is None:
             raise ValueError("--limit counts a task's problems: use it with --task")
         self.share()

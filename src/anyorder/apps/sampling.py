@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,8 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from anyorder.apps.jobs import SampleJob
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.decode.fill import has_gaps, prefix_of
+from anyorder.files import alone_in
 from anyorder.model import Model, Request, load, policy_name
-from anyorder.trace import Run, RunCard
+from anyorder.trace import Run, RunCard, Trace
 
 
 def sample_to_run(
@@ -44,16 +45,37 @@ def sample_to_run(
         dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
         seeds=(job.seed,),
     )
-    run = Run.create(job.out or _default_folder(job, chosen, card), card)
     parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
+    folder = job.out or _default_folder(job, chosen, card)
+    with alone_in(folder):
+        run = Run.create(folder, card)
+        try:
+            _decode_parts(run, parts, lambda part: model.decode(part, chosen, job.seed), progress)
+        except BaseException:
+            run.discard_if_empty()  # the corrected command shall find its folder free
+            raise
+        run.finish()
+    return run
+
+
+def _decode_parts(
+    run: Run,
+    parts: list[list[Request]],
+    decode: Callable[[list[Request]], Iterator[Trace]],
+    progress: bool,
+) -> None:
+    """Decode and write the parts that are not there yet."""
     done = set(run.done_parts())
-    with _bar(len(requests), progress and not run.complete) as advance:
+    there = sum(len(part) for number, part in enumerate(parts) if number in done)
+    total = sum(map(len, parts))
+    if there and progress:
+        state = "all" if run.complete else f"{there} of"
+        print(f"{run.folder}: {state} {total} samples are there already", file=sys.stderr)
+    with _bar(total, progress and not run.complete) as advance:
         for number, part in enumerate(parts):
             if number not in done:
-                run.append(number, list(model.decode(part, chosen, job.seed)))
+                run.append(number, list(decode(part)))
             advance(len(part))
-    run.finish()
-    return run
 
 
 def _problems(job: SampleJob, model: Model) -> tuple[list[Problem], str]:

@@ -20,6 +20,12 @@ def has_gaps(text: str) -> bool:
     return MARK.search(text) is not None
 
 
+def leaves_length_open(text: str) -> bool:
+    """Whether some length is not said by the text: a prompt's, or that of a plain `<fill>`."""
+    marks = list(MARK.finditer(text))
+    return not marks or any(mark[1] is None for mark in marks)
+
+
 def prefix_of(text: str) -> str:
     """What stands before the first mark: all of a prompt."""
     return MARK.split(text, maxsplit=1)[0]

@@ -9,6 +9,7 @@ Not here: the configuration beside the weights (the checkpoint's business), and 
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from torch import Tensor, nn
 
 from anyorder.files import replacing_path
 
-_CHECKSUM, _ABOUT = "crc32", "about"
+_NOTE = "anyorder"
+"""One key for all we note in the header: several would be written in no fixed order."""
 _LISTED = 5  # entries an error shows before "and n more"
 
 
@@ -33,7 +35,8 @@ def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     tensors = {names[0]: tensor.detach().to("cpu").contiguous() for names, tensor in weights}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing_path(path) as temporary:
-        save_file(tensors, temporary, metadata={_CHECKSUM: _checksum(tensors), _ABOUT: about})
+        note = json.dumps({"crc32": _checksum(tensors), "about": about})
+        save_file(tensors, temporary, metadata={_NOTE: note})
 
 
 def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
@@ -53,12 +56,12 @@ def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             sources = _match(path, shapes, targets)
             stored = {name: file.get_tensor(name) for name in sources}
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
+            note = json.loads((file.metadata() or {}).get(_NOTE, "{}"))
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise ValueError(_damaged(path, str(error))) from error
-    if about and metadata.get(_ABOUT, about) != about:
-        raise ValueError(f"{path} holds the weights of {metadata[_ABOUT]}, not of {about}")
-    if metadata.get(_CHECKSUM, _checksum(stored)) != _checksum(stored):
+    if about and note.get("about", about) != about:
+        raise ValueError(f"{path} holds the weights of {note['about']}, not of {about}")
+    if "crc32" in note and note["crc32"] != _checksum(stored):
         raise ValueError(_damaged(path, "the data do not match the checksum"))
     for name, (_, tensor) in zip(sources, targets, strict=True):
         if stored[name].is_floating_point() != tensor.is_floating_point():

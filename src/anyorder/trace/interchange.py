@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from anyorder.files import replacing
 from anyorder.trace.checks import INT32_MAX
@@ -94,7 +94,7 @@ def read_jsonl(path: Path) -> Iterator[Trace]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[Iterable[bytes]]:
     with open(path, "rb") as file:
         if file.peek(2)[:2] != GZIP_SIGN:
             yield file

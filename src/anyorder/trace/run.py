@@ -111,6 +111,16 @@ class Run:
             self.card.write(self.folder / CARD_FILE)
         self._remove_parts()
 
+    def discard_if_empty(self) -> None:
+        """Take back a run that has not a single part yet: as if it had never been created."""
+        if self.complete or self.done_parts():
+            return
+        sweep(self.folder)
+        if self._parts.is_dir():
+            sweep(self._parts)
+            self._parts.rmdir()
+        (self.folder / CARD_FILE).unlink(missing_ok=True)
+
     def traces(self, *, partial: bool = False) -> Iterator[Trace]:
         """The traces in the order of their parts; of an unfinished run only if `partial`."""
         sources, remedy = self._sources(partial)

@@ -3,7 +3,8 @@
     checkpoints/step-00000020/model.safetensors       the weights
                               ema.safetensors         the averaged weights (when there are any)
                               optimiser.safetensors   exp_avg.<name>, exp_avg_sq.<name>, step.<name>
-                              state.json              step, configuration, versions, sha256 of each
+                              state.json              step, configuration, versions, sha256 of
+                                                      each file and of its own other fields
 
 A checkpoint is written to a `.partial-*` folder, synced, and renamed: it is there whole or not at
 all. Left-over partial folders are removed; a damaged checkpoint is refused by name and never
@@ -29,13 +30,21 @@ from torch import nn
 
 from anyorder.files import sha256_of, sync
 from anyorder.nets.hub import load_weights, save_weights
-from anyorder.train.config import MAY_CHANGE, digest
+from anyorder.train.config import digest
 from anyorder.train.ema import Ema
+from anyorder.train.log import Meter
 from anyorder.train.optimiser import optimiser_tensors, restore_optimiser
 
 FORMAT = 1
 PARTIAL = ".partial-"
 STEP = "step-"
+SEAL = "sha256"
+"""The field of state.json that is the digest of its other fields."""
+WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimiser.safetensors"
+NEEDED = frozenset({WEIGHTS, OPTIMISER})
+FIELDS = {"step": int, "versions": dict, "files": dict, "config": dict, "run": dict}
+FIELDS |= {"digest": str, "meter": dict}
+"""The other fields of state.json."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +78,25 @@ def save(root: Path, step: int, trained: Trained, state: Mapping[str, Any], keep
     assert not final.exists(), f"{final} exists: a run saves each step once"
     partial = root / f"{PARTIAL}{final.name}"
     partial.mkdir(parents=True)
-    save_weights(partial / "model.safetensors", trained.net)
+    save_weights(partial / WEIGHTS, trained.net)
     if trained.ema is not None:
-        save_weights(partial / "ema.safetensors", trained.ema.module)
+        save_weights(partial / AVERAGE, trained.ema.module)
     tensors = optimiser_tensors(trained.optimiser)
     save_file(
         {name: value.detach().contiguous().cpu() for name, value in tensors.items()},
-        partial / "optimiser.safetensors",
+        partial / OPTIMISER,
     )
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "step": step,
         "versions": versions(),
         "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
         **state,
     }
-    (partial / "state.json").write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    document[SEAL] = _seal(document)
+    (partial / "state.json").write_text(
+        json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+    )
     for path in [*partial.iterdir(), partial]:
         sync(path)
     os.rename(partial, final)
@@ -97,55 +109,61 @@ def save(root: Path, step: int, trained: Trained, state: Mapping[str, Any], keep
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The verified state.json of a checkpoint: every file is there and has its sha256."""
+    """The verified state.json of a checkpoint: whole itself, and every file has its sha256."""
     try:
-        state = json.loads((folder / "state.json").read_text())
-        known, files = state["format"], dict(state["files"])
-        state["step"], state["run"], state["meter"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(folder, f"state.json cannot be read ({error})") from error
-    if known != FORMAT:
+    # Before anything in it is believed: a changed setting must not pass for another run's.
+    if not isinstance(state, dict) or state.get(SEAL) != _seal(state):
+        raise _damaged(folder, "state.json does not have its recorded sha256")
+    if state.get("format") != FORMAT:
         raise ValueError(
-            f"checkpoint {folder} has format {known} and this version reads {FORMAT}: "
-            "go on with the version that wrote it, or train into another folder"
+            f"checkpoint {folder} has format {state.get('format')} and this version reads "
+            f"{FORMAT}: go on with the version that wrote it, or train into another folder"
         )
-    for name, expected in files.items():
+    wrong = _wrong_field(state)
+    if wrong is not None:
+        raise _damaged(folder, f"state.json has no usable {wrong!r}")
+    if state["step"] != step_of(folder):
+        raise _damaged(folder, f"state.json is of step {state['step']}")
+    for name, expected in state["files"].items():
         path = folder / name
         if not path.is_file():
             raise _damaged(folder, f"{name} is missing")
         if sha256_of(path) != expected:
             raise _damaged(folder, f"{name} does not have its recorded sha256")
-    if state["step"] != step_of(folder):
-        raise _damaged(folder, f"state.json is of step {state['step']}")
-    assert isinstance(state, dict)
     return state
 
 
-def check_same_run(folder: Path, state: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """Refuse to go on with another configuration, naming the fields that differ."""
-    before = state["run"]
-    if digest(before) == digest(run):
-        return
-    differ = [
-        f"{name} (checkpoint {before.get(name)!r}, now {run.get(name)!r})"
-        for name in sorted({*before, *run})
-        if before.get(name) != run.get(name)
-    ]
-    raise ValueError(
-        f"{folder} was trained with another configuration: {', '.join(differ)}. "
-        "Give the earlier values to go on, or choose another output folder to start anew "
-        f"(free to change: {', '.join(sorted(MAY_CHANGE))})"
-    )
+def _seal(state: Mapping[str, Any]) -> str:
+    """sha256 of all other fields, however they are laid out."""
+    return digest({name: value for name, value in state.items() if name != SEAL})
+
+
+def _wrong_field(state: Mapping[str, Any]) -> str | None:
+    """The first field that is absent or not what `save` writes."""
+    for name, kind in FIELDS.items():
+        value = state.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return name
+    if not NEEDED <= state["files"].keys() <= NEEDED | {AVERAGE}:
+        return "files"
+    if bool(state["run"].get("ema")) != (AVERAGE in state["files"]):
+        return "files"
+    if state["digest"] != digest(state["run"]):
+        return "digest"
+    return None if Meter.is_state(state["meter"]) else "meter"
 
 
 def restore(folder: Path, trained: Trained, updates: int) -> None:
     """Put a verified checkpoint's tensors into the network, the average and the optimiser."""
-    load_weights(folder / "model.safetensors", trained.net)
+    load_weights(folder / WEIGHTS, trained.net)
     if trained.ema is not None:
-        load_weights(folder / "ema.safetensors", trained.ema.module)
+        load_weights(folder / AVERAGE, trained.ema.module)
         trained.ema.updates = updates
     try:
-        restore_optimiser(trained.optimiser, load_file(folder / "optimiser.safetensors"))
+        restore_optimiser(trained.optimiser, load_file(folder / OPTIMISER))
     except ValueError as error:
         raise ValueError(
             f"checkpoint {folder} does not fit this network: {error}. "

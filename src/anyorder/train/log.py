@@ -1,9 +1,10 @@
-"""What a run says while it trains: metrics.jsonl for programs, a progress line for people.
+"""What a run writes down while it trains: metrics.jsonl, and the meter that its rows come from.
 
 A row is one JSON object: `kind` "train" (means over the steps since the row before) or
 "validation". Rows are a function of the run and not of its interruptions: on resuming, rows after
 the checkpoint are cut off, and sums of an unfinished row travel in the checkpoint. Only
-`TIME_FIELDS` differ between two equal runs. Nothing here decides when to log: see loop.py.
+`TIME_FIELDS` differ between two equal runs. Nothing here decides when to log (loop.py) or shows
+it to people (progress.py).
 """
 
 from __future__ import annotations
@@ -11,22 +12,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from anyorder.files import replacing
 
 TIME_FIELDS = ("seconds", "tokens_per_second")
-QUIET_SECONDS = 15.0
-"""Between two plain lines, when standard error is not a terminal."""
+COLLECTED = frozenset({"loss", "nats", "tokens", "read", "grad_norm"})
+"""Numbers that the loop collects at every step; a family's extras have other names."""
 
 
 class MetricsFile:
@@ -96,12 +92,7 @@ class Meter:
 
     def row(self, step: int, learning_rate: float) -> dict[str, Any]:
         """Means over the steps since the last row, which they leave behind."""
-        self._read()
-        count = len(self._steps)
-        sums: dict[str, float] = {}
-        for numbers in self._steps:
-            for name, value in numbers.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
+        count, sums = len(self._steps), self._sums()
         tokens, read = max(sums.pop("tokens"), 1.0), sums.pop("read")
         row = {
             "kind": "train",
@@ -117,84 +108,50 @@ class Meter:
         self._steps, self.busy = [], 0.0
         return row
 
+    def so_far(self) -> dict[str, float | None] | None:
+        """Of the row to come, the numbers for people; None right after a row. Changes nothing."""
+        if not self._steps:
+            return None
+        sums = self._sums()
+        return {
+            "loss": sums["loss"] / len(self._steps),
+            "nats_per_token": _finite(sums["nats"] / max(sums["tokens"], 1.0)),
+            "tokens_per_second": sums["read"] / max(self.busy, 1e-9),
+        }
+
     def state(self) -> dict[str, Any]:
         """JSON for a checkpoint; Python writes floats so that they read back exactly."""
         self._read()
         steps = [dict(numbers) for numbers in self._steps]
         return {"seconds": self.seconds, "busy": self.busy, "steps": steps}
 
+    @staticmethod
+    def is_state(state: Mapping[str, Any]) -> bool:
+        """Whether `restore` can read it."""
+        steps = state.get("steps")
+        if not isinstance(steps, list) or not all(isinstance(numbers, dict) for numbers in steps):
+            return False
+        values = [value for numbers in steps for value in numbers.values()]
+        values += [state.get("seconds"), state.get("busy")]
+        complete = all(numbers.keys() >= COLLECTED for numbers in steps)
+        return complete and all(isinstance(value, int | float) for value in values)
+
     def restore(self, state: Mapping[str, Any]) -> None:
         self.seconds, self.busy = float(state["seconds"]), float(state["busy"])
         self._steps = [dict(numbers) for numbers in state["steps"]]
+
+    def _sums(self) -> dict[str, float]:
+        self._read()
+        sums: dict[str, float] = {}
+        for numbers in self._steps:
+            for name, value in numbers.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        return sums
 
     def _read(self) -> None:
         self._steps = [
             {name: float(value) for name, value in numbers.items()} for numbers in self._steps
         ]
-
-
-class Reporter:
-    """A progress bar on a terminal, a plain line now and then elsewhere, nothing when not asked."""
-
-    def __init__(self, steps: int, start: int, *, progress: bool) -> None:
-        self._lines = progress and not sys.stderr.isatty()
-        self._bar: Progress | None = None
-        self._steps = steps
-        self._last_line = time.monotonic()
-        if progress and sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("training"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[numbers]}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-            self._task = self._bar.add_task("training", total=steps, completed=start, numbers="")
-
-    def __enter__(self) -> Reporter:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def advance(self, step: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=step)
-
-    def row(self, row: Mapping[str, Any]) -> None:
-        """Show a row; training rows at most every `QUIET_SECONDS` where lines stay on the page."""
-        if row["kind"] == "validation":
-            self.say(f"step {row['step']}: validation {_show(row['nats_per_token'])} nats/token")
-            return
-        numbers = (
-            f"loss {row['loss']:.4f}  {_show(row['nats_per_token'])} nats/token  "
-            f"{row['tokens_per_second']:,.0f} tokens/s"
-        )
-        if self._bar is not None:
-            self._bar.update(self._task, numbers=numbers)
-        elif self._lines and time.monotonic() - self._last_line >= QUIET_SECONDS:
-            self._last_line = time.monotonic()
-            self.say(f"step {row['step']}/{self._steps}: {numbers}")
-
-    def say(self, text: str) -> None:
-        """One line for people, when they asked to be told."""
-        if self._bar is not None:
-            self._bar.console.print(text, highlight=False, markup=False)
-        elif self._lines:
-            print(text, file=sys.stderr, flush=True)
-
-
-def _show(value: float | None) -> str:
-    return "no finite" if value is None else f"{value:.4f}"
 
 
 def _finite(value: float) -> float | None:

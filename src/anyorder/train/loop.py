@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,12 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
+from anyorder.files import alone_in
 from anyorder.process.noise import Noise
 from anyorder.train import checkpoint
 from anyorder.train.config import TrainConfig, digest, fixed_fields
 from anyorder.train.ema import Ema
-from anyorder.train.log import Meter, MetricsFile, Reporter
-from anyorder.train.machine import StopSignals, alone_in, steady_torch, usable_device
+from anyorder.train.folder import CHECKPOINTS, METRICS, check_folder
+from anyorder.train.log import COLLECTED, Meter, MetricsFile
+from anyorder.train.machine import StopSignals, steady_torch, usable_device
 from anyorder.train.objectives import Objective
 from anyorder.train.optimiser import (
     learning_rate_factor,
@@ -37,12 +40,11 @@ from anyorder.train.optimiser import (
     set_learning_rate,
     trained_parameters,
 )
+from anyorder.train.progress import Reporter, how_to_go_on
+from anyorder.train.same_run import ABOUT, check_same_run
 from anyorder.train.validation import validate
 
 Reason = Literal["done", "minutes", "interrupted"]
-
-RESERVED = {"loss", "nats", "tokens", "read", "grad_norm"}
-"""Metrics that the loop collects itself; a family's extras have other names."""
 
 
 class Diverged(ValueError):
@@ -97,16 +99,21 @@ def fit(
             "give more batches, lower validate_batches, or set validate_every=0"
         )
     usable_device(config.device)
+    check_folder(out)
+    # Before the folder is made: what is wrong with the configuration leaves nothing behind.
+    trainer = _Trainer(net, objective, config, out, options)
     surroundings = steady_torch(config.threads, config.device)
-    with alone_in(out), surroundings, StopSignals() as signals:
-        trainer = _Trainer(net, objective, config, out, options)
-        with Reporter(config.steps, trainer.step, progress=options.progress) as reporter:
-            try:
-                return trainer.run(
-                    batches, validation[: config.validate_batches], reporter, signals
-                )
-            finally:
-                trainer.metrics.close()
+    with (
+        alone_in(out),
+        surroundings,
+        StopSignals() as signals,
+        trainer.resumed() as start,
+        Reporter(
+            config.steps, start, progress=options.progress, minutes=config.minutes
+        ) as reporter,
+    ):
+        reporter.say(trainer.opening)
+        return trainer.run(batches, validation[: config.validate_batches], reporter, signals)
 
 
 class _Trainer:
@@ -125,8 +132,9 @@ class _Trainer:
         self.objective = objective
         self.config = config
         self.options = options
-        self.root = out / "checkpoints"
-        about = {f"about.{name}": value for name, value in options.about.items()}
+        self.out = out
+        self.root = out / CHECKPOINTS
+        about = {f"{ABOUT}{name}": value for name, value in options.about.items()}
         fields = fixed_fields(config) | {"levels": list(options.levels)} | about
         self.run_fields = json.loads(json.dumps(fields))  # as a checkpoint gives them back
         self.ema = Ema(net, config.ema) if config.ema else None
@@ -136,24 +144,38 @@ class _Trainer:
         self.meter = Meter()
         self.step = 0
         self.newest: Path | None = None
-        self.notice = ""
+        count = sum(parameter.numel() for parameter in self.parameters)
+        self.opening = f"Training {count:,} parameters for {config.steps:,} steps"
+
+    @contextmanager
+    def resumed(self) -> Iterator[int]:
+        """With the newest checkpoint's tensors, if there is one, and the log open: its step."""
         self._resume()
-        self.metrics = MetricsFile(out / "metrics.jsonl", self.step)
+        path = self.out / METRICS
+        fresh = not path.exists()
+        self.metrics = MetricsFile(path, self.step)
+        try:
+            yield self.step
+        finally:
+            self.metrics.close()
+            if fresh and self.step == 0:
+                path.unlink()  # the first step failed: leave nothing that looks like a training
 
     def _resume(self) -> None:
         checkpoint.remove_partial(self.root)
         found = checkpoint.checkpoints(self.root)
         if not found:
+            self.opening += ", starting from the beginning."
             return
         self.newest = found[-1]
         state = checkpoint.read_state(self.newest)
-        checkpoint.check_same_run(self.newest, state, self.run_fields)
+        check_same_run(self.newest, state["run"], self.run_fields)
         self.step = int(state["step"])
         checkpoint.restore(self.newest, self.trained, self.step)
         self.meter.restore(state["meter"])
-        self.notice = f"Going on from step {self.step} of {self.config.steps} ({self.newest})."
+        self.opening += f", going on from step {self.step:,} ({self.newest})."
         if state["versions"] != checkpoint.versions():
-            self.notice += (
+            self.opening += (
                 f" It was written with {state['versions']}, this is {checkpoint.versions()}: "
                 "the result may differ in the last bits."
             )
@@ -166,8 +188,6 @@ class _Trainer:
         signals: StopSignals,
     ) -> FitResult:
         config = self.config
-        if self.notice:
-            reporter.say(self.notice)
         began, before = time.monotonic(), self.meter.seconds
         last_validation = None
         reason: Reason = "done"
@@ -177,7 +197,7 @@ class _Trainer:
             last = self.step == config.steps
             if last or self.step % config.log_every == 0:
                 self._log(reporter)
-            reporter.advance(self.step)
+            reporter.advance(self.step, self.meter)
             if config.validate_every and (last or self.step % config.validate_every == 0):
                 last_validation = self._validate(validation, reporter)
             if not last and signals.received:
@@ -192,7 +212,8 @@ class _Trainer:
         if reason != "interrupted" and self.options.export is not None:
             self.options.export(self._weights_to_use())
         if reason != "done":
-            _tell_how_to_go_on(self.step, config.steps, self.newest, signals.received)
+            told = how_to_go_on(self.step, config.steps, self.newest, signals.received)
+            print(told, file=sys.stderr, flush=True)
         return FitResult(reason, self.step, last_validation, self.newest)
 
     def _train_step(self, batches: Callable[[int], Batch]) -> None:
@@ -215,7 +236,7 @@ class _Trainer:
             parts = self.objective(self.net, batch, Noise(config.seed, index))
             loss = parts.loss / config.accumulate
             loss.backward()
-            assert not RESERVED & parts.extras.keys(), "an extra has the name of a metric"
+            assert not COLLECTED & parts.extras.keys(), "an extra has the name of a metric"
             sums = {"loss": loss, "nats": parts.nats, "tokens": parts.tokens}
             for name, value in {**sums, "read": batch.length.sum(), **parts.extras}.items():
                 numbers[name] = numbers.get(name, 0.0) + value.detach()
@@ -272,13 +293,3 @@ class _Trainer:
         reporter.row(row)
         value: float | None = row["nats_per_token"]
         return value
-
-
-def _tell_how_to_go_on(step: int, steps: int, newest: Path, received: str | None) -> None:
-    why = f"on {received}" if received else "after the given minutes"
-    print(
-        f"Stopped {why} at step {step} of {steps}; saved {newest}. "
-        "Run the same command again to go on.",
-        file=sys.stderr,
-        flush=True,
-    )

@@ -1,4 +1,4 @@
-"""What training asks of the machine: a device, threads, a folder to itself, and a gentle stop.
+"""What training asks of the machine: a device, threads, and a gentle stop.
 
 Each is a small guard around the loop that puts back what it changed. None of this affects the
 numbers, except that the count of threads may change the last bits of a sum.
@@ -14,8 +14,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-
-from anyorder.files import alone_in as alone_in  # the folder to itself
 
 
 def usable_device(name: str) -> torch.device:
