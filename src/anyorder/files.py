@@ -81,6 +81,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         import fcntl  # noqa: F401
     except ImportError:
+        folder.mkdir(parents=True, exist_ok=True)
         yield
         return
     made: list[Path] = []

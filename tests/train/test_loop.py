@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import re
 import signal
 import threading
 from dataclasses import replace
@@ -19,7 +18,7 @@ from torch import nn
 
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
-from anyorder.train import Diverged, FitOptions, fit, progress
+from anyorder.train import Diverged, FitOptions, fit
 from anyorder.train.machine import usable_device
 from anyorder.train.validation import VALIDATION_SEED, validate
 
@@ -281,37 +280,6 @@ def test_a_missing_device_is_refused(toy: ModuleType, tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="try cpu"):
             toy.train(tmp_path, device="cuda")
-
-
-def test_going_on_is_announced(
-    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], rewrite_state: Any
-) -> None:
-    toy.train(tmp_path)
-    newest = tmp_path / "checkpoints" / "step-00000040"
-    rewrite_state(newest, versions={"torch": "1.0.0"})
-    capsys.readouterr()
-    toy.train(tmp_path, options(progress=True))
-    said = capsys.readouterr().err
-    assert said.startswith(
-        f"Training 248 parameters for 40 steps, going on from step 40 ({newest})."
-    )
-    assert "may differ in the last bits" in said
-
-
-def test_a_start_is_announced_and_slow_steps_are_told(
-    toy: ModuleType,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """However rare the log's rows are: here there is one, at the last step."""
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    toy.train(tmp_path, options(progress=True), log_every=100, validate_every=0)
-    first, *lines = capsys.readouterr().err.splitlines()
-    assert first == "Training 248 parameters for 40 steps, starting from the beginning."
-    assert len(lines) == 40
-    form = r"step \d+/40: loss [\d.]+  [\d.]+ nats/token  [\d,]+ tokens/s  \d+:\d\d left"
-    assert all(re.fullmatch(form, line) for line in lines), lines
 
 
 def test_settings_of_torch_hold_inside_and_are_put_back(toy: ModuleType, tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
 import pytest
 import torch
 
-from anyorder.train import progress
+from anyorder.train import FitOptions, progress
 from anyorder.train.log import Meter
 from anyorder.train.progress import Reporter
 
 ROW = {"kind": "train", "step": 3, "loss": 1.5, "nats_per_token": 1.25, "tokens_per_second": 900.0}
 NUMBERS = "loss 1.5000  1.2500 nats/token  900 tokens/s"
+TOLD = FitOptions(levels=(0.3, 0.9, None), progress=True)
 
 
 class Clock:
@@ -116,3 +122,34 @@ def test_a_terminal_gets_a_bar(
     assert NUMBERS in shown
     assert "0:00 left" in shown
     assert "[half] way" in shown
+
+
+def test_going_on_is_announced(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], rewrite_state: Any
+) -> None:
+    toy.train(tmp_path)
+    newest = tmp_path / "checkpoints" / "step-00000040"
+    rewrite_state(newest, versions={"torch": "1.0.0"})
+    capsys.readouterr()
+    toy.train(tmp_path, TOLD)
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"Training 248 parameters for 40 steps, going on from step 40 ({newest})."
+    )
+    assert "may differ in the last bits" in said
+
+
+def test_a_start_is_announced_and_slow_steps_are_told(
+    toy: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However rare the log's rows are: here there is one, at the last step."""
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    toy.train(tmp_path, TOLD, log_every=100, validate_every=0)
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == "Training 248 parameters for 40 steps, starting from the beginning."
+    assert len(lines) == 40
+    form = r"step \d+/40: loss [\d.]+  [\d.]+ nats/token  [\d,]+ tokens/s  \d+:\d\d left"
+    assert all(re.fullmatch(form, line) for line in lines), lines
