@@ -192,8 +192,15 @@ def test_a_second_interrupt_acts_at_once(toy: ModuleType, tmp_path: Path) -> Non
         signal.raise_signal(signal.SIGINT)
         return toy.batch_of(step)
 
-    with pytest.raises(KeyboardInterrupt):
-        fit(toy.ToyNet(), toy.objective, batches, toy.VALIDATION, toy.CONFIG, tmp_path, options())
+    # A suite that runs in the background is started with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit(
+                toy.ToyNet(), toy.objective, batches, toy.VALIDATION, toy.CONFIG, tmp_path, options()
+            )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_minutes_end_early_and_go_on(
