@@ -194,11 +194,10 @@ def test_a_second_interrupt_acts_at_once(toy: ModuleType, tmp_path: Path) -> Non
 
     # A suite that runs in the background is started with interrupts ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    net, told = toy.ToyNet(), options()
     try:
         with pytest.raises(KeyboardInterrupt):
-            fit(
-                toy.ToyNet(), toy.objective, batches, toy.VALIDATION, toy.CONFIG, tmp_path, options()
-            )  # fmt: skip
+            fit(net, toy.objective, batches, toy.VALIDATION, toy.CONFIG, tmp_path, told)
     finally:
         signal.signal(signal.SIGINT, before)
 
