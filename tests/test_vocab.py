@@ -537,7 +537,7 @@ def test_a_changed_vocabulary_is_refused_by_name(
     Vocab.words(WORDS).save(tmp_path)
     path = tmp_path / "vocabulary.json"
     path.write_text(json.dumps(edit(json.loads(path.read_text()))))
-    with pytest.raises(ValueError, match=rf"vocabulary\.json: .*({message}).*save the vocabulary"):
+    with pytest.raises(ValueError, match=rf"vocabulary\.json: .*({message}).*restore it"):
         Vocab.load(tmp_path)
 
 

@@ -331,7 +331,7 @@ class Vocab:
         try:
             return cls._from_content(Path(folder), parse_json(read_text(path)))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}: save the vocabulary there again") from error
+            raise ValueError(f"{path}: {error}; restore it, or save it again") from error
 
     @classmethod
     def _from_content(cls, folder: Path, content: Any) -> Vocab:
