@@ -153,8 +153,25 @@ def test_wrap_takes_networks_without_a_mask_for_equal_lengths() -> None:
         anyorder.wrap(lambda ids: table[ids], None)  # type: ignore[arg-type]
 
 
+def test_numbers_of_numpy_and_empty_lists_are_welcome() -> None:
+    import numpy as np
+
+    model = tiny("mdm")
+    (trace,) = model.sample("a", temperature=np.float64(0.5), steps=np.int64(3))
+    assert trace.steps == 3
+    assert model.sample([]) == []
+
+
+def test_text_that_only_looks_like_a_mark_is_text() -> None:
+    vocab = Vocab.bytes()
+    model = tiny("mdm", vocab)
+    for text in ("<filler>", "n <fill_size: p", "i <filled\n j > 3", "<fill"):
+        assert model.canvas(text, 2, 99).prompt_length == len(text)
+    assert len(model.sample(["x<fill>y", "x<fill:3>y"], max_new_tokens=2, max_length=99)) == 2
+
+
 def test_mistyped_marks_and_prompts_are_refused() -> None:
-    for wrong in ("a<FILL>b", "a<fill:x>b", "a< fill 3>b", "a<fill"):
+    for wrong in ("a<FILL>b", "a<fill:x>b", "a< fill 3>b", "a<fill:>b"):
         with pytest.raises(ValueError, match="no fill mark"):
             tiny("mdm").sample(wrong)
     with pytest.raises(ValueError, match="prompts are texts"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from anyorder.decode import ar, mdm
@@ -57,7 +58,9 @@ class Family:
         for name, kind in get_type_hints(self.options).items():
             if name in given and not _fits(given[name], kind):
                 raise ValueError(f"{name}={given[name]!r} does not fit: give {_spell(kind)}")
-        return self.options(**given).resolved()
+        # Plain numbers, so that the resolved options can be written as JSON.
+        plain = {name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()}
+        return self.options(**plain).resolved()
 
     def option_names(self) -> set[str]:
         return {field.name for field in fields(self.options)}  # type: ignore[arg-type]
@@ -77,8 +80,13 @@ def _fits(value: Any, kind: Any) -> bool:
     if get_args(kind):  # a union
         return any(_fits(value, each) for each in get_args(kind))
     if kind is float:
-        return type(value) in (int, float)
-    return type(value) is kind
+        return isinstance(value, Real) and not isinstance(value, bool)
+    return is_whole(value) if kind is int else isinstance(value, kind)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, numpy's included; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _spell(kind: Any) -> str:

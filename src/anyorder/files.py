@@ -122,6 +122,7 @@ def _locked(folder: Path, made: list[Path]) -> int:
             if isinstance(error, BlockingIOError):
                 problem = f"another process is working in {folder}: wait for it, or"
             else:
+                (folder / LOCK_FILE).unlink(missing_ok=True)
                 problem = f"{folder} is on a disk without locks ({error.strerror}):"
             raise ValueError(f"{problem} choose another --out") from None
         if _is_file_of(handle, folder / LOCK_FILE):

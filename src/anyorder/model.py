@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.fill import canvas_of, has_gaps, leaves_length_open, prefix_of
-from anyorder.families import Family, find_family
+from anyorder.decode.fill import canvas_of, check_lengths, has_gaps, prefix_of
+from anyorder.families import Family, find_family, is_whole
 from anyorder.files import replacing, sha256_of
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.hub import load_weights, save_weights
@@ -109,12 +109,15 @@ class Model:
         """
         sizes = {"samples": samples, "batch": batch, "max_new_tokens": max_new_tokens}
         for name, value in (sizes | {"max_length": max_length}).items():
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and (not is_whole(value) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("prompts are texts: decode ids with the vocabulary first")
+        if not texts:
+            return []
         chosen = self.choose(options, texts)
+        check_lengths(texts, max_new_tokens)
         requests = [
             Request(f"prompt/{number}", sample, prefix_of(text), canvas, noise=text)
             for number, text in enumerate(texts)
@@ -175,8 +178,6 @@ class Model:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
         slots = self.card.max_new_tokens if max_new_tokens is None else max_new_tokens
         limit = self.card.max_length if max_length is None else max_length
-        if max_new_tokens is not None and not leaves_length_open(text):
-            raise ValueError("every gap has its own length: leave max_new_tokens out")
         canvas = canvas_of(text, slots, self.vocab)
         if limit is not None and len(canvas.ids) > limit:
             frozen = len(canvas.ids) - sum(canvas.free)

@@ -206,6 +206,15 @@ def test_what_comes_out_is_well_formed(options: MdmOptions) -> None:
             assert VOCAB.eos_id not in row.token_ids
 
 
+def test_slots_that_are_equal_up_to_rounding_are_ties() -> None:
+    """All masks and nothing else: every position sees the same, so noise must choose."""
+    net, canvas = small_net(), Canvas.of([12], VOCAB)
+    keys = [key_of(3, i) for i in range(24)]
+    rows = mdm.decode(net, VOCAB, [canvas] * 24, keys, MdmOptions(steps=1 + 11))
+    firsts = {row.reveal_step.index(1) for row in rows}
+    assert len(firsts) > 5 and all(row.ties >= 1 for row in rows)
+
+
 def test_blocks_close_from_left_to_right() -> None:
     canvas = Canvas.of([[0], 12], VOCAB)
     (row,) = mdm.decode(small_net(), VOCAB, [canvas], [1], MdmOptions(block=4, steps=6))

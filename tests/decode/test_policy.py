@@ -13,6 +13,7 @@ from anyorder.decode.policy import (
     Policy,
     Ranking,
     find_score,
+    near_ties_as_ties,
     take,
     tie_noise,
 )
@@ -78,6 +79,16 @@ def test_take_takes_the_best_and_counts_ties(
     assert len(kept) == min(count, len(value))
     assert not kept or not left or min(kept) >= max(left)
     assert int(ties) == (kept.count(max(left)) if left else 0)
+
+
+@given(st.floats(-1e6, -1e-300), st.floats(-3e-5, 3e-5))
+def test_near_ties_become_ties_and_others_stay_apart(score: float, drift: float) -> None:
+    scores = torch.tensor([score, score * (1 + drift), score * 1.01], dtype=torch.float64)
+    pair = near_ties_as_ties(scores)
+    assert float(pair[0]) == pytest.approx(score, rel=2e-4)
+    assert abs(float(pair[0] - pair[1])) <= abs(score) * 3e-4
+    assert pair[0] != pair[2]
+    assert near_ties_as_ties(torch.tensor([-torch.inf])).item() == -torch.inf
 
 
 def test_not_a_number_cannot_stop_the_taking() -> None:

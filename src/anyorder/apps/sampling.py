@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from anyorder.apps.jobs import SampleJob
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.decode.fill import has_gaps, prefix_of
+from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
 from anyorder.files import alone_in
 from anyorder.model import Model, Request, load, policy_name
 from anyorder.trace import Run, RunCard, Trace
@@ -32,7 +32,9 @@ def sample_to_run(
     """Do the job, or what is left of it, and return the complete run."""
     model = load(job.model, device=job.device)
     problems, data_digest = _problems(job, model)
-    chosen = model.choose(options, [problem.prompt for problem in problems])
+    texts = [problem.prompt for problem in problems]
+    chosen = model.choose(options, texts)
+    check_lengths(texts, job.max_new_tokens)
     requests = _requests(job, model, problems)
     model.family.check([request.canvas for request in requests], chosen)
     card = RunCard(

@@ -30,7 +30,9 @@ def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **cha
     again goes on from the last checkpoint.
     """
     chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
-    train_recipe(override(chosen, changes), Path(out), progress=progress)
+    result = train_recipe(override(chosen, changes), Path(out), progress=progress)
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt  # what was exported before, if anything, is not this result
     return load(Path(out))
 
 

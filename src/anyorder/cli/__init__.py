@@ -1,8 +1,8 @@
 """The command line: one file per verb, each of which parses, calls one function and prints.
 
 This file finds the verb and turns errors into one line. Nothing heavy is imported before a verb
-needs it. Exit codes: 0 done, 1 failed, 2 bad usage. With `--json` standard output holds one JSON
-document and nothing else; progress and messages go to standard error.
+needs it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output
+holds one JSON document and nothing else; progress and messages go to standard error.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ class Decoding:
     """How to decode. What the family does not use is an error."""
 
     policy: Name = None
-    """Which slots first: confidence (the default), sampled, margin, entropy, left_to_right or
-    random."""
+    """Which slots first: confidence (default), sampled (compat), margin, entropy, left_to_right
+    or random."""
     quota: Name = None
-    """How many a step: even (the default), dream[:eps] or threshold[:p]."""
+    """How many a step: even (default; compat: dream), dream[:eps] or threshold[:p]."""
     posterior: Name = None
-    """What scores read: untempered (the default), or filtered, after temperature and top-p."""
+    """What scores read: untempered (default), filtered (compat): after temperature and top-p."""
     ties: Name = None
-    """Who wins among equal scores: random (the default) or leftmost."""
+    """Who wins among equal scores: random (default) or leftmost (compat)."""
     block: Count = None
     """Close blocks of so many slots from left to right; unset: the whole canvas at once."""
     steps: Count = None

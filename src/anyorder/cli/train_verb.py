@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from anyorder.apps.jobs import Folder
 from anyorder.cli import UsageError
 from anyorder.cli.parsing import parse
 from anyorder.recipes import RECIPES, Recipe, find_recipe
@@ -32,7 +33,7 @@ class Flags:
     """Where to train to, and every field of the recipe."""
 
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
-    out: Path | None = None
+    out: Folder = None
     """The model folder; unset: runs/<recipe>."""
     dry_run: bool = False
     """Only tell the sizes: parameters by module, tensors, memory."""
@@ -64,8 +65,8 @@ def main(words: list[str]) -> None:
         return
     out = flags.out or Path("runs") / name.replace("/", "-")
     result = train_recipe(flags.recipe, out)
-    if result.reason == "interrupted":  # the loop has said how to go on; there is no model yet
-        raise SystemExit(130)
+    if result.reason == "interrupted":  # there is no model yet
+        raise KeyboardInterrupt
     if flags.json:
         print(json.dumps({"model": str(out), **asdict(result)}, default=str))
     else:

@@ -7,12 +7,13 @@ is a prompt, followed by the usual number of slots.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from anyorder.decode.canvas import Canvas
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
-LIKE_A_MARK = re.compile(r"<\s*fill[^>]*>?", re.IGNORECASE)
+LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
 
 
 def has_gaps(text: str) -> bool:
@@ -20,7 +21,13 @@ def has_gaps(text: str) -> bool:
     return MARK.search(text) is not None
 
 
-def leaves_length_open(text: str) -> bool:
+def check_lengths(texts: Sequence[str], slots: int | None) -> None:
+    """Refuse a number of slots that no text uses: every gap says its own length."""
+    if slots is not None and not any(_leaves_length_open(text) for text in texts):
+        raise ValueError("every gap has its own length: leave max_new_tokens out")
+
+
+def _leaves_length_open(text: str) -> bool:
     """Whether some length is not said by the text: a prompt's, or that of a plain `<fill>`."""
     marks = list(MARK.finditer(text))
     return not marks or any(mark[1] is None for mark in marks)

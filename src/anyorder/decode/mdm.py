@@ -18,7 +18,7 @@ from torch import Tensor
 from anyorder.decode.canvas import Canvas, Decoded, stack
 from anyorder.decode.draw import filtered, pick, pick_from
 from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.policy import Items, Ranking, take, tie_noise
+from anyorder.decode.policy import Items, Ranking, near_ties_as_ties, take, tie_noise
 from anyorder.decode.posterior import Posterior
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
 from anyorder.nets.denoiser import Denoiser
@@ -229,9 +229,8 @@ class _Stepper:
                     drawn = pick(logits, self.draw, noise)
                 tokens[row, position] = drawn
                 waits[row, position] = self.stopping.waits & (drawn == self.vocab.eos_id)
-            scores[row, position] = score.rank(
-                Items(position, rows.key[row], Posterior(read), drawn)
-            )
+            items = Items(position, rows.key[row], Posterior(read), drawn)
+            scores[row, position] = near_ties_as_ties(score.rank(items))
         return ranking, tokens
 
     def _commit(

@@ -12,7 +12,8 @@ how many are taken (quota.py). The scores, larger meaning sooner:
 
 Scores read the untempered posterior by default; `filtered` reads the one that tokens are drawn from
 (after temperature, top-p and top-k), as the Dream family does. Equal scores are told apart by the
-tie rule: `random` (keyed noise) or `leftmost`. Every choice that a tie rule made is counted.
+tie rule: `random` (keyed noise) or `leftmost`; scores that differ by less than float32 can promise
+count as equal. Every choice that a tie rule made is counted.
 Letters: N items, B rows, L canvas positions.
 """
 
@@ -28,6 +29,8 @@ from torch import Tensor
 from anyorder.decode.posterior import Posterior
 from anyorder.decode.quota import Even, Quota
 from anyorder.process.noise import Stream, uniform
+
+NEAR = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,16 @@ def find_score(name: str) -> Score:
     if name not in SCORES:
         raise ValueError(f"unknown policy {name!r}: choose one of {', '.join(SCORES)}")
     return SCORES[name]
+
+
+def near_ties_as_ties(scores: Tensor) -> Tensor:
+    """Scores kept to 12 binary digits of their size: those that agree to about 1e-4 become equal.
+
+    The last digits of a float32 network change with the shape of the batch; they must not decide
+    an order, the tie rule must.
+    """
+    mantissa, exponent = torch.frexp(scores)
+    return torch.ldexp((mantissa * NEAR).round() / NEAR, exponent)
 
 
 @dataclass(frozen=True)

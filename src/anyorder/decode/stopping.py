@@ -4,7 +4,7 @@ A fixed canvas is longer than the text, so masked models are trained to fill the
 what the sampler does about these EOS changes length, order and accuracy. The choices are:
 
     plain    EOS is a token like any other
-    last     a slot that proposes EOS waits until every open slot of the window does
+    last     a slot that proposes EOS comes after every open slot of the window that does not
     fill     once EOS is revealed, every open slot to its right becomes EOS at that same step
     forbid   EOS is never produced (infilling of a given length)
 """

@@ -26,7 +26,7 @@ class NetConfig:
     """Transformer layers."""
     heads: int = 4
     """Attention heads."""
-    kv_heads: int | None = None
+    kv_heads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Key/value heads; unset: as many as heads."""
     mlp_width: int = 192
     """Inner width of the feed-forward map."""
@@ -84,7 +84,7 @@ class Recipe:
 
     family: tyro.conf.Fixed[str]
     """ar or mdm."""
-    loss: str | None = None
+    loss: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The objective's name; unset: the family's default."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     net: NetConfig = field(default_factory=NetConfig)

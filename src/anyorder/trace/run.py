@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,8 +119,10 @@ class Run:
         sweep(self.folder)
         if self._parts.is_dir():
             sweep(self._parts)
-            self._parts.rmdir()
-        (self.folder / CARD_FILE).unlink(missing_ok=True)
+            with suppress(OSError):  # somebody else's file is in it: then the folder stays
+                self._parts.rmdir()
+        if not self._parts.exists():
+            (self.folder / CARD_FILE).unlink(missing_ok=True)
 
     def traces(self, *, partial: bool = False) -> Iterator[Trace]:
         """The traces in the order of their parts; of an unfinished run only if `partial`."""
