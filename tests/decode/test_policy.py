@@ -85,8 +85,8 @@ def test_take_takes_the_best_and_counts_ties(
 def test_near_ties_become_ties_and_others_stay_apart(score: float, drift: float) -> None:
     scores = torch.tensor([score, score * (1 + drift), score * 1.01], dtype=torch.float64)
     pair = near_ties_as_ties(scores)
-    assert float(pair[0]) == pytest.approx(score, rel=2e-4)
-    assert abs(float(pair[0] - pair[1])) <= abs(score) * 3e-4
+    assert float(pair[0]) == pytest.approx(score, rel=2.5e-4)
+    assert abs(float(pair[0] - pair[1])) <= abs(score) * 5e-4
     assert pair[0] != pair[2]
     assert near_ties_as_ties(torch.tensor([-torch.inf])).item() == -torch.inf
 

@@ -136,7 +136,7 @@ def find_score(name: str) -> Score:
 
 
 def near_ties_as_ties(scores: Tensor) -> Tensor:
-    """Scores kept to 12 binary digits of their size: those that agree to about 1e-4 become equal.
+    """Scores kept to 12 binary digits of their size: those that agree to about 2e-4 become equal.
 
     The last digits of a float32 network change with the shape of the batch; they must not decide
     an order, the tie rule must.
