@@ -7,8 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# No deadlines: a busy machine is no fault of the code. On a build server the examples are fixed, so
+# that a change is judged by itself; at home they are new each time.
+settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")
