@@ -19,7 +19,7 @@ FUNCTION_LINES = 80
 UNWANTED = {
     "a note to self": re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b"),
     "an emoji": re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]"),
-    "a path of one machine": re.compile(r"(?<![\w.~}/])/(home|root|Users|mnt)/\w"),
+    "a path of one machine": re.compile(r"(?<![\w.~}/])/(home|root|Users|wo" + r"rk|mnt)/\w"),
     "a package index": re.compile(r"--(extra-)?index" + r"-url|--find-links|\bPIP_INDEX"),
     "remote code": re.compile(r"trust_remote_code\s*=\s*True"),
 }
@@ -135,7 +135,7 @@ def test_words_that_do_not_belong() -> None:
 def test_the_rules_can_fail() -> None:
     assert len(unwanted("# TO" + "DO: later")) == 1
     assert len(unwanted("read /ho" + "me/someone/x")) == 1
-    assert unwanted("a todo list; ./home/x; https://example.org/home/x; ~/home") == []
+    assert unwanted("a todo list; ./wo" + "rk/x; https://example.org/wo" + "rk/x; ~/home") == []
     assert long_functions("def f():\n" + "    pass\n" * FUNCTION_LINES)
     assert not long_functions("def f():\n" + "    pass\n" * (FUNCTION_LINES - 1))
     assert hidden_draws("x = torch.rand(3)\ny = np.random.choice(4)\nz = random.shuffle(a)")

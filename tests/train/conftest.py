@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 TOY = Path(__file__).with_name("toy.py")
 
@@ -46,19 +45,11 @@ def _metrics(out: Path) -> list[dict[str, Any]]:
 
 
 def _fingerprint(out: Path) -> dict[str, Any]:
-    """The newest checkpoint's tensors, byte for byte, and the metrics without times."""
+    """The newest checkpoint's files, byte for byte, and the metrics without times."""
     newest = sorted((out / "checkpoints").glob("step-*"))[-1]
     state = json.loads((newest / "state.json").read_text())
-    files = {name: _tensors(newest / name) for name in state["files"]}
+    files = {name: (newest / name).read_bytes() for name in state["files"]}
     return {"step": state["step"], "files": files, "metrics": _metrics(out)}
-
-
-def _tensors(path: Path) -> dict[str, tuple[str, list[int], str]]:
-    """Type, shape and digest of each tensor: the order in a file's header may vary."""
-    return {
-        name: (str(value.dtype), list(value.shape), hashlib.sha256(value.numpy()).hexdigest())
-        for name, value in load_file(path).items()
-    }
 
 
 def _rewrite_state(folder: Path, **changes: Any) -> None:

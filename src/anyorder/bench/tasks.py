@@ -13,6 +13,9 @@ from typing import Any, Protocol
 from anyorder.data.stories import StoriesConfig, problem, stories_digest
 
 
+DIALS = ("layout", "wording", "state_layout", "seed")
+
+
 @dataclass(frozen=True)
 class Problem:
     """One prompt of a task."""
@@ -49,12 +52,10 @@ class Stories:
 
 
 def _stories(trained_on: Mapping[str, Any]) -> Task:
-    dials = {
-        name: trained_on[name]
-        for name in ("layout", "wording", "state_layout", "seed")
-        if trained_on.get("source") == "stories"
-    }
-    return Stories(replace(StoriesConfig(**dials), split="heldout"))
+    dials = {}
+    if trained_on.get("source") == "stories":
+        dials = {name: trained_on[name] for name in DIALS if name in trained_on}
+    return Stories(replace(StoriesConfig.from_fields(dials), split="heldout"))
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Task]] = {"stories": _stories}
