@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,27 +50,29 @@ def start(words: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def finish(words: list[str]) -> float:
-    """Run to the end; how long it took."""
-    started = time.perf_counter()
+def finish(words: list[str]) -> None:
+    """Run to the end."""
     process = start(words)
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors.decode()
-    return time.perf_counter() - started
 
 
-def kill_a_few_times(words: list[str], whole: float, seed: int) -> int:
-    """How many of the attempts were killed before they ended."""
-    chance, killed = random.Random(seed), 0
-    for _ in range(4):
+def kill_at(words: list[str], progress: Callable[[], int], targets: list[int], seed: int) -> None:
+    """Kill the command a random moment after its progress reaches each target; start it again."""
+    chance = random.Random(seed)
+    for target in targets:
         process = start(words)
-        try:
-            process.wait(timeout=whole * chance.uniform(0.4, 1.0))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
+        while progress() < target and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0, 0.05))
+        assert process.poll() is None, "it ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
         process.communicate()
-    return killed
+
+
+def newest_step(folder: Path) -> int:
+    steps = [int(path.name.removeprefix("step-")) for path in folder.glob("checkpoints/step-*")]
+    return max(steps, default=0)
 
 
 def metrics(folder: Path) -> list[dict[str, object]]:
@@ -79,16 +82,17 @@ def metrics(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "mdm"
-    return folder, finish([*TRAIN, "--out", str(folder)])
+    finish([*TRAIN, "--out", str(folder)])
+    return folder
 
 
 @pytest.mark.long
-def test_killed_training_equals_undisturbed(model: tuple[Path, float], tmp_path: Path) -> None:
-    undisturbed, whole = model
-    words = [*TRAIN, "--out", str(tmp_path / "mdm")]
-    assert kill_a_few_times(words, whole, seed=1) >= 1
+def test_killed_training_equals_undisturbed(model: Path, tmp_path: Path) -> None:
+    undisturbed, out = model, tmp_path / "mdm"
+    words = [*TRAIN, "--out", str(out)]
+    kill_at(words, lambda: newest_step(out), [7, 14, 28], seed=1)
     finish(words)
     for name in ("model.safetensors", "config.json", "vocabulary.json"):
         assert (tmp_path / "mdm" / name).read_bytes() == (undisturbed / name).read_bytes()
@@ -96,11 +100,11 @@ def test_killed_training_equals_undisturbed(model: tuple[Path, float], tmp_path:
 
 
 @pytest.mark.long
-def test_killed_sampling_equals_undisturbed(model: tuple[Path, float], tmp_path: Path) -> None:
+def test_killed_sampling_equals_undisturbed(model: Path, tmp_path: Path) -> None:
     def words(out: str) -> list[str]:
         return [
             "sample",
-            str(model[0]),
+            str(model),
             "--task",
             "stories",
             "--limit",
@@ -115,8 +119,9 @@ def test_killed_sampling_equals_undisturbed(model: tuple[Path, float], tmp_path:
             str(tmp_path / out),
         ]
 
-    whole = finish(words("undisturbed"))
-    assert kill_a_few_times(words("killed"), whole, seed=2) >= 1
+    finish(words("undisturbed"))
+    parts = tmp_path / "killed" / "parts"
+    kill_at(words("killed"), lambda: len(list(parts.glob("*.parquet"))), [1, 4, 9], seed=2)
     finish(words("killed"))
     columns = [
         name for name in Run.open(tmp_path / "killed").table().column_names if name != "seconds"

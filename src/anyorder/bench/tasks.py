@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from anyorder.data.stories import StoriesConfig, problem, stories_digest
 
-
 DIALS = ("layout", "wording", "state_layout", "seed")
 
 
