@@ -7,14 +7,22 @@ library compares family names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from anyorder.decode import ar, mdm
-from anyorder.decode.canvas import Canvas, Decoded
+from torch import nn
+
+from anyorder.decode import ar, flexmdm, mdm
+from anyorder.decode.canvas import Canvas, Decoded, GrowingCanvas
+from anyorder.decode.fill import Frame, canvas_of, growing_canvas_of
+from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.mdm_options import MdmOptions
+from anyorder.nets.flex import FlexConfig, FlexNet
+from anyorder.nets.start import take_weights
+from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.train import objectives
+from anyorder.train.insertion_objective import insertion_bound
 from anyorder.train.objectives import Objective
 from anyorder.vocab import Vocab
 
@@ -26,6 +34,28 @@ class Options(Protocol):
 
 
 @dataclass(frozen=True)
+class Network:
+    """The kind of network that a family has, between a recipe, config.json and a module."""
+
+    complete: Callable[[TransformerConfig, Any], Any]
+    """(backbone, a recipe's net fields) -> the network's configuration."""
+    read: Callable[[dict[str, Any]], Any]
+    """What config.json holds -> the network's configuration."""
+    build: Callable[..., nn.Module]
+    """(configuration, seed=) -> a network with fresh weights."""
+    start: Callable[[Any, nn.Module], None]
+    """(network, trained one): takes over the weights of one of its kind or of a plain backbone."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a canvas may be; None: not told."""
+
+    new_tokens: int | None
+    length: int | None
+
+
+@dataclass(frozen=True)
 class Family:
     """What makes one kind of model."""
 
@@ -33,16 +63,22 @@ class Family:
     summary: str
     causal: bool
     """Whether the network looks to the left only."""
-    fills_canvas: bool
-    """Whether answers are padded with EOS to a canvas of fixed length."""
+    answers: Literal["eos", "canvas", "bare"]
+    """What training answers end with: EOS, EOS up to a canvas of fixed length, or nothing."""
+    network: Network
+    frame: Callable[[Any, Vocab], Frame]
+    """(network's configuration, vocabulary) -> the ids around every prompt."""
+    canvas: Callable[[str, Sizes, Vocab, Frame], Any]
+    """(text, largest sizes, vocabulary, frame) -> what `decode` fills."""
     options: type[Options]
     """The decoding options that this family understands."""
-    check: Callable[[Sequence[Canvas], Any], None]
+    check: Callable[[Sequence[Any], Any], None]
     """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
     """(net, vocab, canvases, keys, options, device) -> what was decoded."""
-    losses: Mapping[str, Callable[[Vocab], Objective]]
-    """Objectives by name; the first is the default."""
+    losses: Mapping[str, Callable[[Vocab, Any, int], Objective]]
+    """(vocabulary, the recipe's settings, longest sequence) -> objective, by name; the first is
+    the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
 
@@ -65,12 +101,14 @@ class Family:
     def option_names(self) -> set[str]:
         return {field.name for field in fields(self.options)}  # type: ignore[arg-type]
 
-    def objective(self, loss: str | None, vocab: Vocab) -> Objective:
+    def objective(
+        self, loss: str | None, vocab: Vocab, settings: Any = None, max_length: int = 0
+    ) -> Objective:
         """The training objective by name; None takes the default."""
         name = loss or next(iter(self.losses))
         if name not in self.losses:
             raise ValueError(f"{self.name} has no loss {name!r}: choose {' or '.join(self.losses)}")
-        return self.losses[name](vocab)
+        return self.losses[name](vocab, settings, max_length)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -97,6 +135,58 @@ def _spell(kind: Any) -> str:
     return " or ".join(names.get(each) or _spell(each) for each in parts)
 
 
+def _plain_network() -> Network:
+    """The backbone alone."""
+    return Network(
+        complete=lambda backbone, net: backbone,
+        read=lambda record: TransformerConfig(**record),
+        build=Transformer,
+        start=take_weights,
+    )
+
+
+def _flex_config(backbone: TransformerConfig, net: Any) -> FlexConfig:
+    own = {field.name for field in fields(FlexConfig)} - {"backbone"}
+    return FlexConfig(
+        replace(backbone, time_modulated=True), **{name: getattr(net, name) for name in own}
+    )
+
+
+def _no_frame(config: Any, vocab: Vocab) -> Frame:
+    return (), ()
+
+
+def _fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, frame: Frame) -> Canvas:
+    """A canvas whose every slot is there from the start."""
+    assert sizes.new_tokens is not None
+    canvas = canvas_of(text, sizes.new_tokens, vocab)
+    if sizes.length is not None and len(canvas.ids) > sizes.length:
+        free = sum(canvas.free)
+        raise ValueError(
+            f"the prompt's {len(canvas.ids) - free} tokens and {free} new ones do not fit on a "
+            f"canvas of {sizes.length}: shorten the prompt, lower max_new_tokens or raise "
+            "max_length"
+        )
+    return canvas
+
+
+def _open_canvas(text: str, sizes: Sizes, vocab: Vocab, frame: Frame) -> GrowingCanvas:
+    """A canvas that grows until a size is reached, whichever is first."""
+    canvas = growing_canvas_of(text, 0, vocab, frame)
+    frozen = len(canvas.ids)
+    rooms = [sizes.new_tokens] if sizes.new_tokens is not None else []
+    rooms += [sizes.length - frozen] if sizes.length is not None else []
+    if min(rooms) < 1:
+        raise ValueError(
+            f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
+            "or raise max_length"
+        )
+    return replace(canvas, room=min(rooms))
+
+
+GRID = tuple((i + 0.5) / 8 for i in range(8))
+"""Corruption levels of a validation grid."""
+
 FAMILIES = {
     family.name: family
     for family in (
@@ -104,23 +194,51 @@ FAMILIES = {
             name="ar",
             summary="autoregressive: the next token, left to right",
             causal=True,
-            fills_canvas=False,
+            answers="eos",
+            network=_plain_network(),
+            frame=_no_frame,
+            canvas=_fixed_canvas,
             options=ar.ArOptions,
             check=ar.check,
             decode=ar.decode,
-            losses={"mean": objectives.causal_mean},
+            losses={"mean": lambda vocab, *_: objectives.causal_mean(vocab)},
             levels=(None,),
         ),
         Family(
             name="mdm",
             summary="masked diffusion: any masked token of a fixed canvas",
             causal=False,
-            fills_canvas=True,
+            answers="canvas",
+            network=_plain_network(),
+            frame=_no_frame,
+            canvas=_fixed_canvas,
             options=MdmOptions,
             check=mdm.check,
             decode=mdm.decode,
-            losses={"mean": objectives.masked_mean, "bound": objectives.masked_bound},
-            levels=tuple((i + 0.5) / 8 for i in range(8)),
+            losses={
+                "mean": lambda vocab, *_: objectives.masked_mean(vocab),
+                "bound": lambda vocab, *_: objectives.masked_bound(vocab),
+            },
+            levels=GRID,
+        ),
+        Family(
+            name="flexmdm",
+            summary="insertion-based masked diffusion: opens slots, then fills them",
+            causal=False,
+            answers="bare",
+            network=Network(
+                complete=_flex_config,
+                read=FlexConfig.from_record,
+                build=FlexNet,
+                start=FlexNet.start_from,
+            ),
+            frame=FlexConfig.frame,
+            canvas=_open_canvas,
+            options=FlexOptions,
+            check=flexmdm.check,
+            decode=flexmdm.decode,
+            losses={"bound": insertion_bound},
+            levels=GRID,
         ),
     )
 }

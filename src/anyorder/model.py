@@ -22,13 +22,12 @@ from typing import Any
 
 import torch
 
-from anyorder.decode.canvas import Canvas
-from anyorder.decode.fill import canvas_of, check_lengths, has_gaps, prefix_of
-from anyorder.families import Family, find_family, is_whole
+from anyorder.decode.canvas import Canvas, GrowingCanvas
+from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
+from anyorder.families import Family, Sizes, find_family, is_whole
 from anyorder.files import replacing, sha256_of
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.hub import load_weights, save_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.train.machine import usable_device
@@ -46,7 +45,7 @@ class Request:
     sample: int
     prompt: str
     """What stands before the first slot, as text."""
-    canvas: Canvas
+    canvas: Canvas | GrowingCanvas
     noise: str
     """Names the noise, with the seed and the sample number."""
     entry_point: str | None = None
@@ -58,7 +57,7 @@ class Card:
 
     family: str
     net: dict[str, Any]
-    """The fields of TransformerConfig."""
+    """The fields of the network's configuration; empty for a wrapped network."""
     max_new_tokens: int
     """Free slots of a canvas unless told otherwise: what the model was trained with."""
     max_length: int | None
@@ -78,6 +77,7 @@ class Model:
         self.name, self.digest = name, digest
         self.module: Any = net
         """What `to` moves: the network itself, also where `net` is a wrapper around it."""
+        self.frame = family.frame(family.network.read(card.net) if card.net else None, vocab)
         self.device = torch.device("cpu")
 
     def __repr__(self) -> str:
@@ -174,23 +174,18 @@ class Model:
 
     def canvas(
         self, text: str, max_new_tokens: int | None = None, max_length: int | None = None
-    ) -> Canvas:
+    ) -> Any:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
-        slots = self.card.max_new_tokens if max_new_tokens is None else max_new_tokens
-        limit = self.card.max_length if max_length is None else max_length
-        canvas = canvas_of(text, slots, self.vocab)
-        if limit is not None and len(canvas.ids) > limit:
-            frozen = len(canvas.ids) - sum(canvas.free)
-            raise ValueError(
-                f"the prompt's {frozen} tokens and {sum(canvas.free)} new ones do not fit on a "
-                f"canvas of {limit}: shorten the prompt, lower max_new_tokens or raise max_length"
-            )
-        return canvas
+        sizes = Sizes(
+            new_tokens=self.card.max_new_tokens if max_new_tokens is None else max_new_tokens,
+            length=self.card.max_length if max_length is None else max_length,
+        )
+        return self.family.canvas(text, sizes, self.vocab, self.frame)
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder; the weights come last, so a folder with weights is complete."""
         folder = Path(folder)
-        if not isinstance(self.net, Transformer):
+        if not self.card.net:
             raise ValueError("a wrapped network is not ours to save: save it with its own library")
         folder.mkdir(parents=True, exist_ok=True)
         self.vocab.save(folder)
@@ -207,15 +202,17 @@ def policy_name(options: Any) -> str:
 def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
     """A fresh model with random weights."""
     family = find_family(card.family)
-    config = TransformerConfig(**card.net)
-    if config.vocab_size < vocab.size:
+    config = family.network.read(card.net)
+    backbone = getattr(config, "backbone", config)
+    if backbone.vocab_size < vocab.size:
         raise ValueError(
-            f"the network has {config.vocab_size} vocabulary rows, the vocabulary {vocab.size}: "
+            f"the network has {backbone.vocab_size} vocabulary rows, the vocabulary {vocab.size}: "
             "use the vocabulary that it was trained with"
         )
-    if config.causal != family.causal:
+    if backbone.causal != family.causal:
         raise ValueError(f"family {family.name!r} needs net.causal={family.causal}")
-    return Model(family, Transformer(config, seed=seed), vocab, card, name=name, digest="untrained")
+    net = family.network.build(config, seed=seed)
+    return Model(family, net, vocab, card, name=name, digest="untrained")
 
 
 def load(name: str | Path, *, device: str = "cpu", family: str | None = None) -> Model:
@@ -258,10 +255,8 @@ def wrap(
     chosen = find_family(family)
     if not isinstance(vocab, Vocab):
         raise ValueError(f"give the network's vocabulary as a Vocab, not a {type(vocab).__name__}")
-    if chosen.causal:
-        raise ValueError(
-            f"{family} decodes with a cache of our own network: wrap masked models only"
-        )
+    if chosen.causal or chosen.answers == "bare":
+        raise ValueError(f"{family} needs a network of our own: wrap masked models, as mdm")
     if isinstance(module, torch.nn.Module):
         module.eval()
     limit = getattr(getattr(module, "config", None), "max_position_embeddings", None)

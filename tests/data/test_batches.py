@@ -41,7 +41,8 @@ class Letters:
 
 
 def test_rows_without_a_canvas() -> None:
-    batch = collate([Example([0, 1], [2], 5), Example([3], [4, 5, 6], 9)], VOCAB, canvas=None)
+    examples = [Example([0, 1], [2], 5), Example([3], [4, 5, 6], 9)]
+    batch = collate(examples, VOCAB, BatchConfig())
     assert batch.ids.tolist() == [[0, 1, 2, EOS, PAD], [3, 4, 5, 6, EOS]]
     assert batch.prompt_length.tolist() == [2, 1]
     assert batch.length.tolist() == [4, 5]
@@ -53,10 +54,10 @@ def test_rows_without_a_canvas() -> None:
 
 def test_rows_on_a_canvas() -> None:
     examples = [Example([0, 1], [2], 5), Example([3], [4, 5], 9)]
-    left = collate(examples, VOCAB, canvas=4)
+    left = collate(examples, VOCAB, BatchConfig(canvas=4))
     assert left.ids.tolist() == [[0, 1, 2, EOS, EOS, EOS], [3, 4, 5, EOS, EOS, PAD]]
     assert left.length.tolist() == [6, 5]
-    right = collate(examples, VOCAB, canvas=4, align="right")
+    right = collate(examples, VOCAB, BatchConfig(canvas=4, align="right"))
     assert right.ids.tolist() == [[0, 1, PAD, PAD, 2, EOS], [3, PAD, 4, 5, EOS, PAD]]
     assert right.length.tolist() == [6, 5]
     assert right.answer.sum(1).tolist() == [4, 4]
@@ -65,7 +66,7 @@ def test_rows_on_a_canvas() -> None:
 @given(examples=EXAMPLES, canvas=st.none() | st.integers(7, 12), right=st.booleans())
 def test_what_went_in_comes_out(examples: list[Example], canvas: int | None, right: bool) -> None:
     align = "right" if right and canvas is not None else "left"
-    batch = collate(examples, VOCAB, canvas=canvas, align=align)  # type: ignore[arg-type]
+    batch = collate(examples, VOCAB, BatchConfig(canvas=canvas, align=align))  # type: ignore[arg-type]
     assert batch.ids.shape[1] == int(batch.length.max())
     for row, example in enumerate(examples):
         ids, length = batch.ids[row].tolist(), int(batch.length[row])
@@ -87,12 +88,12 @@ def test_what_went_in_comes_out(examples: list[Example], canvas: int | None, rig
 
 def test_an_answer_may_fill_the_canvas_but_not_overflow_it() -> None:
     full = Example([0], [1, 2, 3], 17)
-    assert collate([full], VOCAB, canvas=3).ids.tolist() == [[0, 1, 2, 3]]
+    assert collate([full], VOCAB, BatchConfig(canvas=3)).ids.tolist() == [[0, 1, 2, 3]]
     for canvas, align in ((2, "left"), (3, "right")):
         with pytest.raises(
             ValueError, match=rf"example 17 needs . tokens and the canvas has {canvas}"
         ):
-            collate([full], VOCAB, canvas=canvas, align=align)  # type: ignore[arg-type]
+            collate([full], VOCAB, BatchConfig(canvas=canvas, align=align))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_an_answer_may_fill_the_canvas_but_not_overflow_it() -> None:
 )
 def test_bad_canvases_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        collate([Example([0], [1], 0)], VOCAB, **options)  # type: ignore[arg-type]
+        collate([Example([0], [1], 0)], VOCAB, BatchConfig(**options))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         BatchConfig(**options)  # type: ignore[arg-type]
 
@@ -118,7 +119,7 @@ def test_bad_settings_are_refused(options: dict[str, object]) -> None:
 
 def test_empty_things_are_refused() -> None:
     with pytest.raises(ValueError, match="no examples"):
-        collate([], VOCAB, canvas=None)
+        collate([], VOCAB, BatchConfig(canvas=None))
     with pytest.raises(ValueError, match="source is empty"):
         Batches(Letters(0), VOCAB, BatchConfig())
     with pytest.raises(ValueError, match="before the first"):
@@ -208,7 +209,7 @@ def test_text_that_cannot_be_tokenised_is_named() -> None:
 
 
 def test_batches_move_between_devices_whole() -> None:
-    batch = collate([Example([0], [1], 2)], VOCAB, canvas=3).to("meta")
+    batch = collate([Example([0], [1], 2)], VOCAB, BatchConfig(canvas=3)).to("meta")
     assert isinstance(batch, Batch)
     assert {t.device.type for t in (batch.ids, batch.prompt_length, batch.length, batch.index)} == {
         "meta"

@@ -6,13 +6,14 @@ import json
 
 import pytest
 
-from anyorder.recipes import RECIPES, find_recipe, names, override
+from anyorder.recipes import RECIPES, FlexNetConfig, FlexRecipe, find_recipe, names, override
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_builds_and_is_json(name: str) -> None:
     recipe = find_recipe(name)
-    assert json.loads(json.dumps(recipe.as_json()))["family"] == name.split("/")[1]
+    family = json.loads(json.dumps(recipe.as_json()))["family"]
+    assert family == name.split("/")[1].split("-")[0]
 
 
 def test_override_by_name() -> None:
@@ -26,21 +27,51 @@ def test_override_by_name() -> None:
     "name", ["step", "net.depth", "data.stories", "optim.lr", "family", "net", ""]
 )
 def test_unknown_fields_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"choose from loss, steps"):
+    with pytest.raises(ValueError, match=r"choose from loss, start, steps"):
         override(find_recipe("tiny/mdm"), {name: 1})
 
 
-def test_names_are_what_override_takes() -> None:
-    recipe = find_recipe("tiny/ar")
-    assert "net.width" in names() and "data.layout" in names()
+@pytest.mark.parametrize("of", ["tiny/ar", "tiny/flexmdm", "paper/flexmdm-dreamcoder-7b"])
+def test_names_are_what_override_takes(of: str) -> None:
+    recipe = find_recipe(of)
+    known = names(recipe)
+    assert "net.width" in known and "data.layout" in known
+    assert ("insertion.targets" in known) == ("net.gap_reads" in known) == ("flexmdm" in of)
     values = recipe.as_json()
-    for name in names():
+    for name in known:
         room, _, last = name.rpartition(".")
-        value = recipe.loss if name == "loss" else values[room or "train"][last]
+        value = values[name] if name in ("loss", "start") else values[room or "train"][last]
         if name != "betas":  # JSON turns the pair into a list
             assert override(recipe, {name: value}) == recipe
 
 
 def test_unknown_recipe() -> None:
-    with pytest.raises(ValueError, match="tiny/ar, tiny/mdm"):
+    with pytest.raises(ValueError, match="tiny/ar, tiny/mdm, tiny/flexmdm"):
         find_recipe("tiny/gpt")
+
+
+def test_the_published_flexmdm() -> None:
+    """Appendix D and the release, as far as a recipe can say it."""
+    recipe = find_recipe("paper/flexmdm-dreamcoder-7b")
+    train, net = recipe.train, recipe.net
+    assert isinstance(net, FlexNetConfig)
+    assert (train.steps, train.warmup, train.batch, train.micro_batch) == (75_000, 7_500, 576, 6)
+    assert (train.lr, train.betas, train.weight_decay) == (1e-5, (0.9, 0.95), 0.01)
+    assert set(train.multipliers.values()) == {2.0}
+    assert (net.insertion_exponent, net.unmasking_exponent) == (1.7, 2.89)
+    assert (net.convention, net.coordinate, recipe.data.max_length) == ("release", "raw", 768)
+    assert isinstance(recipe, FlexRecipe)
+    assert (recipe.insertion.weighting, recipe.insertion.normalise) == ("compat", "max_length")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"insertion.cap": 0.0}, "positive"),
+        ({"insertion.infill": 1.5}, "from 0 to 1"),
+        ({"insertion.weighting": "compat", "insertion.cap": 7.0}, "no effect"),
+    ],
+)
+def test_flexmdm_settings_are_checked(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        override(find_recipe("tiny/flexmdm"), changes)

@@ -1,4 +1,4 @@
-"""The real thing in small: backbone, corpus and objectives of ar and mdm, killed and resumed."""
+"""The real thing in small: networks, corpus and objectives of every family, killed and resumed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
+from anyorder.nets.flex import FlexConfig, FlexNet
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.train import FitOptions, TrainConfig, fit
+from anyorder.train.insertion_config import InsertionConfig
+from anyorder.train.insertion_objective import insertion_bound
 from anyorder.train.objectives import causal_mean, masked_bound, masked_mean
 
 
@@ -23,9 +27,15 @@ class Setting:
 
     def __init__(self, family: str) -> None:
         self.vocab = stories_vocab()
-        self.objective = {"ar": causal_mean, "mdm": masked_mean, "bound": masked_bound}[family](
-            self.vocab
-        )
+        objectives = {
+            "ar": causal_mean(self.vocab),
+            "mdm": masked_mean(self.vocab),
+            "bound": masked_bound(self.vocab),
+            "flexmdm": insertion_bound(self.vocab, InsertionConfig(infill=0.5), 112),
+            "integrated": insertion_bound(self.vocab, InsertionConfig(targets="integrated"), 112),
+        }
+        self.objective = objectives[family]
+        inserts = family in ("flexmdm", "integrated")
         config = TransformerConfig(
             vocab_size=self.vocab.size,
             width=16,
@@ -35,9 +45,13 @@ class Setting:
             head_width=8,
             mlp_width=32,
             causal=family == "ar",
+            time_modulated=inserts,
         )
-        self.net = Transformer(config, seed=3)
+        self.net: nn.Module
+        self.net = FlexNet(FlexConfig(config), seed=3) if inserts else Transformer(config, seed=3)
         deal = BatchConfig(size=4, canvas=None if family == "ar" else 64)
+        if inserts:
+            deal = BatchConfig(size=4, ending="none", after=(self.vocab.eos_id,))
         self.batches = Batches(StoriesSource(StoriesConfig(layout=0.5)), self.vocab, deal)
         held_out = StoriesSource(StoriesConfig(layout=0.5, split="heldout"))
         self.validation = [Batches(held_out, self.vocab, deal)(0)]
@@ -65,7 +79,7 @@ class Setting:
         return fit(self.net, self.objective, batches, self.validation, config, out, options)
 
 
-@pytest.mark.parametrize("family", ["ar", "mdm", "bound"])
+@pytest.mark.parametrize("family", ["ar", "mdm", "bound", "flexmdm", "integrated"])
 def test_resumed_equals_uninterrupted(family: str, tmp_path: Path, fingerprint: Any) -> None:
     whole = Setting(family)
     whole.fit(tmp_path / "whole")

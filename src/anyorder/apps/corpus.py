@@ -7,11 +7,11 @@ are left out of files, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anyorder.data.batches import tokenise
+from anyorder.data.batches import Example, tokenise
 from anyorder.data.order import Permutation
 from anyorder.data.sources import (
     DatasetSource,
@@ -61,12 +61,12 @@ class Chosen:
         return self._source[self._indices[index]]
 
 
-def open_corpus(config: DataConfig) -> Corpus:
-    """Read what the data fields name."""
+def open_corpus(config: DataConfig, around: Callable[[Vocab], int] = lambda vocab: 1) -> Corpus:
+    """Read what the data fields name; `around` counts a row's tokens besides prompt and answer."""
     vocab = _open_vocab(config.vocab)
     if config.source == "stories":
         _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
-        return _stories(config, vocab)
+        return _stories(config, vocab, around(vocab))
     _refuse_unused(config, STORIES_ONLY)
     if config.source.startswith("hf:"):
         _refuse_unused(config, ("documents",))
@@ -76,10 +76,10 @@ def open_corpus(config: DataConfig) -> Corpus:
             prompt=config.prompt_field or None,
             answer=config.answer_field,
         )
-        return _divided(config, vocab, source, source.fingerprint)
+        return _divided(config, vocab, source, source.fingerprint, around(vocab))
     _refuse_unused(config, ("split",))
     path = Path(config.source)
-    return _divided(config, vocab, _open_file(path, config), sha256_of(path))
+    return _divided(config, vocab, _open_file(path, config), sha256_of(path), around(vocab))
 
 
 def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
@@ -99,10 +99,10 @@ def _open_vocab(name: str) -> Vocab:
     return Vocab.load(Path(name))
 
 
-def _stories(config: DataConfig, vocab: Vocab) -> Corpus:
+def _stories(config: DataConfig, vocab: Vocab, around: int) -> Corpus:
     dials = {name: getattr(config, name) for name in STORIES_ONLY}
     train = StoriesConfig(seed=config.seed, **dials)
-    longest = MAX_PROMPT_TOKENS + config.canvas
+    longest = MAX_PROMPT_TOKENS + config.canvas + around - 1
     if config.canvas <= MAX_PROGRAM_TOKENS or config.max_length < longest:
         raise ValueError(
             f"stories needs data.canvas of at least {MAX_PROGRAM_TOKENS + 1}, and with this one "
@@ -129,11 +129,15 @@ def _open_file(path: Path, config: DataConfig) -> Source:
     )
 
 
-def _divided(config: DataConfig, vocab: Vocab, source: Source, digest: str) -> Corpus:
+def _divided(config: DataConfig, vocab: Vocab, source: Source, digest: str, around: int) -> Corpus:
     """What fits, divided into examples to train on and examples to validate on."""
     assert source.size is not None
     try:
-        fitting = [index for index in range(source.size) if _fits(source, index, vocab, config)]
+        fitting = [
+            index
+            for index in range(source.size)
+            if _fits(tokenise(*source[index], index, vocab), config, around)
+        ]
     except ValueError as error:
         hint = ": for text of your own use data.vocab=bytes" if config.vocab == "stories" else ""
         raise ValueError(f"{config.source}: {error}{hint}") from None
@@ -154,7 +158,6 @@ def _divided(config: DataConfig, vocab: Vocab, source: Source, digest: str) -> C
     )
 
 
-def _fits(source: Source, index: int, vocab: Vocab, config: DataConfig) -> bool:
-    example = tokenise(*source[index], index, vocab)
-    needed = len(example.answer) + 1
-    return needed <= config.canvas and len(example.prompt) + needed <= config.max_length
+def _fits(example: Example, config: DataConfig, around: int) -> bool:
+    whole = len(example.prompt) + len(example.answer) + around
+    return len(example.answer) < config.canvas and whole <= config.max_length

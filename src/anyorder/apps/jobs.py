@@ -25,9 +25,11 @@ class SampleJob:
     task: Name = None
     """A task to take prompts from: stories."""
     prompt: Text = None
-    """A prompt, or a text with <fill> or <fill:12> marks."""
+    """A prompt, or a text with <fill> or <fill:12> marks; <answer> marks where the answer begins,
+    if that is before the first gap."""
     fill: Folder = None
-    """A file with <fill> or <fill:12> marks; plain <fill> has as many slots as a prompt gets."""
+    """A file with such marks; plain <fill> has as many slots as a prompt gets, or (flexmdm) opens
+    as many as it needs."""
     limit: Count = None
     """Only the first problems of the task."""
     samples: int = 1
@@ -41,7 +43,7 @@ class SampleJob:
     shard: str = "0/1"
     """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
     max_new_tokens: Count = None
-    """Free slots after a prompt; unset: as in training."""
+    """Free slots after a prompt, or (flexmdm) at most so many in all; unset: as in training."""
     max_length: Count = None
     """The largest canvas; unset: as in training."""
     out: Folder = None

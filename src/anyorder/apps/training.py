@@ -16,11 +16,15 @@ from torch import nn
 
 from anyorder.apps.corpus import Corpus, open_corpus
 from anyorder.data.batches import BatchConfig, Batches
+from anyorder.decode.fill import Frame
 from anyorder.families import find_family
 from anyorder.model import Card, Model, build, load
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.transformer import TransformerConfig
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.train.loop import FitOptions, FitResult, fit
+from anyorder.train.objectives import Objective
+from anyorder.vocab import Vocab
 
 
 def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **changes: Any) -> Model:
@@ -39,11 +43,12 @@ def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **cha
 def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResult:
     """Train, going on from what `out` holds, and write the model folder there."""
     family = find_family(recipe.family)
-    corpus = open_corpus(recipe.data)
+    corpus = _open_corpus(recipe)
     if corpus.left_out and progress:
         print(f"{corpus.left_out} examples are too long and left out", file=sys.stderr)
     model = build(model_card(recipe, corpus), corpus.vocab, name=str(out), seed=recipe.train.seed)
-    objective = family.objective(recipe.loss, corpus.vocab)
+    base_digest = None if recipe.start is None else _begin_with(model, recipe.start)
+    objective = _objective(recipe, corpus.vocab)
     batches = _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
     held_out = _batches(recipe, corpus, corpus.validation, recipe.train.batch)
 
@@ -55,6 +60,8 @@ def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResu
         about={
             "family": recipe.family,
             "loss": recipe.loss,
+            "start": base_digest,
+            "settings": None if recipe.settings is None else asdict(recipe.settings),
             "net": asdict(recipe.net),
             "data": asdict(recipe.data),
             "data_digest": corpus.digest,
@@ -65,6 +72,30 @@ def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResu
     )
     validation = [held_out(i) for i in range(recipe.train.validate_batches)]
     return fit(model.net, objective, batches, validation, recipe.train, out, options)
+
+
+def _open_corpus(recipe: Recipe) -> Corpus:
+    """The recipe's data; rows also hold an end, or the ids around their prompt."""
+    ends = find_family(recipe.family).answers != "bare"
+    return open_corpus(recipe.data, lambda vocab: ends + sum(map(len, _frame(recipe, vocab))))
+
+
+def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
+    return find_family(recipe.family).frame(network_config(recipe, vocab.size), vocab)
+
+
+def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
+    family = find_family(recipe.family)
+    return family.objective(recipe.loss, vocab, recipe.settings, recipe.data.max_length)
+
+
+def _begin_with(model: Model, start: str) -> str:
+    """Give a fresh network the weights of a trained one; the digest of what it began with."""
+    base = load(start)
+    if base.vocab.digest() != model.vocab.digest():
+        raise ValueError(f"{start} has another vocabulary than this recipe: train with its own")
+    model.family.network.start(model.net, base.net)
+    return base.digest
 
 
 def model_card(recipe: Recipe, corpus: Corpus) -> Card:
@@ -78,57 +109,78 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
     )
 
 
-def network_config(recipe: Recipe, vocab_size: int) -> TransformerConfig:
-    """The network's shape, complete."""
-    net = recipe.net
-    return TransformerConfig(
-        vocab_size=vocab_size,
+def network_config(recipe: Recipe, vocab_size: int) -> Any:
+    """The network's configuration, complete."""
+    net, family = recipe.net, find_family(recipe.family)
+    backbone = TransformerConfig(
+        vocab_size=vocab_size if net.vocab_size is None else net.vocab_size,
         width=net.width,
         layers=net.layers,
         heads=net.heads,
         kv_heads=net.heads if net.kv_heads is None else net.kv_heads,
         head_width=net.width // net.heads,
         mlp_width=net.mlp_width,
-        causal=find_family(recipe.family).causal,
+        causal=family.causal,
         rope_theta=net.rope_theta,
         qkv_bias=net.qkv_bias,
         o_bias=net.o_bias,
         tied=net.tied,
     )
+    return family.network.complete(backbone, net)
 
 
 def measure_sizes(recipe: Recipe) -> dict[str, Any]:
-    """Parameters by module, tensors and memory, without training (and without the memory)."""
-    corpus = open_corpus(recipe.data)
-    find_family(recipe.family).objective(recipe.loss, corpus.vocab)
-    _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
+    """Parameters by module, tensors and memory, without training (and without the memory).
+
+    A recipe that says how many rows its embedding has needs no data for that.
+    """
+    vocab_size = recipe.net.vocab_size or _checked_vocab_size(recipe)
     with torch.device("meta"):
-        net = Transformer(network_config(recipe, corpus.vocab.size))
-    parameters = sum(p.numel() for p in net.parameters())
-    by_module = {
-        name: sum(p.numel() for p in part.parameters()) for name, part in net.named_children()
-    }
+        net = find_family(recipe.family).network.build(network_config(recipe, vocab_size))
+    sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
+    parameters = sum(sizes.values())
+    added = net.additions() if isinstance(net, FlexNet) else set()
+    by_module: dict[str, int] = {}
+    for name, size in sizes.items():
+        part = "added" if name in added else name.removeprefix("backbone.").split(".")[0]
+        by_module[part] = by_module.get(part, 0) + size
     return {
         "family": recipe.family,
         "parameters": parameters,
-        "by_module": {name: count for name, count in by_module.items() if count},
-        "tensors": len(list(net.parameters())),
+        "backbone_parameters": parameters - by_module.get("added", 0),
+        "added_parameters": by_module.get("added", 0),
+        "by_module": by_module,
+        "tensors": len(sizes),
+        "added_tensors": len(added),
         # float32 weights, gradients, two moments, and the average
         "training_bytes": parameters * 4 * (5 if recipe.train.ema else 4),
         "tokens_per_step": recipe.train.batch * recipe.data.max_length,
     }
 
 
+def _checked_vocab_size(recipe: Recipe) -> int:
+    """The vocabulary's size, once everything that training would ask for has been asked for."""
+    corpus = _open_corpus(recipe)
+    _objective(recipe, corpus.vocab)
+    _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
+    return corpus.vocab.size
+
+
 def _batches(recipe: Recipe, corpus: Corpus, source: Any, size: int) -> Batches:
     data = recipe.data
-    fills = find_family(recipe.family).fills_canvas
+    family = find_family(recipe.family)
+    fills = family.answers == "canvas"
     if data.align == "right" and not fills:
         raise ValueError(f"{recipe.family} has no canvas to align to: leave data.align out")
+    before, after = _frame(recipe, corpus.vocab)
     config = BatchConfig(
         size=size,
         seed=data.seed,
         bucket=data.bucket,
         canvas=data.canvas if fills else None,
         align=data.align,
+        ending="none" if family.answers == "bare" else "eos",
+        before=before,
+        after=after,
     )
     return Batches(source, corpus.vocab, config)

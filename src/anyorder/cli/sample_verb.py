@@ -20,7 +20,8 @@ class Decoding:
     """Which slots first: confidence (default), sampled (compat), margin, entropy, left_to_right
     or random."""
     quota: Name = None
-    """How many a step: even (default; compat: dream), dream[:eps] or threshold[:p]."""
+    """How many a step. mdm: even (default; compat: dream), dream[:eps] or threshold[:p]; flexmdm:
+    thinned (default) or poisson (compat)."""
     posterior: Name = None
     """What scores read: untempered (default), filtered (compat): after temperature and top-p."""
     ties: Name = None
@@ -28,7 +29,27 @@ class Decoding:
     block: Count = None
     """Close blocks of so many slots from left to right; unset: the whole canvas at once."""
     steps: Count = None
-    """Steps in all; unset: one for each free slot."""
+    """Steps in all; unset: one for each free slot (mdm), 128 (flexmdm; compat: 512)."""
+    clock: Name = None
+    """flexmdm: steps (default), or events: one insertion or reveal for each network call."""
+    counts: Name = None
+    """flexmdm, how many slots a step inserts: binomial (default), poisson (compat) or
+    floor_bernoulli."""
+    hazard: Name = None
+    """flexmdm, what share of the waiting events a step holds: exact (default), left (compat) or
+    midpoint."""
+    insertion_schedule: Number = None
+    """flexmdm: 1 - (1 - t)^X of the slots are inserted by time t; unset: 2.9."""
+    unmasking_schedule: Annotated[
+        str | None, tyro.conf.arg(metavar="kept|carried|X", help_behavior_hint="")
+    ] = None
+    """flexmdm: training's, kept or carried along with the insertions, or 1 - (1 - t)^X."""
+    insertion_temperature: Number = None
+    """flexmdm: below 1 slots go rather where most are missing; their number stays. Default: 1."""
+    force_unmask: bool = False
+    """flexmdm: reveal one more token inside each long run of masks that a step left alone."""
+    meaningful_replace: bool = False
+    """flexmdm: exchange a step's least likely reveal for a likely word inside a long run."""
     eos: Name = None
     """What to do about the end token: plain (the default; forbid in gaps), last, fill, forbid."""
     temperature: Number = None
@@ -50,6 +71,7 @@ class Flags:
       anyorder sample runs/mdm --task stories --limit 50 --policy confidence
       anyorder sample runs/mdm --prompt "..." --temperature 0.7 --samples 4
       anyorder sample runs/mdm --fill program.txt
+      anyorder sample runs/flexmdm --task stories --limit 50 --insertion-temperature 0.6
     """
 
     job: Annotated[SampleJob, tyro.conf.arg(name="")]
@@ -63,7 +85,9 @@ def main(words: list[str]) -> None:
     from anyorder.apps.sampling import sample_to_run
     from anyorder.apps.show import print_run, summary
 
-    options = {name: value for name, value in asdict(flags.decoding).items() if value is not None}
+    # A flag that was not given is no option: families refuse what they do not use.
+    given = asdict(flags.decoding).items()
+    options = {name: value for name, value in given if value is not None and value is not False}
     run = sample_to_run(flags.job, options, command=command_line("sample", words))
     if flags.json:
         print(json.dumps(summary(run)))

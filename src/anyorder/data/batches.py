@@ -3,6 +3,7 @@
 A row of a batch is its prompt, then its answer and what ends it, then pad up to the longest row:
 
     canvas None              prompt | answer eos            | pad ...
+    ending none              prompt | answer                | pad ...
     canvas C, align left     prompt | answer eos eos ... (C) | pad ...
     canvas C, align right    prompt | pad ... answer eos (C) | pad ...
 
@@ -26,6 +27,7 @@ from anyorder.data.sources import Source
 from anyorder.vocab import Vocab
 
 Align = Literal["left", "right"]
+Ending = Literal["eos", "none"]
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,11 @@ def _check_canvas(canvas: int | None, align: str) -> None:
         raise ValueError(f"canvas is {canvas}: give the number of tokens an answer may take")
 
 
-def _on_canvas(example: Example, vocab: Vocab, canvas: int | None, align: str) -> list[int]:
+def _on_canvas(example: Example, vocab: Vocab, config: BatchConfig) -> list[int]:
     answer, eos = example.answer, vocab.eos_id
+    canvas, align = config.canvas, config.align
     if canvas is None:
-        return [*answer, eos]
+        return [*answer, eos] if config.ending == "eos" else answer
     needed = len(answer) + (align == "right")  # on the left side the fill is what ends an answer
     if needed > canvas:
         raise ValueError(
@@ -95,19 +98,20 @@ def _on_canvas(example: Example, vocab: Vocab, canvas: int | None, align: str) -
     return [*answer, *[eos] * fill] if align == "left" else [*[vocab.pad_id] * fill, *answer, eos]
 
 
-def collate(
-    examples: Sequence[Example], vocab: Vocab, *, canvas: int | None, align: Align = "left"
-) -> Batch:
-    """One batch; `canvas` None ends each answer with one eos, a number gives all the same room."""
-    _check_canvas(canvas, align)
+def collate(examples: Sequence[Example], vocab: Vocab, config: BatchConfig) -> Batch:
+    """One batch of examples, framed and ended as the configuration says."""
     if not examples:
         raise ValueError("a batch of no examples: give at least one")
-    rows = [[*example.prompt, *_on_canvas(example, vocab, canvas, align)] for example in examples]
+    prompts = [[*config.before, *example.prompt, *config.after] for example in examples]
+    rows = [
+        [*prompt, *_on_canvas(example, vocab, config)]
+        for prompt, example in zip(prompts, examples, strict=True)
+    ]
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[vocab.pad_id] * (longest - len(row))] for row in rows])
     return Batch(
         ids,
-        torch.tensor([len(example.prompt) for example in examples]),
+        torch.tensor(list(map(len, prompts))),
         torch.tensor([len(row) for row in rows]),
         torch.tensor([example.index for example in examples]),
     )
@@ -127,6 +131,12 @@ class BatchConfig:
     """Tokens for each answer with its eos; None gives each what it needs."""
     align: Align = "left"
     """The side of the canvas that answers stand at."""
+    ending: Ending = "eos"
+    """What ends an answer without a canvas: one eos, or nothing."""
+    before: tuple[int, ...] = ()
+    """Ids that stand before every prompt."""
+    after: tuple[int, ...] = ()
+    """Ids that stand after every prompt: a separator, which belongs to the prompt."""
 
     def __post_init__(self) -> None:
         for name in ("size", "bucket"):
@@ -136,6 +146,10 @@ class BatchConfig:
         if type(self.seed) is not int:
             raise ValueError(f"seed is {self.seed!r}: give an integer")
         _check_canvas(self.canvas, self.align)
+        if self.ending not in ("eos", "none"):
+            raise ValueError(f"ending is {self.ending!r}: give eos or none")
+        if self.canvas is not None and self.ending == "none":
+            raise ValueError("a canvas is filled with eos: leave ending out, or the canvas")
 
 
 def tokenise(prompt: str, answer: str, index: int, vocab: Vocab) -> Example:
@@ -161,8 +175,7 @@ class Batches:
 
     def __call__(self, step: int) -> Batch:
         """The batch of `step`, counted from 0."""
-        config = self.config
-        return collate(self.examples(step), self.vocab, canvas=config.canvas, align=config.align)
+        return collate(self.examples(step), self.vocab, self.config)
 
     def examples(self, step: int) -> list[Example]:
         """The examples of `step` before they are put together."""

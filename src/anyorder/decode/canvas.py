@@ -48,6 +48,22 @@ class Canvas:
 
 
 @dataclass(frozen=True)
+class GrowingCanvas:
+    """One row whose free spans have no length yet: frozen tokens, and gaps where slots may open."""
+
+    ids: tuple[int, ...]
+    grows: tuple[bool, ...]
+    """Whether slots may be inserted right after each token."""
+    room: int
+    """At most so many slots are inserted."""
+
+    @property
+    def prompt_length(self) -> int:
+        """The frozen prefix: everything up to the first gap that grows."""
+        return self.grows.index(True) + 1
+
+
+@dataclass(frozen=True)
 class Decoded:
     """What a decoder did with one canvas. Lists run over the positions after the frozen prefix."""
 

@@ -1,7 +1,10 @@
 """From text to a canvas: a prompt to continue, or a text with gaps to fill.
 
-`<fill>` and `<fill:12>` mark gaps: of the usual number of slots, or of twelve. A text without marks
-is a prompt, followed by the usual number of slots.
+`<fill>` and `<fill:12>` mark gaps: of the usual number of slots, or of twelve. A text without gaps
+is a prompt, followed by one gap. On a growing canvas a gap has no length: it opens as needed.
+
+`<answer>` marks where the prompt ends and the answer begins; without it, that is the first gap.
+Families that part the two by a token (flexmdm) put it there; to the others it says nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from anyorder.decode.canvas import Canvas
+from anyorder.decode.canvas import Canvas, GrowingCanvas
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
 LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
+ANSWER = "<answer>"
 
 
 def has_gaps(text: str) -> bool:
@@ -34,16 +38,24 @@ def _leaves_length_open(text: str) -> bool:
 
 
 def prefix_of(text: str) -> str:
-    """What stands before the first mark: all of a prompt."""
-    return MARK.split(text, maxsplit=1)[0]
+    """What stands before the first gap: all of a prompt."""
+    return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
+
+
+def _check_marks(text: str) -> None:
+    for found in LIKE_A_MARK.finditer(text):
+        if not MARK.fullmatch(found[0]):
+            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
+    before, *after = text.split(ANSWER)
+    if len(after) > 1 or (after and has_gaps(before)):
+        raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
 
 
 def canvas_of(text: str, slots: int, vocab: Vocab) -> Canvas:
     """The canvas of a prompt or of a text with gaps."""
-    for found in LIKE_A_MARK.finditer(text):
-        if not MARK.fullmatch(found[0]):
-            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
-    first, *rest = MARK.split(text)  # text, length or None, text, length or None, ..., text
+    _check_marks(text)
+    # text, length or None, text, length or None, ..., text
+    first, *rest = MARK.split(text.replace(ANSWER, ""))
     # An empty beginning is BOS where there is one, as in training.
     start = [] if vocab.bos_id is None else [vocab.bos_id]
     parts: list[list[int] | int] = [vocab.encode(first) or start]
@@ -54,3 +66,30 @@ def canvas_of(text: str, slots: int, vocab: Vocab) -> Canvas:
         if frozen:
             parts.append(vocab.encode(frozen))
     return Canvas.of(parts, vocab)
+
+
+Frame = tuple[tuple[int, ...], tuple[int, ...]]
+"""Ids before and after every prompt; the latter part it from the answer."""
+
+
+def growing_canvas_of(text: str, room: int, vocab: Vocab, frame: Frame) -> GrowingCanvas:
+    """The canvas on which gaps open as needed, `room` slots in all at the most."""
+    _check_marks(text)
+    if any(mark[1] is not None for mark in MARK.finditer(text)):
+        raise ValueError("a gap of this family finds its own length: write <fill>, not <fill:12>")
+    if not has_gaps(text):
+        text += "<fill>"
+    if ANSWER in text:
+        prompt, _, answer = text.partition(ANSWER)
+    else:
+        prompt = prefix_of(text)
+        answer = text[len(prompt) :]
+    start = [] if vocab.bos_id is None else [vocab.bos_id]
+    ids = [*frame[0], *(vocab.encode(prompt) or start), *frame[1]]
+    grows = [False] * len(ids)
+    for number, piece in enumerate(re.split("<fill>", answer)):
+        if number:
+            grows[-1] = True
+        ids += vocab.encode(piece)
+        grows += [False] * (len(ids) - len(grows))
+    return GrowingCanvas(tuple(ids), tuple(grows), room)

@@ -4,29 +4,24 @@ Paper, Section 2, "MDM inference". Each step: one network call on the canvas; th
 open slots of its window and takes some; their tokens are drawn from the posterior and committed for
 good. The vocabulary head runs only on slots that a score must read, or on the taken ones when the
 score reads nothing (left_to_right, random). Rows that are complete leave the batch.
-Letters: B rows, L positions, N open slots, V vocabulary, D width.
+Letters: B rows, L positions, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, stack
-from anyorder.decode.draw import filtered, pick, pick_from
 from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.policy import Items, Ranking, near_ties_as_ties, take, tie_noise
-from anyorder.decode.posterior import Posterior
+from anyorder.decode.policy import Ranking, take
+from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
 from anyorder.nets.denoiser import Denoiser
-from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
-
-HEAD_BUDGET = 1 << 25
-"""Logits held at once, in numbers: larger canvases pass through the head in pieces."""
 
 
 @dataclass
@@ -142,10 +137,15 @@ class _Stepper:
     def __init__(self, net: Denoiser, vocab: Vocab, options: MdmOptions) -> None:
         self.net, self.vocab = net, vocab
         self.policy = options.build_policy()
-        self.draw = options.draw()
         self.stopping = options.stopping()
-        # Tokens are drawn for all candidates only where the choice depends on them.
-        self.draws_first = self.policy.score.reads == "token" or self.stopping.waits
+        self.proposer = Proposer(
+            head=net.head,
+            vocab=vocab,
+            policy=self.policy,
+            draw=options.draw(),
+            forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
+            waits_for=vocab.eos_id if self.stopping.waits else None,
+        )
 
     def advance(self, rows: _Rows, step: int) -> None:
         eligible = self._enter_window(rows)
@@ -156,15 +156,18 @@ class _Stepper:
             counts = self.policy.quota.counts(progress, None)
             if not bool(counts.any()):
                 return  # a step that reveals nothing leaves the canvas as it is: no call is needed
-        hidden = self.net.hidden(rows.ids, mask=rows.real)  # B L D
-        ranking, tokens = self._rank(rows, hidden, eligible, step)
+        slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
+        states = self.net.hidden(rows.ids, mask=rows.real)  # B L D
+        sight = Sight(states, rows.key, slot, step)
+        ranking, tokens = self.proposer.rank(sight, eligible)
         if counts is None:
             counts = self.policy.quota.counts(progress, _comparable(ranking))
         rows.forwards += counts > 0
         taken, ties = take(ranking, counts)
         if self.policy.score.reads != "nothing":
             rows.ties += ties
-        self._commit(rows, hidden, taken, tokens, step)
+        self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
+        self._commit(rows, taken, step)
 
     def _enter_window(self, rows: _Rows) -> Tensor:
         """Each row's window is its first block with an open slot; the slots open in it.  # B L"""
@@ -182,74 +185,7 @@ class _Stepper:
         planned = torch.where(rows.window_steps > 0, rows.window_steps, rows.window_initial)
         return Progress(rows.window_step, planned, rows.window_initial, eligible.sum(dim=1))
 
-    def _logits(self, hidden: Tensor, row: Tensor, position: Tensor) -> Tensor:
-        """Logits of chosen slots, without the ids that a slot must not hold.  # N V"""
-        logits = self.net.head(hidden[row, position]).float()
-        if logits.shape[-1] < self.vocab.size:
-            raise ValueError(
-                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
-                f"{self.vocab.size}: use the vocabulary that it was trained with"
-            )
-        logits[:, self.vocab.mask_id] = -torch.inf
-        logits[:, self.vocab.size :] = -torch.inf
-        if self.stopping.forbids:
-            logits[:, self.vocab.eos_id] = -torch.inf
-        return logits
-
-    def _pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows and positions of the chosen slots, few enough at a time for the head."""
-        row, position = chosen.nonzero(as_tuple=True)
-        piece = max(1, HEAD_BUDGET // self.vocab.size)
-        return zip(row.split(piece), position.split(piece), strict=True)
-
-    def _rank(
-        self, rows: _Rows, hidden: Tensor, eligible: Tensor, step: int
-    ) -> tuple[Ranking, Tensor | None]:
-        """The ranking of the eligible slots, and their tokens if they had to be drawn (B L)."""
-        shape, device = eligible.shape, eligible.device
-        scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
-        waits = torch.zeros(shape, dtype=torch.bool, device=device)
-        tokens = torch.zeros_like(rows.ids) if self.draws_first else None
-        ranking = Ranking(scores, eligible, waits, tie_noise(self.policy, rows.key, step, shape[1]))
-        score = self.policy.score
-        if score.reads == "nothing":
-            row, position = eligible.nonzero(as_tuple=True)
-            scores[row, position] = score.rank(Items(position, rows.key[row]))
-            return ranking, None
-        for row, position in self._pieces(eligible):
-            logits = self._logits(hidden, row, position)
-            reads_filtered = self.policy.posterior == "filtered"
-            read = filtered(logits, self.draw) if reads_filtered else logits
-            drawn = None
-            if tokens is not None:
-                noise = _token_noise(rows, row, position, step)
-                if reads_filtered and self.draw.temperature > 0:
-                    drawn = pick_from(read, noise)  # filtered already
-                else:
-                    drawn = pick(logits, self.draw, noise)
-                tokens[row, position] = drawn
-                waits[row, position] = self.stopping.waits & (drawn == self.vocab.eos_id)
-            items = Items(position, rows.key[row], Posterior(read), drawn)
-            scores[row, position] = near_ties_as_ties(score.rank(items))
-        return ranking, tokens
-
-    def _commit(
-        self, rows: _Rows, hidden: Tensor, taken: Tensor, tokens: Tensor | None, step: int
-    ) -> None:
-        for row, position in self._pieces(taken):
-            logits = self._logits(hidden, row, position)
-            if tokens is None:
-                drawn = pick(logits, self.draw, _token_noise(rows, row, position, step))
-            else:
-                drawn = tokens[row, position]
-            log_prob = Posterior(logits).log_prob(drawn)
-            if bool(log_prob.isnan().any()):
-                raise ValueError(
-                    f"at step {step} the network's logits are not finite: check its weights, and "
-                    "that its vocabulary is the one given"
-                )
-            rows.ids[row, position] = drawn
-            rows.log_prob[row, position] = log_prob
+    def _commit(self, rows: _Rows, taken: Tensor, step: int) -> None:
         rows.reveal = rows.reveal.masked_fill(taken, step)
         rows.open = rows.open & ~taken
         if self.stopping.fills:
@@ -261,10 +197,6 @@ class _Stepper:
         rows.ids = rows.ids.masked_fill(filled, self.vocab.eos_id)
         rows.reveal = rows.reveal.masked_fill(filled, step)
         rows.open = rows.open & ~filled
-
-
-def _token_noise(rows: _Rows, row: Tensor, position: Tensor, step: int) -> Tensor:
-    return uniform(0, int(Stream.TOKEN), rows.key[row], position, step)
 
 
 def _comparable(ranking: Ranking) -> Tensor:

@@ -8,7 +8,7 @@ how many are taken (quota.py). The scores, larger meaning sooner:
     margin          difference of the two largest probabilities
     entropy         negative entropy
     left_to_right   minus the position
-    random          keyed noise, one number per position
+    random          keyed noise, one number per slot
 
 Scores read the untempered posterior by default; `filtered` reads the one that tokens are drawn from
 (after temperature, top-p and top-k), as the Dream family does. Equal scores are told apart by the
@@ -45,6 +45,10 @@ class Items:
     """What the network believes; None for scores that do not read it."""
     tokens: Tensor | None = None
     """The tokens drawn for the items; None for scores that do not read them.  # N"""
+    slot: Tensor | None = None
+    """Who each item is to the noise; None: its position, which stays on a fixed canvas.  # N"""
+    step: int | None = None
+    """Given where a random order is shuffled anew each step; None: one order for good."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,9 @@ def _left_to_right(items: Items) -> Tensor:
 
 
 def _random(items: Items) -> Tensor:
-    return uniform(0, int(Stream.ORDER), items.key, items.position)
+    slot = items.position if items.slot is None else items.slot
+    step = () if items.step is None else (items.step,)
+    return uniform(0, int(Stream.ORDER), items.key, slot, *step)
 
 
 SCORES = {
@@ -182,9 +188,14 @@ def take(ranking: Ranking, counts: Tensor) -> tuple[Tensor, Tensor]:
     return taken, (taken & equal).sum(dim=1) * some_left
 
 
-def tie_noise(policy: Policy, keys: Tensor, step: int, length: int) -> Tensor:
-    """What tells equal scores apart: fresh keyed noise each step, or the place.  # B L"""
+def tie_noise(
+    policy: Policy, keys: Tensor, step: int, length: int, slot: Tensor | None = None
+) -> Tensor:
+    """What tells equal scores apart: fresh keyed noise each step, or the place.  # B L
+
+    `slot` (B L) says who each position is to the noise, where slots move.
+    """
     position = torch.arange(length, device=keys.device)
     if policy.ties == "leftmost":
         return -position.to(torch.float64).expand(len(keys), length)
-    return uniform(0, int(Stream.TIE), keys[:, None], step, position[None, :])
+    return uniform(0, int(Stream.TIE), keys[:, None], step, position if slot is None else slot)

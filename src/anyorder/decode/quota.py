@@ -6,6 +6,12 @@ A quota turns "step i of S, M items open at the start, so many open now" into a 
     dream       floor(open * (1 - t_{i+1} / t_i)) on t = linspace(1, eps, S + 1), the rest last
     threshold   the best item, and every other whose probability reaches p (Fast-dLLM)
 
+Where items come and go on a clock (flexmdm), each open item's turn comes in this step with a chance
+c that the clock gives, and M counts what is open now:
+
+    thinned     Binomial(M, c): as many as if each item decided for itself
+    poisson     Poisson(M c), at most M (the release of FlexMDM); a chance of 1 takes all
+
 A window says which open items may be taken: the whole canvas, or block(n), which closes blocks of n
 free slots from left to right (semi-autoregressive); given steps are shared equally among blocks.
 Letters: B rows, L canvas positions.
@@ -21,6 +27,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from anyorder.process import counts
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -34,6 +42,10 @@ class Progress:
     """Items open when the window began.  # B"""
     open: Tensor
     """Items open in the window now.  # B"""
+    chance: Tensor | None = None
+    """On a clock: how likely each open item's turn is to come in this step.  # B"""
+    noise: Tensor | None = None
+    """On a clock: keyed uniform noise for the count.  # B"""
 
 
 class Quota(Protocol):
@@ -95,9 +107,37 @@ class Threshold:
         return torch.minimum(sure.clamp(min=1), progress.open)
 
 
+@dataclass(frozen=True)
+class Thinned:
+    """Binomial(open, chance): every open item decides for itself."""
+
+    reads_scores = False
+
+    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+        assert progress.chance is not None and progress.noise is not None
+        return counts.binomial(progress.open, progress.chance, progress.noise)
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Poisson(open * chance), at most all; a chance of 1 takes all."""
+
+    reads_scores = False
+
+    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+        assert progress.chance is not None and progress.noise is not None
+        drawn = counts.poisson(progress.open * progress.chance, progress.noise)
+        return torch.where(progress.chance < 1, drawn.minimum(progress.open), progress.open)
+
+
 def parse_quota(text: str) -> Quota:
     """`even`, `dream`, `dream:EPS`, `threshold` or `threshold:P`."""
     name, colon, argument = text.partition(":")
+    if name in CLOCKED_QUOTAS:
+        raise ValueError(
+            f"the quota {name!r} follows the clock of a growing canvas, which a fixed one lacks: "
+            "choose even, dream[:eps] or threshold[:p]"
+        )
     if name not in QUOTAS or (name == "even" and colon) or (colon and not argument):
         raise ValueError(f"unknown quota {text!r}: choose even, dream[:eps] or threshold[:p]")
     try:
@@ -106,7 +146,17 @@ def parse_quota(text: str) -> Quota:
         raise ValueError(f"quota {text!r}: {error}") from None
 
 
+def find_clocked_quota(name: str) -> Quota:
+    """`thinned` or `poisson`."""
+    if name not in CLOCKED_QUOTAS:
+        raise ValueError(
+            f"unknown quota {name!r}: on a growing canvas, choose {' or '.join(CLOCKED_QUOTAS)}"
+        )
+    return CLOCKED_QUOTAS[name]
+
+
 QUOTAS: dict[str, Callable[..., Quota]] = {"even": Even, "dream": Dream, "threshold": Threshold}
+CLOCKED_QUOTAS: dict[str, Quota] = {"thinned": Thinned(), "poisson": Poisson()}
 
 
 def block_of_slots(free: Tensor, block: int | None) -> Tensor:

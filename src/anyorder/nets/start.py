@@ -1,4 +1,4 @@
-"""How the backbone's weights begin: as a function of the seed, and with a first loss of ln V.
+"""How weights begin: as a function of the seed with a first loss of ln V, or from a trained net.
 
 Every linear map starts at N(0, 1 / fan_in), biases at 0, norm weights at 1, modulations at 0. The
 two maps of a layer that write into the residual stream are scaled by s / sqrt(2 layers), where s
@@ -9,13 +9,14 @@ product of its scale and of the final norm's gain, the logits have variance p^2 
 p^2 D / 2 nats, and the very token that stands at a position gets a logit of up to p D, which
 costs ln(1 + e^(p D) / V). `start_scales` allows each of them 0.3 % of ln V.
 
-Not here: training, and how pretrained weights are loaded.
+Not here: training, and how weights are read from files.
 Letters: D width, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -74,3 +75,27 @@ def draw_weights(net: Transformer, seed: int) -> None:
     if net.unembed is not None:
         head_std = HEAD_SCALE / math.sqrt(config.width)
         nn.init.normal_(net.unembed.weight, std=head_std, generator=generator)
+
+
+@torch.no_grad()
+def take_weights(net: nn.Module, base: nn.Module, without: re.Pattern[str] | None = None) -> None:
+    """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs."""
+    ours = {
+        name: value
+        for name, value in net.named_parameters()
+        if without is None or not without.match(name)
+    }
+    theirs = dict(base.named_parameters())
+    wrong = sorted(
+        name
+        for name in ours.keys() | theirs.keys()
+        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
+    )
+    if wrong:
+        more = " and more" if len(wrong) > 5 else ""
+        raise ValueError(
+            f"the model to begin with has another shape than this network ({', '.join(wrong[:5])}"
+            f"{more}): give the recipe that model's net settings"
+        )
+    for name, value in ours.items():
+        value.copy_(theirs[name])

@@ -33,6 +33,11 @@ class Stream(IntEnum):
     ORDER = 3
     PLACE = 4
     TIME = 5
+    REVEAL = 6
+    INSERT = 7
+    COUNT = 8
+    EVENT = 9
+    SPAN = 10
 
 
 def _signed(value: int) -> int:

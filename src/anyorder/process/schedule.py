@@ -60,3 +60,12 @@ class Power:
 
 
 LINEAR = Power(1.0)
+
+
+def carried(unmasking: Power, insertion: Power, gamma: Power = LINEAR) -> Power:
+    """B(Gamma(t)) with B(tau) = beta(alpha^{-1}(tau)): unmasking carried along a new insertion.
+
+    1 - B(tau) = (1 - tau)^(beta / alpha). With the default, B itself: unmasking in insertion
+    progress tau, where insertion is the identity.
+    """
+    return Power(unmasking.exponent / insertion.exponent * gamma.exponent)

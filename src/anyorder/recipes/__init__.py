@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anyorder.recipes import tiny
-from anyorder.recipes.recipe import DataConfig, NetConfig, Recipe, names, override
+from anyorder.recipes import paper, tiny
+from anyorder.recipes.recipe import (
+    DataConfig,
+    FlexNetConfig,
+    FlexRecipe,
+    NetConfig,
+    Recipe,
+    names,
+    override,
+)
 
-RECIPES: dict[str, Callable[[], Recipe]] = {"tiny/ar": tiny.ar, "tiny/mdm": tiny.mdm}
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "tiny/ar": tiny.ar,
+    "tiny/mdm": tiny.mdm,
+    "tiny/flexmdm": tiny.flexmdm,
+    "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
+}
 
 
 def find_recipe(name: str) -> Recipe:
@@ -17,4 +30,14 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]()
 
 
-__all__ = ["RECIPES", "DataConfig", "NetConfig", "Recipe", "find_recipe", "names", "override"]
+__all__ = [
+    "RECIPES",
+    "DataConfig",
+    "FlexNetConfig",
+    "FlexRecipe",
+    "NetConfig",
+    "Recipe",
+    "find_recipe",
+    "names",
+    "override",
+]

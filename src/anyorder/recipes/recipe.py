@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyorder.train.config import TrainConfig
+from anyorder.train.insertion_config import InsertionConfig
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,30 @@ class NetConfig:
     """Bias on the attention's output."""
     tied: bool = True
     """Whether the head shares the embedding's weights."""
+    vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Rows of the embedding table; unset: the vocabulary's size."""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % self.heads:
             raise ValueError(f"net.width={self.width} must be a multiple of net.heads={self.heads}")
+
+
+@dataclass(frozen=True)
+class FlexNetConfig(NetConfig):
+    """The network of flexmdm: the backbone, its time, and the gap head (nets/flex.py)."""
+
+    convention: Literal["plain", "release"] = "plain"
+    """plain: prompt, anchor, answer; release: BOS, prompt, PAD, answer, with shifted logits."""
+    coordinate: Literal["progress", "raw"] = "progress"
+    """What the network is told: insertion progress alpha(t), or raw time t."""
+    insertion_exponent: float = 1.7
+    """alpha(t) = 1 - (1 - t)^this."""
+    unmasking_exponent: float = 2.89
+    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
+    gap_offset: bool = True
+    """Add the known log(1 - alpha) to the gap head's output."""
+    gap_reads: Literal["left", "both"] = "both"
+    """The states beside a gap that its head reads."""
 
 
 @dataclass(frozen=True)
@@ -83,37 +104,60 @@ class Recipe:
     """One training run, complete."""
 
     family: tyro.conf.Fixed[str]
-    """ar or mdm."""
+    """Which kind of model."""
     loss: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The objective's name; unset: the family's default."""
+    start: Annotated[str | None, tyro.conf.arg(metavar="MODEL", help_behavior_hint="")] = None
+    """A trained model to begin with: one of the same family, or what the family can build on."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     net: NetConfig = field(default_factory=NetConfig)
     data: DataConfig = field(default_factory=DataConfig)
+
+    @property
+    def settings(self) -> Any:
+        """What only this family's objective asks for; None where it asks for nothing."""
+        return None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"train": self.train.as_json()}
 
 
+@dataclass(frozen=True)
+class FlexRecipe(Recipe):
+    """A recipe of flexmdm, with the choices of its network and its loss."""
+
+    net: FlexNetConfig = field(default_factory=FlexNetConfig)
+    insertion: InsertionConfig = field(default_factory=InsertionConfig)
+
+    @property
+    def settings(self) -> InsertionConfig:
+        return self.insertion
+
+
+PLAIN = ("loss", "start")
+"""The fields of a recipe that are no room of their own."""
+
+
 def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """The recipe with fields changed by name: a training field, or `net.x`, `data.x`, `loss`."""
-    known = names()
-    rooms: dict[str, dict[str, Any]] = {"": {}, "train": {}, "net": {}, "data": {}}
+    known = names(recipe)
+    rooms: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         if name not in known:
             raise ValueError(f"no field {name!r} in a recipe: choose from {', '.join(known)}")
         room, _, last = name.rpartition(".")
-        rooms[room if room or name == "loss" else "train"][last] = value
+        rooms.setdefault(room or ("" if name in PLAIN else "train"), {})[last] = value
+    plain = rooms.pop("", {})
     # Fields are checked against each other, so those of one room change together.
-    parts = {
-        room: replace(getattr(recipe, room), **new) for room, new in rooms.items() if room and new
-    }
-    return replace(recipe, **rooms[""], **parts)
+    parts = {room: replace(getattr(recipe, room), **new) for room, new in rooms.items()}
+    return replace(recipe, **plain, **parts)
 
 
-def names() -> list[str]:
+def names(recipe: Recipe) -> list[str]:
     """Every field that `override` takes."""
-    rooms = {"": TrainConfig, "net.": NetConfig, "data.": DataConfig}
-    return [
-        "loss",
-        *(prefix + each.name for prefix, part in rooms.items() for each in fields(part)),
-    ]
+    found = list(PLAIN)
+    for each in fields(recipe):
+        if each.name not in (*PLAIN, "family"):
+            prefix = "" if each.name == "train" else f"{each.name}."
+            found += [prefix + inner.name for inner in fields(getattr(recipe, each.name))]
+    return found

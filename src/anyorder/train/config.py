@@ -11,7 +11,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import tyro
 
 MAY_CHANGE = frozenset(
     {"minutes", "threads", "device", "save_every", "validate_every", "log_every", "keep"}
@@ -33,7 +35,8 @@ class TrainConfig:
     lr: float = 3e-3
     """Largest learning rate, reached at the end of the warm-up."""
     multipliers: Mapping[str, float] = field(default_factory=dict)
-    """Parameter-name prefix -> factor on `lr`; the longest matching prefix wins."""
+    """Parameter-name prefix -> factor on `lr`; the longest matching prefix wins. A `*` between
+    dots stands for any one name, as in `blocks.*.modulation`."""
     warmup: int = 100
     """Steps of linear warm-up."""
     final_lr_fraction: float = 0.0
@@ -43,7 +46,9 @@ class TrainConfig:
     eps: float = 1e-8
     """AdamW's epsilon."""
     weight_decay: float = 0.01
-    """Decoupled decay, on matrices only: norms, biases and embeddings have none."""
+    """Decoupled decay of the weights that `decay` names."""
+    decay: Literal["matrices", "everything"] = "matrices"
+    """What decays: matrices (no norms, biases or embeddings), or every parameter."""
     clip: float = 1.0
     """Largest global gradient norm; 0 does not clip."""
     ema: float = 0.999
@@ -64,8 +69,8 @@ class TrainConfig:
     """Threads of torch on CPU; 0 leaves torch's own choice."""
     device: str = "cpu"
     """Where to train: cpu, cuda or cuda:1."""
-    minutes: float | None = None
-    """Stop cleanly after this many minutes; running again goes on for as long again."""
+    minutes: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
+    """Stop cleanly after this many minutes; unset: never. Running again goes on as long again."""
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()

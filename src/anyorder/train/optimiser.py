@@ -1,8 +1,8 @@
 """AdamW with groups, and the learning rate as a pure function of the step.
 
-Weight decay acts on matrices only: parameters with fewer than two dimensions (norms, biases,
-single vectors) and tables of `nn.Embedding` (also when tied to the head) have none. Groups can
-carry their own factor on the learning rate, chosen by name prefix.
+Weight decay acts on matrices unless told otherwise: parameters with fewer than two dimensions
+(norms, biases, single vectors) and tables of `nn.Embedding` (also when tied to the head) have none.
+Groups can carry their own factor on the learning rate, chosen by name prefix.
 
     factor(s) = (s + 1) / W                                        s < W   (W: warm-up steps)
               = f + (1 - f) / 2 * (1 + cos(pi (s - W) / (S - W)))  s >= W  (S: steps, f: final)
@@ -55,7 +55,8 @@ def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]
         prefix = _longest_prefix(name, config.multipliers)
         used |= {prefix} if prefix is not None else set()
         multiplier = 1.0 if prefix is None else config.multipliers[prefix]
-        decays = parameter.ndim >= 2 and id(parameter) not in tables
+        is_matrix = parameter.ndim >= 2 and id(parameter) not in tables
+        decays = is_matrix or config.decay == "everything"
         group = groups.setdefault(
             (multiplier, decays),
             {
@@ -78,9 +79,16 @@ def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]
 
 
 def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
-    """The longest prefix of `name` that ends at a dot or at the end of the name."""
-    matching = [prefix for prefix in multipliers if f"{name}.".startswith(f"{prefix}.")]
-    return max(matching, key=len, default=None)
+    """The longest prefix of `name` that ends at a dot or at its end; `*` is any one part."""
+    parts = name.split(".")
+    matching = [
+        prefix
+        for prefix in multipliers
+        for wanted in [prefix.split(".")]
+        if len(wanted) <= len(parts)
+        and all(mine in ("*", part) for mine, part in zip(wanted, parts, strict=False))
+    ]
+    return max(matching, key=lambda prefix: prefix.count("."), default=None)
 
 
 def make_optimiser(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:

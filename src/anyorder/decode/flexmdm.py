@@ -1,0 +1,155 @@
+"""FlexMDM decoding: reveal masks and insert slots, until nothing is missing.
+
+Paper, Section 4.1 and appendix D. Each step is one network call on canvases trimmed to the longest
+row, asked at the progress of its time (clocks.py):
+
+    unmask   the clock says how many masks each row reveals, the policy which; their tokens are
+             drawn from the posterior, as in mdm
+    insert   masked slots go into the gaps, by what the same call says is missing (gaps.py)
+
+Later insertions move what stands right of them, so a reveal fixes a token and its order, not its
+position. What is still masked when time is over is revealed at once by one more call. Rows leave
+the batch when their time is over, or when they are full and have no masks.
+
+In exact mode scores should not look at the drawn token: ranking by its probability (`sampled`, as
+published) is biased however many steps are taken. EOS, BOS, PAD and the mask are never drawn: only
+insertions decide the length. mode="compat" is flexmdm_compat.py. Letters: B rows, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.clocks import END, Plan, build_clock, network_time, schedules
+from anyorder.decode.extras import Chosen, extra_of
+from anyorder.decode.flexmdm_compat import check_compat, decode_compat
+from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.decode.gaps import Demand, expected_missing
+from anyorder.decode.growing import Rows
+from anyorder.decode.policy import take
+from anyorder.decode.proposals import Proposer, Sight
+from anyorder.nets.flex import Inserter, Look
+from anyorder.vocab import Vocab
+
+
+def check(canvases: Sequence[GrowingCanvas], options: FlexOptions) -> None:
+    """Refuse what cannot be decoded, before anything is written."""
+    for canvas in canvases:
+        if not any(canvas.grows):
+            raise ValueError("nothing to fill: no gap of the canvas may grow")
+        if canvas.room < 1:
+            raise ValueError(f"room for {canvas.room} new slots: give max_new_tokens of at least 1")
+    if options.mode == "compat":
+        check_compat(canvases)
+
+
+@torch.inference_mode()
+def decode(
+    net: Inserter,
+    vocab: Vocab,
+    canvases: Sequence[GrowingCanvas],
+    keys: Sequence[int],
+    options: FlexOptions,
+    device: torch.device | str = "cpu",
+) -> list[Decoded]:
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only.
+
+    In mode compat all rows share the stream of the first key, as published.
+    """
+    options = options.resolved()
+    if options.mode == "compat":
+        generator = torch.Generator(device).manual_seed(keys[0])
+        return decode_compat(net, vocab, canvases, options, generator)
+    stepper = _Stepper(net, vocab, options)
+    rows = Rows.start(canvases, keys, vocab, torch.device(device))
+    results: dict[int, Decoded] = {}
+    step = 0
+    while len(rows):
+        finished = _finished(rows)
+        if bool(finished.any()):
+            for index in finished.nonzero()[:, 0].tolist():
+                number = int(rows.row[index])
+                results[number] = rows.collect(index, canvases[number], step)
+            rows.keep((~finished).nonzero()[:, 0])
+        else:
+            step += 1
+            stepper.advance(rows, step)
+    return [results[number] for number in range(len(canvases))]
+
+
+def _finished(rows: Rows) -> Tensor:
+    """Whether nothing can happen any more.  # B"""
+    return ~rows.open.any(dim=1) & ((rows.left <= END) | (rows.room == 0))
+
+
+class _Stepper:
+    """One decoding step: a look, a plan, reveals, insertions."""
+
+    def __init__(self, net: Inserter, vocab: Vocab, options: FlexOptions) -> None:
+        self.net, self.vocab = net, vocab
+        self.extra = extra_of(options, vocab)
+        self.temperature = options.insertion_temperature
+        self.clock = build_clock(options, net)
+        self.gamma, _ = schedules(options, net)
+        specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
+        self.proposer = Proposer(
+            head=net.head,
+            vocab=vocab,
+            policy=options.build_policy(),
+            draw=options.draw(),
+            forbidden=tuple({token for token in specials if token is not None}),
+            reshuffles=True,
+            draws_first=self.extra is not None,
+        )
+
+    def advance(self, rows: Rows, step: int) -> None:
+        time = network_time(rows.left, self.gamma, self.net)
+        look = self.net.look(rows.ids, mask=rows.real, time=time)
+        rows.forwards += 1
+        plan = self._plan(rows, look, step)
+        self._reveal(rows, Sight(look.states, rows.key, rows.slot, step), plan.reveals)
+        rows.grow(plan.inserts, step, self.vocab)
+        rows.left, rows.bound = plan.left, plan.bound
+
+    def _plan(self, rows: Rows, look: Look, step: int) -> Plan:
+        """What the clock says; once time is over: all that is still masked, and no more slots."""
+        over = rows.left <= END
+        grows = rows.grows & ((rows.room > 0) & ~over)[:, None]
+        expected = expected_missing(look.gaps, grows, self.temperature)
+        if bool(expected.isnan().any()):
+            raise ValueError(
+                f"at step {step} the network's gaps are not numbers: check its weights"
+            )
+        if bool(over.all()):
+            none = torch.zeros_like(rows.ids)
+            return Plan(rows.open.sum(dim=1), none, rows.left, rows.bound)
+        demand = Demand(expected, rows.room, rows.key, rows.slot, step)
+        plan = self.clock.plan(rows, demand)
+        reveals = torch.where(over, rows.open.sum(dim=1), plan.reveals)
+        return plan._replace(reveals=reveals)
+
+    def _reveal(self, rows: Rows, sight: Sight, counts: Tensor) -> None:
+        all_open = counts >= rows.open.sum(dim=1)  # B
+        scored = rows.open
+        if self.extra is None:
+            # Where all slots are taken there is nothing to rank, unless their tokens are drawn so.
+            some = counts > 0 if self.proposer.draws else (counts > 0) & ~all_open
+            scored = rows.open & some[:, None]
+        ranking, tokens = self.proposer.rank(sight, scored)
+        taken, ties = take(ranking, counts)
+        taken = taken | (rows.open & all_open[:, None])
+        if self.proposer.policy.score.reads != "nothing":
+            rows.ties += ties
+        if self.extra is not None:
+            assert tokens is not None
+            look_up = partial(self.proposer.probabilities, sight, rows.open)
+            chosen = self.extra(Chosen(sight.step, rows.open, taken, tokens, look_up))
+            taken, tokens = chosen.taken & rows.open, chosen.tokens
+        self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
+        rows.reveal = rows.reveal.masked_fill(taken, sight.step)
+        rows.open = rows.open & ~taken

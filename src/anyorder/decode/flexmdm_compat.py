@@ -1,0 +1,267 @@
+"""flexmdm as the release samples it, draw for draw: what `mode="compat"` runs.
+
+A buffer of B rows and L slots, filled with PAD, N steps of dt = 1/N from t = 0. Each step calls the
+network once, on the whole buffer, and reads all of its logits:
+
+    time     tau = 1 - (1 - t)^(gamma / a) for a net that knows raw time, 1 - (1 - t)^gamma for one
+             that knows insertion progress
+    unmask   v_i = argmax(logits_i / T + G_i), G = -log(-log(max(u, 1e-8)) + 1e-8); T = 0: argmax
+             k ~ Poisson(#masks h_beta dt), at most #masks: the k best by the untempered softmax
+             probability of v_i (`sampled`) or by negative entropy (`entropy`);
+             `random` (the release's `origin`): each mask with probability 1 - exp(-h_beta dt)
+    insert   counts ~ Poisson(exp(min(g, 15)) h_gamma dt) after every token, then nothing outside
+             the answer's gaps, then cut from left to right when the buffer is full
+    clock    t <- min(t + dt, 1 - 1e-6)
+
+The last step fills all masks with the best token and inserts nothing. Hazards are those of the left
+end (or the middle) of the step, h = alpha' / (1 - alpha + 1e-6). All numbers are float32, in which
+1 - alpha has lost its last digits by the end of the run; h dt at step 510 of 512 is 0.134 for it.
+
+All draws come from one stream, in this order: rand(B, L, V) unless T = 0; then poisson(B), or
+rand(B, L) for `random`; then poisson(B, L). The counts `floor_bernoulli`, floor(r) + (u < frac r),
+read a rand(B, L) in place of that poisson(B, L). So a row depends on its neighbours here.
+
+No id is barred: a mask that is drawn stays a mask and can be drawn again, and the last step may
+leave one. Equal scores are told apart by `torch.topk`. Insertion temperature is the paper's, not
+the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g / T_ins); 1 leaves it out.
+
+Not here: infilling (the release has none) and top-p. Letters: B rows, L slots, N masks, V ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from anyorder.decode.buffer import Buffer
+from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.clocks import schedules
+from anyorder.decode.extras import Chosen, extra_of
+from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.decode.posterior import Posterior
+from anyorder.nets.flex import Inserter
+from anyorder.process.schedule import Power
+from anyorder.vocab import Vocab
+
+HAZARD_EPS = 1e-6
+NOISE_EPS = 1e-8
+LATEST = 1 - 1e-6
+LARGEST_GAP = 15.0
+
+
+@torch.inference_mode()
+def decode_compat(
+    net: Inserter,
+    vocab: Vocab,
+    canvases: Sequence[GrowingCanvas],
+    options: FlexOptions,
+    generator: Generator,
+) -> list[Decoded]:
+    """Decode the rows together, on the generator's device; all draws come from the generator."""
+    check_compat(canvases)
+    buffer = Buffer.start(canvases, vocab, generator.device)
+    sampler = _Sampler(net, vocab, options, generator)
+    t = torch.zeros((), device=generator.device)
+    for step in range(1, sampler.steps):
+        look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
+        sampler.unmask(buffer, look.states, t, step)
+        sampler.insert(buffer, look.gaps, t, step)
+        t = (t + sampler.clock.dt).clamp(max=LATEST)
+    look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
+    sampler.fill(buffer, look.states)
+    return [buffer.collect(row, canvas, sampler.steps) for row, canvas in enumerate(canvases)]
+
+
+def check_compat(canvases: Sequence[GrowingCanvas]) -> None:
+    """Refuse canvases that the release's buffer cannot hold."""
+    if len({len(canvas.ids) + canvas.room for canvas in canvases}) != 1:
+        raise ValueError("compat decodes rows of one canvas size, prompt included: give max_length")
+    for canvas in canvases:
+        if any(canvas.grows[:-1]) or not canvas.grows[-1]:
+            raise ValueError(
+                "compat only writes after a prompt, as the release does: for text with gaps to "
+                "fill, use mode='exact'"
+            )
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """What a moment of the run means: to the network, and as two hazards."""
+
+    insertion: Power
+    unmasking: Power
+    network: Power
+    """1 - (1 - t)^exponent is the time that the network is told."""
+    dt: float
+    shift: float
+    """Where in a step its hazards are read: 0 at its left end, 1/2 in its middle."""
+
+    @classmethod
+    def of(cls, net: Inserter, options: FlexOptions) -> _Clock:
+        assert options.steps is not None and options.hazard is not None
+        gamma, unmasking = schedules(options, net)
+        raw = Power(gamma.exponent / net.insertion_exponent)
+        network = {"raw": raw, "progress": gamma}[net.coordinate]
+        shift = {"left": 0.0, "midpoint": 0.5}[options.hazard]
+        return cls(gamma, unmasking, network, 1 / options.steps, shift)
+
+    def model(self, t: Tensor, rows: int) -> Tensor:
+        return self.network.value(t).expand(rows)  # B
+
+    def hazard(self, schedule: Power, t: Tensor) -> Tensor:
+        return hazard(schedule, t + self.shift * self.dt)
+
+
+def hazard(schedule: Power, t: Tensor) -> Tensor:
+    """alpha' / (1 - alpha + eps) in the precision of t."""
+    return schedule.derivative(t) / (1 - schedule.value(t) + HAZARD_EPS)
+
+
+def _poisson(rate: Tensor, generator: Generator) -> Tensor:
+    return torch.poisson(rate, generator=generator).long()
+
+
+def _floor_bernoulli(rate: Tensor, generator: Generator) -> Tensor:
+    whole = rate.floor()
+    u = torch.rand(rate.shape, generator=generator, device=rate.device)
+    return (whole + (u < rate - whole)).long()
+
+
+COUNTS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+    "poisson": _poisson,
+    "floor_bernoulli": _floor_bernoulli,
+}
+
+
+def _sampled(probability: Tensor, tokens: Tensor) -> Tensor:
+    return probability.gather(-1, tokens[:, None])[:, 0]  # N
+
+
+def _negative_entropy(probability: Tensor, tokens: Tensor) -> Tensor:
+    return -torch.special.entr(probability).sum(dim=-1)  # N
+
+
+SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sampled": _sampled,
+    "entropy": _negative_entropy,
+}
+
+
+class _Sampler:
+    """The three things a step does: unmask, insert, and at the end fill."""
+
+    def __init__(
+        self, net: Inserter, vocab: Vocab, options: FlexOptions, generator: Generator
+    ) -> None:
+        assert options.mode == "compat" and options.steps is not None
+        self.net, self.vocab, self.options, self.generator = net, vocab, options, generator
+        self.steps = options.steps
+        self.clock = _Clock.of(net, options)
+        self.extra = extra_of(options, vocab)
+
+    def logits(self, states: Tensor) -> Tensor:
+        logits = self.net.head(states).float()  # B L V
+        if logits.shape[-1] != self.vocab.size:
+            raise ValueError(
+                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
+                f"{self.vocab.size}: use the vocabulary that it was trained with"
+            )
+        return logits
+
+    def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:
+        logits, masked = self.logits(states), buffer.masked
+        # Only masks are looked at, but the stream moves on as if all positions had been.
+        open_logits = logits[masked]  # N V
+        tokens = torch.zeros_like(buffer.ids)
+        tokens[masked] = self._draw(open_logits, logits.shape, masked)
+        hazard = self.clock.hazard(self.clock.unmasking, t)
+        if self.options.policy == "random":
+            taken = self._independent(masked, hazard)
+        else:
+            probability = open_logits.softmax(dim=-1)
+            taken = self._best(buffer, probability, tokens, hazard)
+            taken, tokens = self._second_thoughts(masked, probability, taken, tokens, step)
+        self._commit(buffer, logits[taken], taken, tokens[taken], step)
+
+    def _draw(self, open_logits: Tensor, shape: torch.Size, masked: Tensor) -> Tensor:
+        if self.options.temperature <= 0:
+            return open_logits.argmax(dim=-1)  # N
+        u = torch.rand(shape, generator=self.generator, device=masked.device)[masked]  # N V
+        gumbel = -torch.log(-torch.log(u.clamp(min=NOISE_EPS)) + NOISE_EPS)
+        return (open_logits / self.options.temperature + gumbel).argmax(dim=-1)
+
+    def _independent(self, masked: Tensor, hazard: Tensor) -> Tensor:
+        u = torch.rand(masked.shape, generator=self.generator, device=masked.device)  # B L
+        return masked & (u < 1 - torch.exp(-hazard * self.clock.dt))
+
+    def _best(self, buffer: Buffer, probability: Tensor, tokens: Tensor, hazard: Tensor) -> Tensor:
+        """The masks that are committed, by score.  # B L"""
+        masked = buffer.masked
+        scores = torch.full(masked.shape, -torch.inf, device=masked.device)
+        assert self.options.policy is not None
+        scores[masked] = SCORES[self.options.policy](probability, tokens[masked])
+        open_count = masked.sum(dim=1)
+        wanted = torch.poisson(open_count * hazard * self.clock.dt, generator=self.generator)
+        counts = wanted.long().minimum(open_count)
+        taken = torch.zeros_like(masked)
+        # topk orders equal scores in a way that depends on its k: each row has its own call.
+        for row, count in enumerate(counts.tolist()):
+            taken[row, scores[row].topk(count).indices] = True
+        left = masked & ~taken
+        first_left = scores.masked_fill(~left, -torch.inf).amax(dim=1, keepdim=True)
+        buffer.ties += (taken & (scores == first_left) & left.any(dim=1, keepdim=True)).sum(dim=1)
+        return taken
+
+    def _second_thoughts(
+        self, masked: Tensor, probability: Tensor, taken: Tensor, tokens: Tensor, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """What is taken (B L) and with which tokens (B L), once the extras have had their say."""
+        if self.extra is None:
+            return taken, tokens
+        row_of, position = masked.nonzero(as_tuple=True)  # N
+
+        def look_up(row: int) -> tuple[Tensor, Tensor]:
+            return position[row_of == row], probability[row_of == row]
+
+        chosen = self.extra(Chosen(step, masked, taken, tokens, look_up))
+        return chosen.taken, chosen.tokens
+
+    def insert(self, buffer: Buffer, gaps: Tensor, t: Tensor, step: int) -> None:
+        hazard = self.clock.hazard(self.clock.insertion, t)
+        rate = self._expected(gaps, buffer.gaps) * hazard * self.clock.dt
+        if not bool(rate.isfinite().all()):
+            raise ValueError(f"at step {step} the network's gaps are not finite: check its weights")
+        assert self.options.counts is not None
+        counts = COUNTS[self.options.counts](rate, self.generator)
+        buffer.grow(counts * buffer.gaps, step)
+
+    def _expected(self, gaps: Tensor, valid: Tensor) -> Tensor:
+        """exp(g), spread by the insertion temperature where there is one.  # B L"""
+        gaps = gaps.float().clamp(max=LARGEST_GAP)
+        temperature = self.options.insertion_temperature
+        if temperature == 1:
+            return gaps.exp()
+        gaps = gaps.masked_fill(~valid, -torch.inf)
+        return gaps.logsumexp(dim=1, keepdim=True).exp() * (gaps / temperature).softmax(dim=1)
+
+    def fill(self, buffer: Buffer, states: Tensor) -> None:
+        """The last step: every mask becomes its best token."""
+        masked = buffer.masked
+        logits = self.logits(states)[masked]  # N V
+        self._commit(buffer, logits, masked, logits.argmax(dim=-1), self.steps)
+
+    def _commit(
+        self, buffer: Buffer, logits: Tensor, taken: Tensor, tokens: Tensor, step: int
+    ) -> None:
+        log_prob = Posterior(logits).log_prob(tokens)
+        if bool(log_prob.isnan().any()):
+            raise ValueError(
+                f"at step {step} the network's logits are not finite: check its weights, and "
+                "that its vocabulary is the one given"
+            )
+        buffer.ids[taken] = tokens
+        buffer.log_prob[taken] = log_prob
+        buffer.reveal[taken] = step

@@ -1,0 +1,162 @@
+"""What a network proposes for open slots: its logits, the tokens drawn from them, their scores.
+
+The vocabulary side of one decoding step, shared by the loops that reveal slots (mdm, flexmdm):
+
+    rank      logits of the open slots -> a score for each, and its token where the choice needs it
+    reveal    logits of the taken slots -> their tokens and log-probabilities, written down
+
+The head runs on chosen slots only and in pieces, so that no more than HEAD_BUDGET logits exist at
+a time; ids that a slot must not hold have probability 0. All noise is keyed by (row key, slot,
+step). Not here: which slots are open, how many are taken, and the canvas itself.
+Letters: B rows, L positions, N chosen slots, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.decode.draw import Draw, filtered, pick, pick_from
+from anyorder.decode.policy import Items, Policy, Ranking, near_ties_as_ties, tie_noise
+from anyorder.decode.posterior import Posterior
+from anyorder.process.noise import Stream, uniform
+from anyorder.vocab import Vocab
+
+HEAD_BUDGET = 1 << 23
+"""Logits held at once, in numbers: larger canvases pass through the head in pieces."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one network call shows of the rows."""
+
+    states: Tensor  # B L D
+    key: Tensor  # B
+    slot: Tensor  # B L, who each position is to the noise
+    step: int
+
+
+@dataclass(frozen=True)
+class Proposer:
+    """Reads the vocabulary head of a network for a policy."""
+
+    head: Callable[[Tensor], Tensor]
+    """N D -> N V."""
+    vocab: Vocab
+    policy: Policy
+    draw: Draw
+    forbidden: tuple[int, ...]
+    """Ids that no slot may hold; those beyond the vocabulary never may."""
+    waits_for: int | None = None
+    """A slot that proposes this token comes after all that do not."""
+    reshuffles: bool = False
+    """A random order is drawn anew each step, so that slots which join late are not ahead."""
+    draws_first: bool = False
+    """Draw tokens for all candidates, even where the choice does not depend on them."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether ranking draws the tokens of all candidates: only where something needs them."""
+        return self.draws_first or self.policy.score.reads == "token" or self.waits_for is not None
+
+    def rank(self, sight: Sight, eligible: Tensor) -> tuple[Ranking, Tensor | None]:
+        """The ranking of the eligible slots, and their tokens if they had to be drawn (B L)."""
+        shape, device, score = eligible.shape, eligible.device, self.policy.score
+        scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
+        waits = torch.zeros(shape, dtype=torch.bool, device=device)
+        tie_break = tie_noise(self.policy, sight.key, sight.step, shape[1], sight.slot)
+        ranking = Ranking(scores, eligible, waits, tie_break)
+        tokens = torch.zeros(shape, dtype=torch.int64, device=device) if self.draws else None
+        if score.reads == "nothing":
+            row, position = eligible.nonzero(as_tuple=True)
+            scores[row, position] = score.rank(self._items(sight, row, position))
+            if tokens is None:
+                return ranking, None
+        for row, position in self._pieces(eligible):
+            self._propose(sight, row, position, ranking, tokens)
+        return ranking, tokens
+
+    def reveal(
+        self, sight: Sight, taken: Tensor, tokens: Tensor | None, ids: Tensor, log_prob: Tensor
+    ) -> None:
+        """Write the taken slots' tokens into `ids` and their untempered `log_prob` (all B L)."""
+        for row, position in self._pieces(taken):
+            logits = self.logits(sight, row, position)
+            if tokens is None:
+                drawn = pick(logits, self.draw, _token_noise(sight, row, position))
+            else:
+                drawn = tokens[row, position]
+            found = Posterior(logits).log_prob(drawn)
+            del logits  # before the next piece is made
+            if bool(found.isnan().any()):
+                raise ValueError(
+                    f"at step {sight.step} the network's logits are not finite: check its weights, "
+                    "and that its vocabulary is the one given"
+                )
+            ids[row, position] = drawn
+            log_prob[row, position] = found
+
+    def probabilities(self, sight: Sight, chosen: Tensor, row: int) -> tuple[Tensor, Tensor]:
+        """Positions of the chosen slots of one row (N), and their untempered posteriors (N V)."""
+        position = chosen[row].nonzero()[:, 0]
+        return position, self.logits(sight, torch.full_like(position, row), position).softmax(-1)
+
+    def logits(self, sight: Sight, row: Tensor, position: Tensor) -> Tensor:
+        """Logits of chosen slots, without the ids that a slot must not hold.  # N V"""
+        logits = self.head(sight.states[row, position]).float()
+        if logits.shape[-1] < self.vocab.size:
+            raise ValueError(
+                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
+                f"{self.vocab.size}: use the vocabulary that it was trained with"
+            )
+        for token in self.forbidden:
+            logits[:, token] = -torch.inf
+        logits[:, self.vocab.size :] = -torch.inf
+        return logits
+
+    def _pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows and positions of the chosen slots, few enough at a time for the head."""
+        row, position = chosen.nonzero(as_tuple=True)
+        if not len(row):
+            return iter(())
+        piece = max(1, HEAD_BUDGET // self.vocab.size)
+        return zip(row.split(piece), position.split(piece), strict=True)
+
+    def _propose(
+        self, sight: Sight, row: Tensor, position: Tensor, ranking: Ranking, tokens: Tensor | None
+    ) -> None:
+        """Scores, and tokens if there is a place for them, of some slots."""
+        logits = self.logits(sight, row, position)
+        reads_filtered = self.policy.posterior == "filtered"
+        read = filtered(logits, self.draw) if reads_filtered else logits
+        drawn = None
+        if tokens is not None:
+            noise = _token_noise(sight, row, position)
+            if reads_filtered and self.draw.temperature > 0:
+                drawn = pick_from(read, noise)  # filtered already
+            else:
+                drawn = pick(logits, self.draw, noise)
+            tokens[row, position] = drawn
+            if self.waits_for is not None:
+                ranking.waits[row, position] = drawn == self.waits_for
+        if self.policy.score.reads != "nothing":
+            items = self._items(sight, row, position, Posterior(read), drawn)
+            ranking.scores[row, position] = near_ties_as_ties(self.policy.score.rank(items))
+
+    def _items(
+        self,
+        sight: Sight,
+        row: Tensor,
+        position: Tensor,
+        posterior: Posterior | None = None,
+        tokens: Tensor | None = None,
+    ) -> Items:
+        slot, step = sight.slot[row, position], sight.step if self.reshuffles else None
+        return Items(position, sight.key[row], posterior, tokens, slot, step)
+
+
+def _token_noise(sight: Sight, row: Tensor, position: Tensor) -> Tensor:
+    return uniform(0, int(Stream.TOKEN), sight.key[row], sight.slot[row, position], sight.step)

@@ -1,0 +1,206 @@
+"""Insertion-based masked diffusion over generic items (paper, Section 4.1 and appendix D).
+
+Every free item has two times, its insertion and then its reveal:
+
+    T1 ~ alpha,    T2 ~ beta given T2 >= T1:   1 - beta(T2) = (1 - beta(T1)) u
+
+At time t an item is deleted (t < T1), masked (T1 <= t < T2) or clean. The survivors move together;
+`origin` remembers which clean item each visible slot is. With alpha = 1 - (1 - t)^a, beta =
+1 - (1 - t)^c and c = a b:
+
+    P(deleted) = (1 - t)^a,    P(masked) = ((1 - t)^a - (1 - t)^c) / (b - 1)
+
+A network predicts f_i(v), the token behind a masked slot, and g_i, the log of the number of items
+missing in the gap after slot i. The loss at time t, with phi(x, g) = e^g - x g,
+
+    w_beta(t) * sum over masked i of -log f_i(x_i)  +  w_alpha(t) * sum over gaps i of phi(x_i, g_i)
+
+has its minimum at the exact posterior and at the exact conditional mean, whatever the weights. The
+weights of the likelihood bound are the hazards beta'/(1 - beta) and alpha'/(1 - alpha). (The
+paper's first display has a stray minus before the second term; its display in tau is right.)
+
+Two coordinates: raw time t with (alpha, beta), and insertion progress tau = alpha(t), where
+insertion is the identity and unmasking is B(tau) = beta(alpha^{-1}(tau)): `Clocks.in_progress`.
+Everything below is written once, for whichever clocks it is given.
+
+Items come as in masking.py: a token for flexmdm, a segment for flexlatent; they stand on the left
+of their row. Letters: B rows, N clean items, S visible slots, M masked slots of the whole batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from anyorder.process.noise import Noise, Stream
+from anyorder.process.parts import LossParts
+from anyorder.process.schedule import LINEAR, Power, carried
+
+PUBLISHED_INSERTION, PUBLISHED_UNMASKING = Power(1.7), Power(1.7 * 1.7)
+HAZARD_CAP = 100.0
+"""Exact weights grow like 1 / (1 - t); above this they stay level. At a = 1.7 the cap concerns the
+last 1.7 % of time, where 0.1 % of the items are missing."""
+COMPAT_EPS = 1e-3
+"""What the published weights add to their denominators."""
+LAST_TIME = 1 - 1e-6
+
+Weighting = Literal["hazard", "compat"]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """When items are inserted, and when they are revealed."""
+
+    insertion: Power = PUBLISHED_INSERTION
+    unmasking: Power = PUBLISHED_UNMASKING
+
+    def in_progress(self) -> Clocks:
+        """The same process in insertion progress tau = alpha(t)."""
+        return Clocks(LINEAR, carried(self.unmasking, self.insertion))
+
+    def times(self, inserted: Tensor, revealed: Tensor) -> tuple[Tensor, Tensor]:
+        """T1 and T2 from two uniforms of equal shape."""
+        first = self.insertion.inverse(inserted)
+        waited = (1 - self.unmasking.value(first)) * revealed  # 1 - beta(T2)
+        return first, self.unmasking.inverse(1 - waited)
+
+    def shares(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """P(deleted), P(masked), P(clean) of an item at time t; the schedule figure's curves."""
+        a, c = self.insertion.exponent, self.unmasking.exponent
+        deleted = (1 - t) ** a
+        if a == c:
+            masked = -a * deleted * torch.log(1 - t).nan_to_num(neginf=0.0)
+        else:
+            masked = a / (c - a) * (deleted - (1 - t) ** c)
+        return deleted, masked, 1 - deleted - masked
+
+
+@dataclass(frozen=True)
+class Items:
+    """The clean rows."""
+
+    free: Tensor
+    """What may be deleted and masked.  # B N"""
+    gaps: Tensor
+    """Whether items may be missing right after each item.  # B N"""
+    length: Tensor
+    """Items of each row, frozen ones included.  # B"""
+
+
+@dataclass(frozen=True)
+class Interpolant:
+    """What is visible of each row at its time, moved together to the left."""
+
+    time: Tensor  # B, float64
+    origin: Tensor
+    """The clean item that each slot is; 0 at padding.  # B S"""
+    real: Tensor
+    """Where there is a slot.  # B S"""
+    masked: Tensor  # B S
+    gaps: Tensor
+    """The gaps that the loss counts.  # B S"""
+    missing: Tensor
+    """How many items are missing in the gap after each slot.  # B S"""
+
+
+def corrupt(items: Items, index: Tensor, noise: Noise, clocks: Clocks) -> Interpolant:
+    """The interpolant at a random time for each row; a level is the share of time still to come.
+
+    `index` (B) names the examples: an item's two times belong to its example.
+    """
+    free = items.free
+    time = (1 - noise.levels(len(free), free.device)).clamp(max=LAST_TIME)
+    item = torch.arange(free.shape[1], device=free.device)
+    keys = (index[:, None], item[None, :])
+    first, second = clocks.times(
+        noise.uniform(Stream.PLACE, *keys), noise.uniform(Stream.REVEAL, *keys)
+    )
+    here = time[:, None]
+    return pack(items, deleted=free & (here < first), masked=free & (here < second), time=time)
+
+
+def pack(items: Items, *, deleted: Tensor, masked: Tensor, time: Tensor) -> Interpolant:
+    """Move what is not deleted to the left, and count what is missing.  # B N -> B S"""
+    item = torch.arange(deleted.shape[1], device=deleted.device)
+    visible = (item < items.length[:, None]) & ~deleted  # B N
+    slots = int(visible.sum(dim=1).max())
+    origin = (~visible).to(torch.int8).argsort(dim=1, stable=True)[:, :slots]  # B S
+    real = visible.gather(1, origin)
+    origin = origin.masked_fill(~real, 0)
+    following = torch.cat([origin[:, 1:], torch.zeros_like(origin[:, :1])], dim=1)
+    is_last = real & (following == 0)
+    following = torch.where(is_last, items.length[:, None], following)
+    gaps = items.gaps.gather(1, origin) & real
+    return Interpolant(
+        time=time,
+        origin=origin,
+        real=real,
+        masked=masked.gather(1, origin) & real,
+        gaps=gaps,
+        missing=(following - origin - 1).masked_fill(~gaps, 0),
+    )
+
+
+def weights(kind: Weighting, schedule: Power, time: Tensor, cap: float = HAZARD_CAP) -> Tensor:
+    """The weight of one term at each row's time.  # B
+
+    `hazard`: n / (1 - t), at most `cap`. `compat`: alpha' / (1 - alpha + 1e-3), the published one,
+    which falls towards 0 at late times.
+    """
+    if kind == "hazard":
+        return schedule.hazard(time).clamp(max=cap)
+    if kind == "compat":
+        return schedule.derivative(time) / (1 - schedule.value(time) + COMPAT_EPS)
+    raise ValueError(f"unknown weighting {kind!r}: choose 'hazard' or 'compat'")
+
+
+def poisson_loss(missing: Tensor, log_mean: Tensor) -> Tensor:
+    """phi(x, g) = e^g - x g: the Poisson likelihood without its constant."""
+    return log_mean.exp() - missing * log_mean
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What multiplies each row's two sums."""
+
+    unmask: Tensor  # B
+    insert: Tensor  # B
+
+
+def weighted(
+    nats: Tensor, log_mean: Tensor, missing: Tensor, seen: Interpolant, scale: Weights
+) -> LossParts:
+    """The loss from the masked slots' nats (M, in row-major order) and the gaps' log means (B S).
+
+    `missing` (B S) are the counts to be predicted: those of `seen`, or their conditional means.
+    """
+    row = seen.masked.nonzero()[:, 0]
+    if len(nats) != len(row):
+        raise ValueError(f"{len(nats)} losses for {len(row)} masked slots: pass one for each")
+    phi = poisson_loss(missing, log_mean) * seen.gaps  # B S
+    unmask = (nats * scale.unmask.to(nats.dtype)[row]).sum()
+    insert = (phi.sum(dim=1) * scale.insert.to(phi.dtype)).sum()
+    return LossParts(
+        loss=unmask + insert,
+        nats=nats.detach().sum(),
+        tokens=torch.tensor(nats.shape[0], device=nats.device),
+        extras={"gap_loss": phi.detach().sum()},
+    )
+
+
+def divisor(kind: str, items: Items, max_length: int) -> Tensor:
+    """What a row's loss is divided by, besides the number of rows.  # B
+
+    `items`: the row's free items (at least 1). `rows`: nothing, the paper's own form.
+    `max_length`: a fixed number for all rows, the published choice.
+    """
+    if kind == "items":
+        return items.free.sum(dim=1).clamp(min=1)
+    if kind == "rows":
+        return torch.ones_like(items.length)
+    if kind == "max_length":
+        return torch.full_like(items.length, max_length)
+    raise ValueError(f"unknown normalisation {kind!r}: choose items, rows or max_length")

@@ -1,0 +1,31 @@
+"""InsertionConfig: the choices of flexmdm's loss. Torch-free, like config.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class InsertionConfig:
+    """How the two terms of flexmdm's loss are weighted, normalised and targeted."""
+
+    weighting: Literal["hazard", "compat"] = "hazard"
+    """hazard: the exact 1 / (1 - t) weights, capped; compat: the published ones."""
+    cap: float = 100.0
+    """hazard: weights stay level above this."""
+    normalise: Literal["items", "rows", "max_length"] = "items"
+    """Divide a row's loss by its answer's length, by nothing, or by data.max_length (published)."""
+    targets: Literal["sampled", "integrated"] = "sampled"
+    """sampled: the one alignment that was drawn; integrated: all alignments, exactly (less
+    variance, somewhat slower)."""
+    infill: float = 0.0
+    """Share of the examples in which only a random span of the answer is corrupted."""
+
+    def __post_init__(self) -> None:
+        if not self.cap > 0:
+            raise ValueError(f"insertion.cap={self.cap}: give a positive weight")
+        if not 0 <= self.infill <= 1:
+            raise ValueError(f"insertion.infill={self.infill}: give a share from 0 to 1")
+        if self.weighting == "compat" and self.cap != InsertionConfig.cap:
+            raise ValueError("insertion.cap has no effect on compat weights: leave it out")

@@ -1,0 +1,94 @@
+"""flexmdm's loss on one batch: corrupt, look, compare (process/insertion.py, nets/flex.py).
+
+The vocabulary head runs on masked slots only. No loop, no optimiser.
+Letters: B rows, N clean tokens, S visible slots, M masked slots, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anyorder.data.batches import Batch
+from anyorder.nets.flex import FlexNet
+from anyorder.process import insertion
+from anyorder.process.alignment import align, could_be
+from anyorder.process.insertion import Clocks, Interpolant, Items, Weights
+from anyorder.process.noise import Noise, Stream
+from anyorder.process.parts import LossParts
+from anyorder.process.schedule import Power
+from anyorder.train.insertion_config import InsertionConfig
+from anyorder.train.objectives import Objective
+from anyorder.vocab import Vocab
+
+
+def insertion_bound(vocab: Vocab, config: InsertionConfig, max_length: int) -> Objective:
+    """Cross-entropy on masked slots and the Poisson loss on gaps, weighted and normalised."""
+
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        assert isinstance(net, FlexNet)
+        clocks = clocks_of(net)
+        items = _items(batch, noise, config.infill)
+        seen = insertion.corrupt(items, batch.index, noise, clocks)
+        shown = batch.ids.gather(1, seen.origin).masked_fill(~seen.real, vocab.pad_id)
+        canvas = shown.masked_fill(seen.masked, vocab.mask_id)
+        look = net.look(canvas, mask=seen.real, time=seen.time.float())
+        log_prob = functional.log_softmax(net.head(look.states[seen.masked]).float(), dim=-1)
+        if config.targets == "sampled":
+            nats = functional.nll_loss(log_prob, shown[seen.masked], reduction="none")
+            missing = seen.missing
+        else:
+            nats, missing = _integrated(batch.ids, shown, log_prob, seen, items)
+        scale = _scale(config, clocks, seen, insertion.divisor(config.normalise, items, max_length))
+        return insertion.weighted(nats, look.gaps, missing.to(look.gaps.dtype), seen, scale)
+
+    return objective
+
+
+def clocks_of(net: FlexNet) -> Clocks:
+    """The training clocks in the network's own coordinate."""
+    raw = Clocks(Power(net.insertion_exponent), Power(net.unmasking_exponent))
+    return raw if net.coordinate == "raw" else raw.in_progress()
+
+
+def _scale(config: InsertionConfig, clocks: Clocks, seen: Interpolant, divisor: Tensor) -> Weights:
+    per_row = divisor * len(divisor)
+    unmask = insertion.weights(config.weighting, clocks.unmasking, seen.time, config.cap)
+    insert = insertion.weights(config.weighting, clocks.insertion, seen.time, config.cap)
+    return Weights(unmask / per_row, insert / per_row)
+
+
+def _items(batch: Batch, noise: Noise, infill: float) -> Items:
+    """The answer is free, and gaps follow the prompt's last token and every answer token.
+
+    For a share `infill` of the examples only a span between two random cuts of the answer is free,
+    and only its own gaps count: the rest is text around a gap to fill.
+    """
+    free = batch.answer  # B N
+    first, last = batch.prompt_length, batch.length  # the free span is [first, last)
+    if infill:
+        index = batch.index
+        cuts = noise.uniform(Stream.SPAN, index[:, None], torch.arange(2, device=free.device))
+        places = first[:, None] + (cuts * (last - first + 1)[:, None]).floor().long()  # B 2
+        chosen = noise.uniform(Stream.SPAN, index, 2) < infill
+        first = torch.where(chosen, places.amin(dim=1), first)
+        last = torch.where(chosen, places.amax(dim=1), last)
+    item = torch.arange(free.shape[1], device=free.device)
+    free = (item >= first[:, None]) & (item < last[:, None])
+    gaps = (item >= first[:, None] - 1) & (item < last[:, None])
+    return Items(free=free, gaps=gaps, length=batch.length)
+
+
+def _integrated(
+    ids: Tensor, shown: Tensor, log_prob: Tensor, seen: Interpolant, items: Items
+) -> tuple[Tensor, Tensor]:
+    """Nats (M) and expected missing counts (B S) under the posterior of the alignment."""
+    possible = could_be(seen, items, shown[:, :, None] == ids[:, None, :])
+    posterior = align(possible, seen, items)
+    row = seen.masked.nonzero()[:, 0]
+    each = log_prob.gather(1, ids[row])  # M N, log f of every item's token
+    probability = posterior.origin[seen.masked].to(each.dtype)
+    # An impossible token of a pad column must not turn 0 * inf into nan.
+    nats = -(probability * each.masked_fill(probability == 0, 0.0)).sum(dim=1)
+    return nats, posterior.missing

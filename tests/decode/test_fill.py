@@ -1,0 +1,68 @@
+"""Texts to canvases: prompts, gaps, and where the answer begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from anyorder.decode.fill import Frame, canvas_of, growing_canvas_of, prefix_of
+from anyorder.vocab import Vocab
+
+VOCAB = Vocab.words(["a", "b", "c", " "])
+A, B, C, SPACE = range(4)
+ANCHOR: Frame = ((), (VOCAB.eos_id,))
+RELEASE: Frame = ((90,), (91,))
+
+
+def grown(text: str, frame: Frame = ANCHOR) -> tuple[list[int], list[int]]:
+    """The ids, and the places whose gaps grow."""
+    canvas = growing_canvas_of(text, 9, VOCAB, frame)
+    assert canvas.room == 9 and len(canvas.grows) == len(canvas.ids)
+    return list(canvas.ids), [i for i, grows in enumerate(canvas.grows) if grows]
+
+
+END = VOCAB.eos_id
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "grows"),
+    [
+        ("ab", [A, B, END], [2]),
+        ("ab<fill>", [A, B, END], [2]),
+        ("ab<answer>", [A, B, END], [2]),
+        ("ab<answer>c", [A, B, END, C], [3]),
+        ("ab<answer><fill>c", [A, B, END, C], [2]),
+        ("ab<answer>c<fill>a", [A, B, END, C, A], [3]),
+        ("ab<fill>c<fill>a", [A, B, END, C, A], [2, 3]),
+        ("ab<fill><fill>c", [A, B, END, C], [2]),
+        ("a<answer>b<fill>c<fill>", [A, END, B, C], [2, 3]),
+        ("<fill>", [VOCAB.bos_id, END], [1]),
+        ("", [VOCAB.bos_id, END], [1]),
+    ],
+)
+def test_growing_canvases(text: str, ids: list[int], grows: list[int]) -> None:
+    assert grown(text) == (ids, grows)
+
+
+def test_a_frame_stands_around_the_prompt_only() -> None:
+    assert grown("ab<answer>c<fill>a", RELEASE) == ([90, A, B, 91, C, A], [4])
+    assert growing_canvas_of("ab<answer>c<fill>a", 9, VOCAB, RELEASE).prompt_length == 5
+
+
+def test_fixed_canvases_ignore_where_the_answer_begins() -> None:
+    assert canvas_of("ab<answer>c<fill:2>a", 5, VOCAB) == canvas_of("abc<fill:2>a", 5, VOCAB)
+    assert canvas_of("ab<answer>", 5, VOCAB) == canvas_of("ab", 5, VOCAB)
+    assert prefix_of("ab<answer>c<fill>a") == "abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ab<fill:3>", "finds its own length"),
+        ("ab<fill>c<answer>", "before every gap"),
+        ("a<answer>b<answer>", "stands once"),
+        ("a<Fill>", "no fill mark"),
+    ],
+)
+def test_marks_that_make_no_sense(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        growing_canvas_of(text, 9, VOCAB, ANCHOR)

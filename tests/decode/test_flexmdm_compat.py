@@ -1,0 +1,420 @@
+"""compat against a slow transcription of the release's procedure: the same draws, the same traces.
+
+`slow_release` is written from the procedure's description alone, position by position, and shares
+no code with the decoder. Both must leave the random stream in the same state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from anyorder.decode import flexmdm_compat
+from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.flexmdm_compat import decode_compat
+from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.nets.flex import FlexConfig, FlexNet, Inserter, Look
+from anyorder.nets.transformer import TransformerConfig
+from anyorder.process.schedule import Power
+from anyorder.trace.trace import Trace
+from anyorder.vocab import Vocab
+
+VOCAB = Vocab.words(list("abcdefghijklm"))  # with mask, pad, bos and eos: 17 ids
+BOS, PAD, MASK = VOCAB.bos_id, VOCAB.pad_id, VOCAB.mask_id
+assert BOS is not None
+
+
+class Tables:
+    """A network whose answers are looked up: by a slot's neighbours, its row's length and time.
+
+    Some contexts are so sure that float32 rounds their probability to 1, so that scores tie.
+    """
+
+    def __init__(self, coordinate: str = "raw", seed: int = 0, missing: float = 16.0) -> None:
+        self.coordinate, self.insertion_exponent, self.unmasking_exponent = coordinate, 1.7, 2.89
+        g = torch.Generator().manual_seed(seed)
+        size = VOCAB.size + 1  # one more for "nothing there"
+        self.left, self.right, self.own = (
+            torch.randn(size, VOCAB.size, generator=g) for _ in range(3)
+        )
+        self.sure = torch.rand(size, size, generator=g) < 0.3
+        self.gap = torch.randn(size, size, generator=g)
+        self.missing = missing
+        self.times: list[float] = []
+
+    def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
+        assert mask is not None and time.dtype == torch.float32 and time.shape == ids.shape[:1]
+        self.times.append(time[0].item())
+        seen = torch.where(mask, ids, VOCAB.size)
+        before = torch.nn.functional.pad(seen[:, :-1], (1, 0), value=VOCAB.size)
+        after = torch.nn.functional.pad(seen[:, 1:], (0, 1), value=VOCAB.size)
+        logits = self.left[before] + self.right[after] + self.own[seen] * time[:, None, None]
+        logits = logits * torch.where(self.sure[before, after], 60.0, 1.0)[:, :, None]
+        length = mask.sum(dim=1)
+        remaining = (1 - time) ** (1.7 if self.coordinate == "raw" else 1.0)
+        share = self.missing * remaining / length
+        return Look(logits, self.gap[seen, after] + share.log()[:, None])
+
+    def head(self, states: Tensor) -> Tensor:
+        return states
+
+
+def tiny_net(convention: str = "release", coordinate: str = "raw") -> FlexNet:
+    backbone = TransformerConfig(
+        vocab_size=VOCAB.size, width=16, layers=2, heads=2, kv_heads=1, head_width=8, mlp_width=24,
+        time_modulated=True,
+    )  # fmt: skip
+    config = FlexConfig(backbone, convention=convention, coordinate=coordinate)  # type: ignore[arg-type]
+    net = FlexNet(config, seed=3).eval()
+    g = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=g)
+        net.gap.outer.bias += 2.5
+    return net
+
+
+@dataclass
+class Settings:
+    """One case; the names are the release's."""
+
+    algorithm: str = "top_k"
+    temperature: float = 0.0
+    counts: str = "poisson"
+    steps: int = 12
+    size: int = 20
+    midpoint: bool = False
+    inference_exponent: float = 2.9
+    unmasking_exponent: float = 2.89
+    insertion_temperature: float | None = None
+
+
+@dataclass
+class Recorded:
+    """What the slow form shows of one row."""
+
+    prompt_length: int
+    snapshots: list[list[int]] = field(default_factory=list)
+    created: list[list[bool]] = field(default_factory=list)
+    overflowed: bool = False
+    masks_drawn: int = 0
+    log_prob: dict[int, float] = field(default_factory=dict)
+
+
+def hazard(exponent: float, t: Tensor) -> Tensor:
+    """alpha' / (1 - alpha + eps), each formed in float32."""
+    survival = torch.pow(1 - t, exponent)
+    alpha = 1 - survival
+    return exponent * torch.pow(1 - t, exponent - 1) / ((1 - alpha) + 1e-6)
+
+
+def slow_release(
+    net: Inserter, prompts: Sequence[Sequence[int]], case: Settings, generator: torch.Generator
+) -> list[Recorded]:
+    """The release's loop, one position at a time."""
+    rows = [list(prompt) for prompt in prompts]
+    marks = [[False] * len(prompt) for prompt in prompts]
+    records = [Recorded(len(prompt)) for prompt in prompts]
+    dt, t = 1 / case.steps, torch.tensor(0.0)
+
+    def snapshot() -> None:
+        for record, row, mark in zip(records, rows, marks, strict=True):
+            record.snapshots.append(list(row))
+            record.created.append(list(mark))
+
+    snapshot()
+    for s in range(case.steps):
+        x = torch.full((len(rows), case.size), PAD)
+        active = torch.zeros(len(rows), case.size, dtype=torch.bool)
+        for b, row in enumerate(rows):
+            for i, token in enumerate(row):
+                x[b, i], active[b, i] = token, True
+        if net.coordinate == "raw":
+            tau = 1 - torch.pow(1 - t, case.inference_exponent / 1.7)
+        else:
+            tau = 1 - torch.pow(1 - t, case.inference_exponent)
+        look = net.look(x, mask=active, time=torch.stack([tau] * len(rows)))
+        logits = net.head(look.states).float()
+        if s == case.steps - 1:
+            for b, row in enumerate(rows):
+                for i in range(len(row)):
+                    if row[i] == MASK:
+                        row[i] = int(logits[b, i].argmax().item())
+                marks[b] = [False] * len(row)
+            snapshot()
+            break
+        slow_unmask(rows, records, logits, hazard_at(case, case.unmasking_exponent, t), case,
+                    generator)  # fmt: skip
+        slow_insert(rows, marks, records, look.gaps, hazard_at(case, case.inference_exponent, t),
+                    case, generator)  # fmt: skip
+        snapshot()
+        t = torch.minimum(t + dt, torch.tensor(1 - 1e-6))
+    return records
+
+
+def hazard_at(case: Settings, exponent: float, t: Tensor) -> Tensor:
+    return hazard(exponent, t + (0.5 / case.steps if case.midpoint else 0.0))
+
+
+def slow_unmask(
+    rows: list[list[int]],
+    records: list[Recorded],
+    logits: Tensor,
+    h: Tensor,
+    case: Settings,
+    generator: torch.Generator,
+) -> None:
+    batch, length, size = logits.shape
+    dt = 1 / case.steps
+    if case.temperature <= 0:
+        drawn = logits.argmax(dim=-1)
+    else:
+        u = torch.rand(batch, length, size, generator=generator)
+        gumbel = -torch.log(-torch.log(torch.maximum(u, torch.tensor(1e-8))) + 1e-8)
+        drawn = (logits / case.temperature + gumbel).argmax(dim=-1)
+    p = torch.softmax(logits, dim=-1)
+    open_slots = [[i for i, token in enumerate(row) if token == MASK] for row in rows]
+    if case.algorithm == "origin":
+        u = torch.rand(batch, length, generator=generator)
+        chance = (1 - torch.exp(-h * dt)).item()
+        taken = [[i for i in open_slots[b] if u[b, i].item() < chance] for b in range(batch)]
+    else:
+        expected = torch.tensor([float(len(each)) for each in open_slots]) * h * dt
+        k = torch.poisson(expected, generator=generator)
+        taken = []
+        for b in range(batch):
+            confidence = torch.full((length,), float("-inf"))
+            for i in open_slots[b]:
+                if case.algorithm == "top_k":
+                    confidence[i] = p[b, i, drawn[b, i].item()].item()
+                else:
+                    confidence[i] = -torch.special.entr(p[b, i]).sum().item()
+            count = min(int(k[b].item()), len(open_slots[b]))
+            taken.append(torch.topk(confidence, count).indices.tolist())
+    for b, places in enumerate(taken):
+        for i in places:
+            token = int(drawn[b, i].item())
+            records[b].masks_drawn += token == MASK
+            rows[b][i] = token
+
+
+def slow_insert(
+    rows: list[list[int]],
+    marks: list[list[bool]],
+    records: list[Recorded],
+    gaps: Tensor,
+    h: Tensor,
+    case: Settings,
+    generator: torch.Generator,
+) -> None:
+    g = torch.minimum(gaps, torch.tensor(15.0))
+    rate = torch.exp(g) * h
+    if case.insertion_temperature is not None:
+        rate = torch.zeros_like(g)
+        for b, row in enumerate(rows):
+            first = records[b].prompt_length - 1
+            valid = g[b, first : len(row)]
+            share = torch.softmax(valid / case.insertion_temperature, dim=0)
+            rate[b, first : len(row)] = torch.exp(torch.logsumexp(valid, dim=0)) * share * h
+    rate = rate * (1 / case.steps)
+    if case.counts == "poisson":
+        counts = torch.poisson(rate, generator=generator)
+    else:
+        u = torch.rand(*rate.shape, generator=generator)
+        counts = rate.floor() + (u < rate - rate.floor())
+    for b, row in enumerate(rows):
+        capacity = case.size - len(row)
+        longer: list[int] = []
+        marked: list[bool] = []
+        for i, token in enumerate(row):
+            longer.append(token)
+            marked.append(False)
+            wanted = int(counts[b, i].item()) if i >= records[b].prompt_length - 1 else 0
+            given = min(wanted, capacity)
+            records[b].overflowed |= given < wanted
+            capacity -= given
+            longer += [MASK] * given
+            marked += [True] * given
+        rows[b], marks[b] = longer, marked
+
+
+PROMPTS = ([BOS, 0, 1, PAD], [BOS, 4, PAD], [BOS, 2, 2, 7, PAD])
+
+
+def options_of(case: Settings) -> FlexOptions:
+    policy = {"top_k": "sampled", "entropy": "entropy", "origin": "random"}[case.algorithm]
+    return FlexOptions(
+        policy=policy,
+        steps=case.steps,
+        counts=case.counts,  # type: ignore[arg-type]
+        hazard="midpoint" if case.midpoint else "left",
+        insertion_schedule=case.inference_exponent,
+        unmasking_schedule=case.unmasking_exponent,
+        insertion_temperature=case.insertion_temperature or 1.0,
+        temperature=case.temperature,
+        mode="compat",
+    ).resolved()
+
+
+def canvases(prompts: Sequence[Sequence[int]], size: int) -> list[GrowingCanvas]:
+    return [
+        GrowingCanvas(tuple(ids), (False,) * (len(ids) - 1) + (True,), size - len(ids))
+        for ids in prompts
+    ]
+
+
+def both(
+    net: Inserter, case: Settings, seed: int = 0, options: FlexOptions | None = None
+) -> tuple[list[Decoded], list[Recorded]]:
+    fast_stream = torch.Generator().manual_seed(seed)
+    slow_stream = torch.Generator().manual_seed(seed)
+    boxes = canvases(PROMPTS, case.size)
+    fast = decode_compat(net, VOCAB, boxes, options or options_of(case), fast_stream)
+    slow = slow_release(net, PROMPTS, case, slow_stream)
+    assert torch.equal(fast_stream.get_state(), slow_stream.get_state()), "other draws"
+    return fast, slow
+
+
+def check_equal(fast: Sequence[Decoded], slow: Sequence[Recorded]) -> None:
+    for prompt, row, record in zip(PROMPTS, fast, slow, strict=True):
+        expected = Trace.from_snapshots(
+            record.snapshots,
+            MASK,
+            prompt_length=record.prompt_length,
+            insertion_masks=record.created,
+        )
+        seen = Trace.from_tokens(
+            None,
+            row.token_ids,
+            prompt_ids=prompt,
+            insert_step=row.insert_step,
+            reveal_step=row.reveal_step,
+            steps=row.steps,
+        )
+        assert seen == expected
+        for step, snapshot in enumerate(record.snapshots):
+            assert seen.replay(step).ids(MASK, prompt=True).tolist() == snapshot
+
+
+CASES = list(
+    itertools.product(
+        ("top_k", "entropy", "origin"), (0.0, 0.1, 1.0), ("poisson", "floor_bernoulli")
+    )
+)
+
+
+@pytest.mark.parametrize(("algorithm", "temperature", "counts"), CASES)
+def test_traces_equal_the_slow_form(algorithm: str, temperature: float, counts: str) -> None:
+    overflowed, complete, ties = 0, 0, 0
+    for seed, size in itertools.product(range(4), (12, 40)):
+        case = Settings(algorithm, temperature, counts, size=size)
+        fast, slow = both(Tables(seed=seed), case, seed)
+        check_equal(fast, slow)
+        overflowed += sum(record.overflowed for record in slow)
+        complete += sum(not record.overflowed and bool(row.token_ids)
+                        for row, record in zip(fast, slow, strict=True))  # fmt: skip
+        ties += sum(row.ties for row in fast)
+    assert overflowed >= 3 and complete >= 3
+    assert (ties > 0) == (algorithm != "origin")
+
+
+@pytest.mark.parametrize(("algorithm", "temperature", "counts"), CASES)
+@pytest.mark.parametrize("convention", ["release", "plain"])
+def test_a_real_network_too(
+    algorithm: str, temperature: float, counts: str, convention: str
+) -> None:
+    net = tiny_net(convention, coordinate="raw" if convention == "release" else "progress")
+    fast, slow = both(net, Settings(algorithm, temperature, counts, size=24))
+    check_equal(fast, slow)
+    assert sum(len(row.token_ids) for row in fast) > 10
+
+
+def test_a_mask_that_is_drawn_stays_a_mask() -> None:
+    net = Tables(seed=1)
+    net.left[:, MASK] += 2
+    case = Settings("top_k", 1.0, steps=16, size=30)
+    fast, slow = both(net, case)
+    check_equal(fast, slow)
+    assert sum(record.masks_drawn for record in slow) > 5
+    net.left[:, MASK] += 100  # now the last step leaves masks as well
+    fast, slow = both(net, case)
+    check_equal(fast, slow)
+    assert {token for row in fast for token in row.token_ids} == {MASK}
+    assert all(step == case.steps for row in fast for step in row.reveal_step)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_other_options(seed: int) -> None:
+    for change in (
+        {"midpoint": True},
+        {"insertion_temperature": 0.5, "temperature": 0.1},
+        {"inference_exponent": 1.7, "unmasking_exponent": 1.0, "steps": 30},
+        {"insertion_temperature": 2.0, "counts": "floor_bernoulli", "size": 12},
+    ):
+        case = Settings(**change)  # type: ignore[arg-type]
+        check_equal(*both(Tables("progress", seed=seed), case, seed))
+
+
+def test_insertion_temperature_one_is_none() -> None:
+    case = Settings(temperature=0.1, size=30)
+    g = torch.Generator().manual_seed(2)
+    plain = FlexOptions(policy="sampled", steps=12, temperature=0.1, mode="compat").resolved()
+    first = decode_compat(Tables(), VOCAB, canvases(PROMPTS, 30), options_of(case), g)
+    g.manual_seed(2)
+    second = decode_compat(Tables(), VOCAB, canvases(PROMPTS, 30), plain, g)
+    assert repr(first) == repr(second)
+    assert any(row.token_ids for row in first)
+
+
+def test_published_choices_are_the_defaults() -> None:
+    case = Settings(steps=512, size=16)
+    check_equal(*both(Tables(missing=8.0), case, options=FlexOptions(mode="compat").resolved()))
+
+
+def test_the_published_run() -> None:
+    """512 steps: h dt at step 510 is what the release gave, 0.134; so is the last time, 0.99998."""
+    late = torch.tensor(510 / 512)
+    assert flexmdm_compat.hazard(Power(2.9), late).item() / 512 == pytest.approx(0.134, abs=5e-4)
+    assert Power(2.9).hazard(late).item() / 512 == pytest.approx(1.45, abs=5e-3)
+    net = Tables(missing=8.0)
+    check_equal(*both(net, Settings(steps=512, size=16)))
+    assert len(net.times) == 2 * 512
+    assert net.times[:512] == net.times[512:]
+    assert net.times[0] == 0
+    assert net.times[256] == pytest.approx(1 - 0.5 ** (2.9 / 1.7), abs=1e-6)
+    assert net.times[-1] == pytest.approx(0.99998, abs=5e-6)
+
+
+def test_log_probabilities_are_untempered() -> None:
+    """A net that ignores its canvas: each token's log-probability can be looked up."""
+
+    class Same(Tables):
+        def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
+            look = super().look(ids, mask=mask, time=time)
+            return Look(self.left[0].expand(*ids.shape, -1), look.gaps)
+
+    net = Same()
+    table = net.left[0].double().log_softmax(dim=-1)
+    fast, _ = both(net, Settings(temperature=1.0, size=40))
+    for row in fast:
+        assert row.forwards == row.steps == 12
+        np.testing.assert_allclose(row.log_prob, table[row.token_ids], atol=1e-6)
+
+
+def test_what_the_release_cannot_do_is_refused() -> None:
+    options, g = options_of(Settings()), torch.Generator()
+    uneven = [*canvases([[BOS, PAD]], 8), *canvases([[BOS, PAD]], 9)]
+    with pytest.raises(ValueError, match="rows of one canvas size"):
+        decode_compat(Tables(), VOCAB, uneven, options, g)
+    hole = GrowingCanvas((BOS, PAD, 3), (False, True, False), 5)
+    with pytest.raises(ValueError, match="mode='exact'"):
+        decode_compat(Tables(), VOCAB, [hole], options, g)
+    two = GrowingCanvas((BOS, PAD, 3), (False, True, True), 5)
+    with pytest.raises(ValueError, match="mode='exact'"):
+        decode_compat(Tables(), VOCAB, [two], options, g)
