@@ -391,6 +391,12 @@ def test_the_published_run() -> None:
     assert net.times[-1] == pytest.approx(0.99998, abs=5e-6)
 
 
+def test_the_ends_of_the_noise() -> None:
+    ends = torch.tensor([0.0, 0.5, 1 - 2.0**-24])
+    expected = [-np.log(8 * np.log(10)), -np.log(np.log(2)), -np.log(2.0**-24 + 1e-8)]
+    np.testing.assert_allclose(flexmdm_compat.gumbel(ends), expected, rtol=1e-5)
+
+
 def test_log_probabilities_are_untempered() -> None:
     """A net that ignores its canvas: each token's log-probability can be looked up."""
 

@@ -51,6 +51,8 @@ from anyorder.process.schedule import Power, carried
 
 END = 1e-6
 """Time is over when less than this is left."""
+ASKED = 1 << 10
+"""The event clock asks the network at times that are rounded to 1 - t within a part in so many."""
 RISE = 1.0
 """By how much an event is allowed to raise the expected number of missing tokens."""
 
@@ -66,6 +68,10 @@ class Plan(NamedTuple):
 
 class Clock(Protocol):
     """Decides what happens next."""
+
+    def asked(self, left: Tensor) -> Tensor:
+        """The time left for which the network is asked, where `left` is left.  # B"""
+        ...
 
     def plan(self, rows: Rows, demand: Demand) -> Plan:
         """One step of rows whose time is not over."""
@@ -102,6 +108,9 @@ class Steps:
     counts: Callable[[Demand, float], Tensor]
     hazard: Callable[[Power, Tensor, Tensor], Tensor]
 
+    def asked(self, left: Tensor) -> Tensor:
+        return left
+
     def share(self, schedule: Power, step: int) -> float:
         """How likely what waits is to happen in this step."""
         t, s = (torch.tensor(n / self.steps, dtype=torch.float64) for n in (step - 1, step))
@@ -131,6 +140,12 @@ class Events:
 
     insertion: Power
     unmasking: Power
+
+    def asked(self, left: Tensor) -> Tensor:
+        # Times depend on what the network said before, in its last digits too, and networks look
+        # at time through fast waves: unrounded, the last digits would grow from call to call.
+        mantissa, exponent = torch.frexp(left)
+        return torch.ldexp((mantissa * ASKED).round() / ASKED, exponent)
 
     def plan(self, rows: Rows, demand: Demand) -> Plan:
         masks = rows.open.sum(dim=1)

@@ -108,7 +108,7 @@ class _Stepper:
         )
 
     def advance(self, rows: Rows, step: int) -> None:
-        time = network_time(rows.left, self.gamma, self.net)
+        time = network_time(self.clock.asked(rows.left), self.gamma, self.net)
         look = self.net.look(rows.ids, mask=rows.real, time=time)
         rows.forwards += 1
         plan = self._plan(rows, look, step)

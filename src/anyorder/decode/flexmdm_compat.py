@@ -120,6 +120,11 @@ def hazard(schedule: Power, t: Tensor) -> Tensor:
     return schedule.derivative(t) / (1 - schedule.value(t) + HAZARD_EPS)
 
 
+def gumbel(u: Tensor) -> Tensor:
+    """Gumbel noise from uniforms in [0, 1), both of whose ends are kept finite."""
+    return -torch.log(-torch.log(u.clamp(min=NOISE_EPS)) + NOISE_EPS)
+
+
 def _poisson(rate: Tensor, generator: Generator) -> Tensor:
     return torch.poisson(rate, generator=generator).long()
 
@@ -190,8 +195,7 @@ class _Sampler:
         if self.options.temperature <= 0:
             return open_logits.argmax(dim=-1)  # N
         u = torch.rand(shape, generator=self.generator, device=masked.device)[masked]  # N V
-        gumbel = -torch.log(-torch.log(u.clamp(min=NOISE_EPS)) + NOISE_EPS)
-        return (open_logits / self.options.temperature + gumbel).argmax(dim=-1)
+        return (open_logits / self.options.temperature + gumbel(u)).argmax(dim=-1)
 
     def _independent(self, masked: Tensor, hazard: Tensor) -> Tensor:
         u = torch.rand(masked.shape, generator=self.generator, device=masked.device)  # B L

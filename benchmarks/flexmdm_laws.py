@@ -1,0 +1,95 @@
+"""How far flexmdm's samplers are from the data when the network is perfect: total variations.
+
+The exact output law of each sampler, pushed through its kernel (tests/decode/insertion_laws.py, and
+insertion_event_laws.py), against a data law on all strings of three tokens up to a length. Nothing
+is trained or sampled. The rows are those of the analysis that the decoder's defaults come from; the
+second table sets the event-driven sampler beside step-wise ones of as many network calls.
+
+    python benchmarks/flexmdm_laws.py                          lengths 0-4, some minutes
+    python benchmarks/flexmdm_laws.py --longest 5              lengths 0-5, about ten minutes
+    python benchmarks/flexmdm_laws.py --longest 3 --steps 8 32   seconds, to try the script
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "decode"))
+
+from insertion_event_laws import EventLaw  # noqa: E402
+from insertion_laws import Rule, distance, total_variation  # noqa: E402
+from insertion_space import Asker, Space, generic_data  # noqa: E402
+
+from anyorder.decode.clocks import END, RISE  # noqa: E402
+from anyorder.nets.insertion_oracle import InsertionOracle  # noqa: E402
+
+TOKENS, CARRIED = 3, 2.89 / 1.7 * 2.9
+SAMPLERS = {
+    "1.7/2.89, Poisson counts, exact hazard": Rule(counts="poisson"),
+    "  left-endpoint hazard": Rule(counts="poisson", hazard="left"),
+    "  midpoint hazard": Rule(counts="poisson", hazard="midpoint"),
+    "  integrated hazard": Rule(counts="poisson", hazard="integrated"),
+    "  binomial counts (the default)": Rule(),
+    "inference 2.9, beta kept, Poisson": Rule(counts="poisson", insertion=2.9),
+    "inference 2.9, beta carried, Poisson": Rule(
+        counts="poisson", insertion=2.9, unmasking=CARRIED
+    ),
+    "inference 2.9, beta kept, binomial": Rule(insertion=2.9),
+    "inference 2.9, beta carried, binomial": Rule(insertion=2.9, unmasking=CARRIED),
+    "inference 2.9, asked at raw t (control)": Rule(
+        counts="poisson", insertion=2.9, wrong_time=True
+    ),
+    "top-k, sampled token (published), Poisson": Rule(counts="poisson", policy="sampled"),
+    "top-k, largest probability, Poisson": Rule(counts="poisson", policy="confidence"),
+    "  Poisson quota": Rule(counts="poisson", policy="confidence", quota="poisson"),
+    "top-k, sampled token, inference 2.9": Rule(counts="poisson", policy="sampled", insertion=2.9),
+    "top-k, largest probability, inference 2.9": Rule(
+        counts="poisson", policy="confidence", insertion=2.9
+    ),
+}
+
+
+def steps_table(ask: Asker, data: dict[tuple[int, ...], float], steps: list[int]) -> None:
+    print(f"{'total variation to the data law':44}" + "".join(f"{n:>9}" for n in steps))
+    for name, rule in SAMPLERS.items():
+        print(f"{name:44}", end="", flush=True)
+        for n in steps:
+            print(f"{distance(replace(rule, steps=n), ask, data):9.4f}", end="", flush=True)
+        print()
+
+
+def events_table(ask: Asker, data: dict[tuple[int, ...], float], cells: int) -> None:
+    """A step-wise sampler of N steps makes at most N + 1 calls."""
+    target = ask.space.vector(data)
+    print(f"\n{'inference 2.9, largest probability':44}{'calls':>9}{'TV':>9}")
+    for name, unmasking in (("kept", 2.89), ("carried", CARRIED), ("late, 1.0", 1.0)):
+        rule = Rule(insertion=2.9, unmasking=unmasking, policy="confidence")
+        events = EventLaw(ask, rule, cells=cells, rise=RISE, end=END)
+        apart = total_variation(events.law, target)
+        print(f"{f'events, beta {name}':44}{events.mean_calls:9.2f}{apart:9.4f}", flush=True)
+        for calls in (round(events.mean_calls), 4 * round(events.mean_calls)):
+            apart = distance(replace(rule, steps=calls - 1), ask, data)
+            print(f"{'  steps, binomial counts':44}{calls:9d}{apart:9.4f}", flush=True)
+    print(f"(the event law is computed on {cells} cells of time, to about {10 / cells**2:.0e})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longest", type=int, default=4)
+    parser.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256])
+    parser.add_argument("--cells", type=int, default=150)
+    options = parser.parse_args()
+    data = generic_data(TOKENS, options.longest)
+    space = Space(TOKENS, options.longest)
+    ask = Asker(InsertionOracle(data, mask_id=TOKENS, vocab_size=TOKENS + 2), space)
+    print(f"{TOKENS} tokens, lengths 0-{options.longest}: {len(data)} strings", end=", ")
+    print(f"{len(space.strings)} states, {len(space.move_target)} moves\n")
+    steps_table(ask, data, options.steps)
+    events_table(ask, data, options.cells)
+
+
+if __name__ == "__main__":
+    main()
