@@ -49,10 +49,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a canvas may be; None: not told."""
+    """How large a canvas may be."""
 
-    new_tokens: int | None
+    new_tokens: int
+    """Free slots after a prompt; on a growing canvas, slots in all."""
     length: int | None
+    """Tokens in all; None: not known."""
+    only_length_told: bool = False
+    """The user set `length` alone: then a growing canvas may grow up to it."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,6 @@ def _no_frame(config: Any, vocab: Vocab) -> Frame:
 
 def _fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, frame: Frame) -> Canvas:
     """A canvas whose every slot is there from the start."""
-    assert sizes.new_tokens is not None
     canvas = canvas_of(text, sizes.new_tokens, vocab)
     if sizes.length is not None and len(canvas.ids) > sizes.length:
         free = sum(canvas.free)
@@ -174,14 +177,15 @@ def _open_canvas(text: str, sizes: Sizes, vocab: Vocab, frame: Frame) -> Growing
     """A canvas that grows until a size is reached, whichever is first."""
     canvas = growing_canvas_of(text, 0, vocab, frame)
     frozen = len(canvas.ids)
-    rooms = [sizes.new_tokens] if sizes.new_tokens is not None else []
-    rooms += [sizes.length - frozen] if sizes.length is not None else []
-    if min(rooms) < 1:
+    if sizes.length is None:
+        return replace(canvas, room=sizes.new_tokens)
+    room = sizes.length - frozen
+    if room < 1:
         raise ValueError(
             f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
             "or raise max_length"
         )
-    return replace(canvas, room=min(rooms))
+    return replace(canvas, room=room if sizes.only_length_told else min(room, sizes.new_tokens))
 
 
 GRID = tuple((i + 0.5) / 8 for i in range(8))

@@ -179,6 +179,7 @@ class Model:
         sizes = Sizes(
             new_tokens=self.card.max_new_tokens if max_new_tokens is None else max_new_tokens,
             length=self.card.max_length if max_length is None else max_length,
+            only_length_told=max_new_tokens is None and max_length is not None,
         )
         return self.family.canvas(text, sizes, self.vocab, self.frame)
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.clocks import END, RISE
+from anyorder.decode.clocks import END, RISE, schedules
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.nets.flex import Look
 from anyorder.nets.insertion_oracle import InsertionOracle
@@ -198,6 +198,20 @@ def test_the_sampler_has_the_law_of_its_kernel(options: dict[str, Any], rule: Ru
     assert p_value(rows, SPACE.vector(DATA)) < 1e-9  # five steps are not enough, and it shows
 
 
+@pytest.mark.parametrize(
+    ("schedule", "exponent"), [("kept", 2.89), ("carried", CARRIED), (1.5, 1.5)]
+)
+def test_the_unmasking_schedule_is_the_one_that_was_chosen(schedule: Any, exponent: float) -> None:
+    """Final texts hardly tell these apart; carried is B(Gamma(t))."""
+    net = asker().net
+    options = FlexOptions(unmasking_schedule=schedule, insertion_schedule=2.9).resolved()
+    gamma, delta = schedules(options, net)
+    assert (gamma.exponent, delta.exponent) == (2.9, pytest.approx(exponent))
+    t = torch.linspace(0, 0.99, 50, dtype=torch.float64)
+    along = 1 - (1 - gamma.value(t)) ** (net.unmasking_exponent / net.insertion_exponent)
+    assert torch.allclose(delta.value(t), along) == (schedule == "carried")
+
+
 def test_the_sampler_asks_in_the_networks_own_coordinate() -> None:
     options = FlexOptions(temperature=1.0, steps=5)
     in_progress, in_time = (decoded(asker(c).net, options) for c in ("progress", "raw"))
@@ -262,10 +276,10 @@ def test_the_laws_at_lengths_up_to_five() -> None:
     ask = Asker(InsertionOracle(data, VOCAB.mask_id, VOCAB.size), space)
     for rule in EXACT.values():
         coarse, fine = (distance(replace(rule, steps=n), ask, data) for n in (12, 48))
-        assert fine < 0.03 and 3 < coarse / fine < 4.8
+        assert fine < 0.05 and 3 < coarse / fine < 4.8
     sampled = Rule(steps=48, insertion=2.9, policy="sampled")
     assert distance(sampled, ask, data) > 0.12
     assert distance(Rule(steps=48, insertion=2.9, wrong_time=True), ask, data) > 0.3
-    events = EventLaw(ask, Rule(insertion=2.9, policy="confidence"), cells=80)
-    assert total_variation(events.law, space.vector(data)) < 0.005
+    events = EventLaw(ask, Rule(insertion=2.9, policy="confidence"), 100, RISE, END)
+    assert total_variation(events.law, space.vector(data)) < 0.01  # that of the grid
     assert events.mean_calls < 14

@@ -129,3 +129,20 @@ def test_temperature_zero_takes_the_best_token() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"temperature|top_p|top_k"):
         Draw(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [3, 511, 512, 513, 1700])
+def test_a_draw_inverts_the_cumulative_distribution_across_blocks(size: int) -> None:
+    """Token by token in float64, for vocabularies around the size of a block."""
+    generator = torch.Generator().manual_seed(size)
+    logits = 3 * torch.randn(64, size, generator=generator)
+    logits[:, ::7] = -torch.inf
+    cumulative = logits.double().softmax(dim=-1).cumsum(dim=-1)
+    noise = torch.rand(64, generator=generator, dtype=torch.float64)
+    noise[:2] = torch.tensor([1e-17, 1 - 1e-16], dtype=torch.float64)
+    drawn = pick_from(logits, noise)
+    chance = logits.softmax(dim=-1).gather(1, drawn[:, None])[:, 0]
+    assert (chance > 0).all()
+    after = cumulative.gather(1, drawn[:, None])[:, 0]
+    assert (after >= noise - 1e-6).all()
+    assert (after - chance <= noise + 1e-6).all()

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+BLOCK = 512
+"""Tokens that a draw weighs together before it looks at them one by one."""
 FIRST_SEARCH = 256
 """How many of the best tokens top-p looks at before it looks at more."""
 
@@ -87,11 +89,30 @@ def pick(logits: Tensor, draw: Draw, noise: Tensor) -> Tensor:
 
 
 def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
-    """From softmax(logits): the first token whose cumulative mass passes the noise.  # N"""
-    weights = (logits - logits.amax(dim=-1, keepdim=True)).to(torch.float64).exp()
-    cumulative = weights.cumsum(dim=-1)
-    total = cumulative[:, -1:]
-    # Rounding must not carry the target to the very end, where no token has mass left.
-    target = torch.minimum(noise[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    return drawn.clamp(max=logits.shape[-1] - 1)  # only logits that are not numbers get there
+    """From softmax(logits): the first token whose cumulative mass passes the noise.  # N
+
+    First a block of tokens by the blocks' masses, then a token in it: cumulative sums in float64
+    over a whole vocabulary cost more than the network's head.
+    """
+    weights = (logits - logits.amax(dim=-1, keepdim=True)).exp()  # N V
+    short = -weights.shape[1] % BLOCK
+    if short:
+        weights = torch.nn.functional.pad(weights, (0, short))
+    blocks = weights.unflatten(1, (-1, BLOCK))  # N K BLOCK
+    masses = blocks.sum(dim=2).double()  # N K
+    block, rest = _cross(masses, noise * masses.sum(dim=1))
+    inside = blocks[torch.arange(len(block), device=block.device), block].double()  # N BLOCK
+    # Logits that are not numbers must not point outside: whoever reads them next will notice.
+    return (block * BLOCK + _cross(inside, rest)[0]).clamp(max=logits.shape[1] - 1)
+
+
+def _cross(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The first entry whose cumulative mass passes the target, and the target's rest in it.  # N"""
+    cumulative = masses.cumsum(dim=1)
+    # Rounding must not carry the target to the end, behind the last entry that has mass.
+    last = cumulative[:, -1]
+    target = torch.minimum(target, last.nextafter(torch.zeros_like(last)))
+    found = torch.searchsorted(cumulative, target[:, None], right=True)  # N 1
+    found = found.clamp(max=masses.shape[1] - 1)
+    before = (cumulative.gather(1, found) - masses.gather(1, found))[:, 0]
+    return found[:, 0], (target - before).clamp(min=0)
