@@ -71,10 +71,10 @@ class Clocks:
         """P(deleted), P(masked), P(clean) of an item at time t; the schedule figure's curves."""
         a, c = self.insertion.exponent, self.unmasking.exponent
         deleted = (1 - t) ** a
-        if a == c:
-            masked = -a * deleted * torch.log(1 - t).nan_to_num(neginf=0.0)
-        else:
-            masked = a / (c - a) * (deleted - (1 - t) ** c)
+        log_left = torch.log((1 - t).clamp(min=torch.finfo(t.dtype).tiny))
+        # The difference of the two powers, in a form that survives exponents that nearly agree.
+        per_exponent = -torch.expm1((c - a) * log_left) / (c - a) if a != c else -log_left
+        masked = torch.where(t < 1, a * deleted * per_exponent, 0.0)
         return deleted, masked, 1 - deleted - masked
 
 
