@@ -85,7 +85,7 @@ def test_the_loss_by_hand(coordinate: str, weighting: str, normalise: str) -> No
                 g = look.gaps[0, slot].item()
                 phi = math.exp(g) - (following - j - 1) * g
                 total += scale * weight(clocks.insertion.exponent) * phi
-    assert float(parts.loss) == pytest.approx(total, rel=1e-4)
+    assert parts.loss.item() == pytest.approx(total, rel=1e-4)
     assert float(parts.nats) == pytest.approx(nats, rel=1e-4)
     assert int(parts.tokens) == int(seen.masked.sum())
 
