@@ -3,7 +3,8 @@
     python benchmarks/infill.py runs/flexmdm runs/mdm
 
 For each held-out story the middle third of the program's tokens is taken out. flexmdm gets
-`<fill>`, mdm a gap of the true length. A fill is right if the whole program is the reference, which
+`<fill>`, mdm a gap of the true length, and behind the program the EOS that fill its canvas in
+training. A fill is right if the whole program is the reference, which
 at layout 0 is the only right text. Both decode greedily, by confidence. One seed; the intervals
 are Wilson's, at 95 %.
 """
@@ -12,12 +13,20 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
 import anyorder
 from anyorder.data import StoriesConfig, StoriesSource
-from anyorder.model import Model
+from anyorder.decode.canvas import Canvas
+from anyorder.model import Model, Request
+from anyorder.trace import Trace
+from anyorder.vocab import Vocab
+
+BATCH = 50
 
 
 def wilson(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
@@ -27,45 +36,75 @@ def wilson(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
     return middle - spread, middle + spread
 
 
-def gapped(model: Model, prompt: str, program: str, told: bool) -> tuple[str, int]:
-    """The text with its gap, and how many tokens were taken out."""
-    tokens = model.vocab.encode(program)
-    first, last = len(tokens) // 3, 2 * len(tokens) // 3
-    before, after = model.vocab.decode(tokens[:first]), model.vocab.decode(tokens[last:])
-    mark = f"<fill:{last - first}>" if told else "<fill>"
-    return f"{prompt}<answer>{before}{mark}{after}", last - first
+@dataclass(frozen=True)
+class Gapped:
+    """A program without its middle."""
+
+    prompt: str
+    program: str
+    before: list[int]
+    missing: int
+    after: list[int]
+
+    @classmethod
+    def of(cls, vocab: Vocab, prompt: str, program: str) -> Gapped:
+        tokens = vocab.encode(program)
+        first, last = len(tokens) // 3, 2 * len(tokens) // 3
+        return cls(prompt, program, tokens[:first], last - first, tokens[last:])
+
+    def canvas(self, model: Model) -> Any:
+        """As the family was trained: open gap, or the true length and EOS up to the canvas."""
+        vocab = model.vocab
+        if model.family.answers == "bare":
+            before, after = vocab.decode(self.before), vocab.decode(self.after)
+            return model.canvas(f"{self.prompt}<answer>{before}<fill>{after}")
+        slots = len(self.before) + self.missing + len(self.after)
+        end = [vocab.eos_id] * (model.card.max_new_tokens - slots)
+        start = [*vocab.encode(self.prompt), *self.before]
+        return Canvas.of([start, self.missing, [*self.after, *end]], vocab)
+
+
+def fill(model: Model, gaps: list[Gapped], options: dict[str, Any]) -> list[Trace]:
+    chosen = model.family.choose(options)
+    requests = [
+        Request(str(number), 0, "", gap.canvas(model), noise=gap.prompt)
+        for number, gap in enumerate(gaps)
+    ]
+    parts = (requests[start : start + BATCH] for start in range(0, len(requests), BATCH))
+    return [trace for part in parts for trace in model.decode(part, chosen, seed=0)]
+
+
+def row(name: str, model: Model, gaps: list[Gapped], options: dict[str, Any]) -> str:
+    traces = fill(model, gaps, options)
+    right = fits = 0
+    for trace, gap in zip(traces, gaps, strict=True):
+        right += model.vocab.decode(gap.before) + trace.text == gap.program
+        fits += int((trace.timing()[1] > 0).sum()) == gap.missing
+    low, high = wilson(right, len(gaps))
+    calls = sum(trace.forwards or 0 for trace in traces) / len(gaps)
+    interval = f"{low:.3f} - {high:.3f}"
+    shares = f"{right / len(gaps):8.3f}{interval:>18}{fits / len(gaps):14.3f}"
+    return f"{name:22}{shares}{calls:8.1f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("flexmdm")
-    parser.add_argument("mdm")
+    parser = argparse.ArgumentParser(description="Fill removed middles of held-out stories.")
+    parser.add_argument("flexmdm", nargs="?", default="runs/tiny-flexmdm")
+    parser.add_argument("mdm", nargs="?", default="runs/tiny-mdm")
     parser.add_argument("--problems", type=int, default=200)
     arguments = parser.parse_args()
+    for folder in (arguments.flexmdm, arguments.mdm):
+        if not Path(folder).is_dir():
+            print(f"infill: skipped, there is no {folder}: train it, or name two models")
+            return
     torch.set_num_threads(1)
     source = StoriesSource(StoriesConfig(split="heldout"))
-    problems = [source[index] for index in range(arguments.problems)]
-    runs = {
-        "flexmdm, steps": (arguments.flexmdm, False, {}),
-        "flexmdm, events": (arguments.flexmdm, False, {"clock": "events"}),
-        "mdm, told the length": (arguments.mdm, True, {}),
-    }
+    inserting, masked = anyorder.load(arguments.flexmdm), anyorder.load(arguments.mdm)
+    gaps = [Gapped.of(inserting.vocab, *source[index]) for index in range(arguments.problems)]
     print(f"{'':22}{'right':>8}{'95 % interval':>18}{'length right':>14}{'calls':>8}")
-    for name, (folder, told, options) in runs.items():
-        model = anyorder.load(folder)
-        texts = [gapped(model, prompt, program, told) for prompt, program in problems]
-        traces = model.sample([text for text, _ in texts], batch=50, **options)
-        right = fits = 0
-        for trace, (prompt, program), (_, missing) in zip(traces, problems, texts, strict=True):
-            right += (trace.prompt + trace.text).removeprefix(prompt) == program
-            fits += int((trace.timing()[1] > 0).sum()) == missing
-        count = len(problems)
-        low, high = wilson(right, count)
-        calls = sum(trace.forwards or 0 for trace in traces) / count
-        interval = f"{low:.3f} - {high:.3f}"
-        print(f"{name:22}{right / count:8.3f}{interval:>18}{fits / count:14.3f}{calls:8.1f}")
+    print(row("flexmdm, steps", inserting, gaps, {}), flush=True)
+    print(row("flexmdm, events", inserting, gaps, {"clock": "events"}), flush=True)
+    print(row("mdm, told the length", masked, gaps, {"eos": "forbid"}))
 
 
 if __name__ == "__main__":

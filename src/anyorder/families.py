@@ -135,8 +135,10 @@ def _spell(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
     parts = [each for each in get_args(kind) if each is not type(None)] or [kind]
-    names = {int: "a whole number", float: "a number", str: "a name"}
-    return " or ".join(names.get(each) or _spell(each) for each in parts)
+    names = {int: "a whole number", float: "a number", str: "a name", bool: "True or False"}
+    return " or ".join(
+        _spell(each) if get_origin(each) is Literal else names[each] for each in parts
+    )
 
 
 def _plain_network() -> Network:

@@ -176,12 +176,16 @@ class Model:
         self, text: str, max_new_tokens: int | None = None, max_length: int | None = None
     ) -> Any:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
-        sizes = Sizes(
+        sizes = self.sizes(max_new_tokens, max_length)
+        return self.family.canvas(text, sizes, self.vocab, self.frame)
+
+    def sizes(self, max_new_tokens: int | None, max_length: int | None) -> Sizes:
+        """How large a canvas may be; what is not told is as in training."""
+        return Sizes(
             new_tokens=self.card.max_new_tokens if max_new_tokens is None else max_new_tokens,
             length=self.card.max_length if max_length is None else max_length,
             only_length_told=max_new_tokens is None and max_length is not None,
         )
-        return self.family.canvas(text, sizes, self.vocab, self.frame)
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder; the weights come last, so a folder with weights is complete."""

@@ -160,3 +160,24 @@ def test_the_configuration_survives_json_and_refuses_nonsense() -> None:
     for change, message in wrong:
         with pytest.raises(ValueError, match=message):
             replace(config, **change)  # type: ignore[arg-type]
+
+
+def test_a_base_whose_weights_mean_something_else_is_refused() -> None:
+    net = make()
+    theta = Transformer(replace(BACKBONE, time_modulated=False, rope_theta=5.0))
+    others: list[torch.nn.Module] = [theta, make(coordinate="raw"), make(unmasking_exponent=1.0)]
+    others.append(FlexNet(FlexConfig(replace(BACKBONE, rope_theta=5.0))))
+    for base in others:
+        with pytest.raises(ValueError, match="another shape than this network"):
+            net.start_from(base)
+    causal = Transformer(replace(BACKBONE, time_modulated=False, causal=True))
+    net.start_from(causal)  # a known start
+    assert torch.equal(net.backbone.embed.weight, causal.embed.weight)
+
+
+def test_the_gap_head_has_noise_of_its_own() -> None:
+    net = make()
+    width = net.gap.inner.in_features
+    first = net.backbone.time.inner.weight.flatten()[: 16 * width]
+    both = torch.stack([net.gap.inner.weight.flatten(), first])
+    assert torch.corrcoef(both)[0, 1].abs() < 0.2

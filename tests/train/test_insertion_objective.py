@@ -65,7 +65,7 @@ def test_the_loss_by_hand(coordinate: str, weighting: str, normalise: str) -> No
             for j, masked in zip(origin, hidden, strict=True)
         ]
         look = net.look(torch.tensor([ids]), time=torch.tensor([t]))
-        divide = {"items": max(1, int(rows.answer[row].sum())), "rows": 1, "max_length": 11}
+        divide = {"items": int(rows.answer.sum()) / 3, "rows": 1, "max_length": 11}
         scale = 1 / (3 * divide[normalise])
 
         def weight(n: float, t: float = t) -> float:

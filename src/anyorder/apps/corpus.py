@@ -95,7 +95,10 @@ def _open_vocab(name: str) -> Vocab:
     if name == "bytes":
         return Vocab.bytes()
     if not Path(name).is_dir():
-        raise ValueError(f"data.vocab={name!r}: give stories, bytes, or a folder with a vocabulary")
+        raise ValueError(
+            f"data.vocab={name!r}: give stories, bytes, or a folder with a vocabulary, such as "
+            "Vocab.from_tokenizer_json(...).save(folder) writes"
+        )
     return Vocab.load(Path(name))
 
 

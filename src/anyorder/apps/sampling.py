@@ -121,11 +121,13 @@ def _requests(job: SampleJob, model: Model, problems: Sequence[Problem]) -> list
 
 def _config(job: SampleJob, model: Model, chosen: Any) -> dict[str, Any]:
     """The resolved configuration: what the traces depend on (not where they are written)."""
+    sizes = model.sizes(job.max_new_tokens, job.max_length)
     config = asdict(job) | {
         "fill": None if job.fill is None else str(job.fill),
         "family": model.family.name,
-        "max_new_tokens": job.max_new_tokens or model.card.max_new_tokens,
-        "max_length": job.max_length or model.card.max_length,
+        "max_new_tokens": sizes.new_tokens,
+        "max_length": sizes.length,
+        "only_length_told": sizes.only_length_told,
         "options": asdict(chosen),
     }
     del config["out"], config["device"]

@@ -152,13 +152,14 @@ class BatchConfig:
             raise ValueError("a canvas is filled with eos: leave ending out, or the canvas")
 
 
-def tokenise(prompt: str, answer: str, index: int, vocab: Vocab) -> Example:
-    """Text -> ids. An empty prompt becomes bos where there is one: a place to start from."""
+def tokenise(prompt: str, answer: str, index: int, vocab: Vocab, *, begun: bool = False) -> Example:
+    """Text -> ids. An empty prompt becomes bos where there is one, unless rows begin with ids of
+    their own: a place to start from."""
     try:
         prompt_ids, answer_ids = vocab.encode(prompt), vocab.encode(answer)
     except ValueError as error:
         raise ValueError(f"example {index} of the source: {error}") from error
-    if not prompt_ids and vocab.bos_id is not None:
+    if not prompt_ids and vocab.bos_id is not None and not begun:
         prompt_ids = [vocab.bos_id]
     return Example(prompt_ids, answer_ids, index)
 
@@ -192,7 +193,8 @@ class Batches:
         found = []
         for position in range(group * count, (group + 1) * count):
             index = example_at(position, self.source.size, config.seed)
-            found.append(tokenise(*self.source[index], index, self.vocab))
+            begun = bool(config.before)
+            found.append(tokenise(*self.source[index], index, self.vocab, begun=begun))
         if config.bucket == 1:
             return [found]
         found.sort(key=lambda example: len(example.prompt) + len(example.answer))  # stable

@@ -112,7 +112,9 @@ class Steps:
         return left
 
     def share(self, schedule: Power, step: int) -> float:
-        """How likely what waits is to happen in this step."""
+        """How likely what waits is to happen in this step; the last one holds all that is left."""
+        if step == self.steps:
+            return 1.0
         t, s = (torch.tensor(n / self.steps, dtype=torch.float64) for n in (step - 1, step))
         return min(1.0, float(self.hazard(schedule, t, s)))
 
@@ -196,7 +198,7 @@ def schedules(options: FlexOptions, net: Inserter) -> tuple[Power, Power]:
 
 def network_time(left: Tensor, gamma: Power, net: Inserter) -> Tensor:
     """When to ask the network, where `left` = 1 - t is left of the sampler's time.  # B"""
-    # In powers of 1 - t, which keep their precision near the end, where t itself is all nines.
-    remaining = (left ** (gamma.exponent / net.insertion_exponent)).clamp(min=END)
-    exponent = {"raw": 1.0, "progress": net.insertion_exponent}[net.coordinate]
-    return 1 - remaining**exponent
+    # In powers of 1 - t, which keep their precision near the end, where t itself is all nines;
+    # and not beyond the last time that training visits.
+    trained = {"raw": net.insertion_exponent, "progress": 1.0}[net.coordinate]
+    return 1 - (left ** (gamma.exponent / trained)).clamp(min=END)

@@ -84,7 +84,8 @@ def growing_canvas_of(text: str, room: int, vocab: Vocab, frame: Frame) -> Growi
     else:
         prompt = prefix_of(text)
         answer = text[len(prompt) :]
-    start = [] if vocab.bos_id is None else [vocab.bos_id]
+    # An empty beginning is BOS, as in training, unless the frame has one.
+    start = [] if frame[0] or vocab.bos_id is None else [vocab.bos_id]
     ids = [*frame[0], *(vocab.encode(prompt) or start), *frame[1]]
     grows = [False] * len(ids)
     for number, piece in enumerate(re.split("<fill>", answer)):

@@ -23,6 +23,7 @@ V vocabulary.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -108,6 +109,7 @@ def meaningful_replace(choice: Choice, meaningful: Tensor) -> Choice:
     return choice._replace(taken=taken, tokens=tokens)
 
 
+@lru_cache(maxsize=1)
 def meaningful_ids(vocab: Vocab) -> Tensor:
     """The ids whose text says something.  # K"""
     ids = [

@@ -36,6 +36,8 @@ from anyorder.vocab import Vocab
 GAP_LIMIT = 15.0
 """The head's own output stays within this; beyond it there is no gradient."""
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
+_GAP_SEED = 0x6A9
+"""Sets the head's draws apart from the backbone's, which begin with the seed itself."""
 LEAST_REMAINING = 1e-30
 """1 - alpha is not taken below this before its logarithm."""
 
@@ -148,8 +150,8 @@ class FlexNet(nn.Module):
         self.backbone = Transformer(config.backbone, seed=seed)
         self.gap = GapHead(config.backbone.width, config.gap_reads)
         if not self.gap.outer.weight.is_meta:
-            generator = torch.Generator(self.gap.outer.weight.device).manual_seed(seed)
-            self.gap.reset_parameters(generator)
+            generator = torch.Generator(self.gap.outer.weight.device)
+            self.gap.reset_parameters(generator.manual_seed(seed ^ _GAP_SEED))
 
     @property
     def coordinate(self) -> str:

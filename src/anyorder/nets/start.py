@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import torch
@@ -79,7 +80,12 @@ def draw_weights(net: Transformer, seed: int) -> None:
 
 @torch.no_grad()
 def take_weights(net: nn.Module, base: nn.Module, without: re.Pattern[str] | None = None) -> None:
-    """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs."""
+    """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs.
+
+    Besides the shapes, all that decides what the weights compute must agree. A causal base is
+    welcome: its weights are a known start for a bidirectional network.
+    """
+    _check_settings(net, base)
     ours = {
         name: value
         for name, value in net.named_parameters()
@@ -99,3 +105,23 @@ def take_weights(net: nn.Module, base: nn.Module, without: re.Pattern[str] | Non
         )
     for name, value in ours.items():
         value.copy_(theirs[name])
+
+
+def _check_settings(net: nn.Module, base: nn.Module) -> None:
+    """Refuse a base whose configuration gives the same weights another meaning."""
+    mine, theirs = vars(net)["config"], vars(base)["config"]
+    if type(mine) is not type(theirs):
+        raise ValueError(
+            f"a {type(base).__name__} cannot be the start of a {type(net).__name__}: "
+            "give a model of the same family, or a plain one"
+        )
+    free = {"causal", "time_modulated", "vocab_size", "backbone"}
+    for field in fields(mine):
+        here, there = getattr(mine, field.name), getattr(theirs, field.name)
+        if field.name not in free and here != there:
+            raise ValueError(
+                f"the model to begin with has another shape than this network ({field.name} "
+                f"{there}, here {here}): give the recipe that model's net settings"
+            )
+    if "backbone" in dict(net.named_children()):
+        _check_settings(net.get_submodule("backbone"), base.get_submodule("backbone"))

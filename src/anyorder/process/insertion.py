@@ -15,9 +15,10 @@ missing in the gap after slot i. The loss at time t, with phi(x, g) = e^g - x g,
 
     w_beta(t) * sum over masked i of -log f_i(x_i)  +  w_alpha(t) * sum over gaps i of phi(x_i, g_i)
 
-has its minimum at the exact posterior and at the exact conditional mean, whatever the weights. The
-weights of the likelihood bound are the hazards beta'/(1 - beta) and alpha'/(1 - alpha). (The
-paper's first display has a stray minus before the second term; its display in tau is right.)
+has its minimum at the exact posterior and at the exact conditional mean, whatever the weights, as
+long as they depend on time alone. The weights of the likelihood bound are the hazards
+beta'/(1 - beta) and alpha'/(1 - alpha). (The paper's first display has a stray minus before the
+second term; its display in tau is right.)
 
 Two coordinates: raw time t with (alpha, beta), and insertion progress tau = alpha(t), where
 insertion is the identity and unmasking is B(tau) = beta(alpha^{-1}(tau)): `Clocks.in_progress`.
@@ -41,8 +42,8 @@ from anyorder.process.schedule import LINEAR, Power, carried
 
 PUBLISHED_INSERTION, PUBLISHED_UNMASKING = Power(1.7), Power(1.7 * 1.7)
 HAZARD_CAP = 100.0
-"""Exact weights grow like 1 / (1 - t); above this they stay level. At a = 1.7 the cap concerns the
-last 1.7 % of time, where 0.1 % of the items are missing."""
+"""Exact weights grow like 1 / (1 - t); above this they stay level: in insertion progress for the
+last 1 % of the items, in raw time at a = 1.7 for the last 0.1 % of them."""
 COMPAT_EPS = 1e-3
 """What the published weights add to their denominators."""
 LAST_TIME = 1 - 1e-6
@@ -194,11 +195,13 @@ def weighted(
 def divisor(kind: str, items: Items, max_length: int) -> Tensor:
     """What a row's loss is divided by, besides the number of rows.  # B
 
-    `items`: the row's free items (at least 1). `rows`: nothing, the paper's own form.
-    `max_length`: a fixed number for all rows, the published choice.
+    `items`: the mean number of free items in the batch. `rows`: nothing, the paper's own form.
+    `max_length`: a fixed number, the published choice. It is one number for all rows of a batch:
+    to divide each row by its own length would favour short rows wherever the visible slots leave
+    the length open, and move the minimum away from the posterior.
     """
     if kind == "items":
-        return items.free.sum(dim=1).clamp(min=1)
+        return (items.free.sum() / len(items.free)).clamp(min=1).expand(len(items.free))
     if kind == "rows":
         return torch.ones_like(items.length)
     if kind == "max_length":

@@ -19,7 +19,10 @@ def flexmdm_dreamcoder_7b() -> Recipe:
     As released: raw time, weights with 1e-3 in the denominators, everything decays, loss divided
     by 768. The cosine's horizon is 75,000 steps; the published checkpoint is its step 49,500.
     Otherwise: float32 weights and moments (the release trained in bfloat16, where most updates
-    round to nothing), time in float32, and of its five corpora the largest one.
+    round to nothing); time in float32, stratified over a micro batch instead of the whole one;
+    a first step of lr / 7,500 instead of 0; additions that start normal instead of uniform; PAD's
+    embedding learns; and of the five corpora the largest one, unfiltered.
+    `start` and `data.vocab` name folders that must exist to train.
     """
     return FlexRecipe(
         family="flexmdm",

@@ -15,7 +15,8 @@ class InsertionConfig:
     cap: float = 100.0
     """hazard: weights stay level above this."""
     normalise: Literal["items", "rows", "max_length"] = "items"
-    """Divide a row's loss by its answer's length, by nothing, or by data.max_length (published)."""
+    """Divide the batch's mean by its mean number of free tokens, by nothing, or by
+    data.max_length (published)."""
     targets: Literal["sampled", "integrated"] = "sampled"
     """sampled: the one alignment that was drawn; integrated: all alignments, exactly (less
     variance, somewhat slower)."""

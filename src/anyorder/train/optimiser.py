@@ -79,7 +79,8 @@ def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]
 
 
 def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
-    """The longest prefix of `name` that ends at a dot or at its end; `*` is any one part."""
+    """The longest prefix of `name` that ends at a dot or at its end; `*` is any one part, and a
+    name goes before it."""
     parts = name.split(".")
     matching = [
         prefix
@@ -88,7 +89,7 @@ def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
         if len(wanted) <= len(parts)
         and all(mine in ("*", part) for mine, part in zip(wanted, parts, strict=False))
     ]
-    return max(matching, key=lambda prefix: prefix.count("."), default=None)
+    return max(matching, key=lambda prefix: (prefix.count("."), -prefix.count("*")), default=None)
 
 
 def make_optimiser(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
