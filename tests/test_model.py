@@ -166,7 +166,7 @@ def test_text_that_only_looks_like_a_mark_is_text() -> None:
     vocab = Vocab.bytes()
     model = tiny("mdm", vocab)
     for text in ("<filler>", "n <fill_size: p", "i <filled\n j > 3", "<fill"):
-        assert model.canvas(text, 2, 99).prompt_length == len(text)
+        assert model.canvas(text, model.sizes(2, 99)).prompt_length == len(text)
     assert len(model.sample(["x<fill>y", "x<fill:3>y"], max_new_tokens=2, max_length=99)) == 2
 
 

@@ -56,7 +56,7 @@ class Sizes:
     length: int | None
     """Tokens in all; None: not known."""
     only_length_told: bool = False
-    """The user set `length` alone: then a growing canvas may grow up to it."""
+    """Only `length` was asked for: then a growing canvas may grow up to it."""
 
 
 @dataclass(frozen=True)

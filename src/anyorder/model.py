@@ -111,6 +111,8 @@ class Model:
         for name, value in (sizes | {"max_length": max_length}).items():
             if value is not None and (not is_whole(value) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if not is_whole(seed) or not 0 <= seed < 1 << 63:
+            raise ValueError(f"seed must be a whole number from 0 to 2^63 - 1, not {seed!r}")
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("prompts are texts: decode ids with the vocabulary first")
@@ -118,10 +120,11 @@ class Model:
             return []
         chosen = self.choose(options, texts)
         check_lengths(texts, max_new_tokens)
+        canvas_sizes = self.sizes(max_new_tokens, max_length, chosen)
         requests = [
             Request(f"prompt/{number}", sample, prefix_of(text), canvas, noise=text)
             for number, text in enumerate(texts)
-            for canvas in [self.canvas(text, max_new_tokens, max_length)]
+            for canvas in [self.canvas(text, canvas_sizes)]
             for sample in range(samples)
         ]
         self.family.check([request.canvas for request in requests], chosen)
@@ -172,19 +175,20 @@ class Model:
                 seed=seed,
             )
 
-    def canvas(
-        self, text: str, max_new_tokens: int | None = None, max_length: int | None = None
-    ) -> Any:
+    def canvas(self, text: str, sizes: Sizes | None = None) -> Any:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
-        sizes = self.sizes(max_new_tokens, max_length)
-        return self.family.canvas(text, sizes, self.vocab, self.frame)
+        return self.family.canvas(text, sizes or self.sizes(), self.vocab, self.frame)
 
-    def sizes(self, max_new_tokens: int | None, max_length: int | None) -> Sizes:
+    def sizes(
+        self, max_new_tokens: int | None = None, max_length: int | None = None, options: Any = None
+    ) -> Sizes:
         """How large a canvas may be; what is not told is as in training."""
+        # The published samplers have a total length only.
+        total_only = max_length is not None or getattr(options, "mode", None) == "compat"
         return Sizes(
             new_tokens=self.card.max_new_tokens if max_new_tokens is None else max_new_tokens,
             length=self.card.max_length if max_length is None else max_length,
-            only_length_told=max_new_tokens is None and max_length is not None,
+            only_length_told=max_new_tokens is None and total_only,
         )
 
     def save(self, folder: str | Path) -> None:

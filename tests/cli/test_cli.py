@@ -369,8 +369,8 @@ def test_wrong_values_in_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--loss", "magic"], "no loss"),
         (["--data.source", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--data.layout", "3"], "layout"),
-        (["--data.canvas", "20"], "data.canvas of at least 64"),
-        (["--data.max-length", "80"], "data.max_length of at least 112"),
+        (["--data.canvas", "20"], "stories needs at least 64"),
+        (["--data.max-length", "80"], "needs at least 112"),
         (["--dry-run", "--loss", "magic"], "no loss"),
     ):
         code, message = failing(["train", "tiny/mdm", *words, "--out", str(tmp_path / "m")], capsys)

@@ -61,6 +61,7 @@ def test_fixed_canvases_ignore_where_the_answer_begins() -> None:
         ("ab<fill>c<answer>", "before every gap"),
         ("a<answer>b<answer>", "stands once"),
         ("a<Fill>", "no fill mark"),
+        ("a<Answer>", "no mark"),
     ],
 )
 def test_marks_that_make_no_sense(text: str, message: str) -> None:

@@ -34,7 +34,7 @@ def test_the_network_is_asked_at_the_progress_of_the_sampler(coordinate: str) ->
     for j, (time,) in enumerate(net.times[:8]):
         assert 1 - time == pytest.approx((1 - j / 8) ** exponent, rel=1e-12)
     end = network_time(torch.zeros(1, dtype=torch.float64), Power(2.9), net)
-    assert float(1 - end) == pytest.approx(END if coordinate == "raw" else END**1.7, rel=1e-5)
+    assert float(1 - end) == pytest.approx(END, rel=1e-5)
 
 
 def test_hazard_choices() -> None:
@@ -67,14 +67,31 @@ def test_an_event_is_one_insertion_or_one_reveal_per_call() -> None:
 
 def test_only_the_end_of_time_reveals_many_at_once() -> None:
     """Masks that are hardly ever revealed wait for the last call, which opens no more slots."""
+    latest = 1.0
     for seed in range(5):
         net = about(10)
-        (row,) = decode(net, [prompt(0)], seed, clock="events", unmasking_schedule=0.01)
+        slow = {"insertion_schedule": 1.0, "unmasking_schedule": 0.01}
+        (row,) = decode(net, [prompt(0)], seed, clock="events", **slow)
         before = [step for step in row.insert_step + row.reveal_step if step < row.steps]
         assert len(set(before)) == len(before) >= len(row.token_ids)
         assert row.reveal_step.count(row.steps) > 1 and row.insert_step.count(row.steps) == 0
         left = [1 - time for (time,) in net.times]
-        assert len(left) == row.steps and min(left[:-1]) > 2 * END >= 2 * left[-1]
+        assert len(left) == row.steps and left[-1] == pytest.approx(END, rel=1e-5)
+        assert min(left[:-1]) > 1.01 * END
+        latest = min(latest, *left[:-1])
+    assert latest < 1e-3  # events come until the end
+
+
+def test_no_slot_opens_once_time_is_over() -> None:
+    """Not even where something is always missing, and other rows still have time."""
+    net = Mock(lambda ids, mask, left: 2.0 / mask.sum(dim=1, keepdim=True) + 0 * left)
+    slow = {"insertion_schedule": 1.0, "unmasking_schedule": 0.01}
+    rows = decode(net, [prompt(room=200)] * 6, clock="events", **slow)
+    assert len({row.steps for row in rows}) >= 3
+    for row in rows:
+        assert row.reveal_step.count(row.steps) > 20 and max(row.insert_step) < row.steps
+        before = [step for step in row.insert_step + row.reveal_step if step < row.steps]
+        assert len(set(before)) == len(before)
 
 
 @pytest.mark.parametrize("falls", [False, True])

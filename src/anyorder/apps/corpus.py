@@ -106,10 +106,13 @@ def _stories(config: DataConfig, vocab: Vocab, around: int) -> Corpus:
     dials = {name: getattr(config, name) for name in STORIES_ONLY}
     train = StoriesConfig(seed=config.seed, **dials)
     longest = MAX_PROMPT_TOKENS + config.canvas + around - 1
-    if config.canvas <= MAX_PROGRAM_TOKENS or config.max_length < longest:
+    if config.canvas <= MAX_PROGRAM_TOKENS:
+        least = MAX_PROGRAM_TOKENS + 1
+        raise ValueError(f"data.canvas={config.canvas}: stories needs at least {least}, raise it")
+    if config.max_length < longest:
         raise ValueError(
-            f"stories needs data.canvas of at least {MAX_PROGRAM_TOKENS + 1}, and with this one "
-            f"data.max_length of at least {longest}: raise them"
+            f"data.max_length={config.max_length}: stories with data.canvas={config.canvas} needs "
+            f"at least {longest}, raise it"
         )
     return Corpus(
         vocab=vocab,

@@ -35,7 +35,8 @@ class SampleJob:
     samples: int = 1
     """Samples for each prompt."""
     seed: int = 0
-    """Names the noise: a sample depends on (seed, task, sample number) only."""
+    """Names the noise: a sample depends on (seed, task, sample number) only. (flexmdm in mode
+    compat: on its batch too, as published.)"""
     batch: int = 32
     """Samples decoded together."""
     device: str = "cpu"
@@ -43,7 +44,8 @@ class SampleJob:
     shard: str = "0/1"
     """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
     max_new_tokens: Count = None
-    """Free slots after a prompt, or (flexmdm) at most so many in all; unset: as in training."""
+    """Free slots after a prompt, or (flexmdm) at most so many in all, within
+    --max-length; unset: as in training."""
     max_length: Count = None
     """The largest canvas; unset: as in training."""
     out: Folder = None

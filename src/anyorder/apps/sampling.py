@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from anyorder.apps.jobs import SampleJob
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
+from anyorder.families import Sizes
 from anyorder.files import alone_in
 from anyorder.model import Model, Request, load, policy_name
 from anyorder.trace import Run, RunCard, Trace
@@ -35,11 +36,12 @@ def sample_to_run(
     texts = [problem.prompt for problem in problems]
     chosen = model.choose(options, texts)
     check_lengths(texts, job.max_new_tokens)
-    requests = _requests(job, model, problems)
+    sizes = model.sizes(job.max_new_tokens, job.max_length, chosen)
+    requests = _requests(job, model, problems, sizes)
     model.family.check([request.canvas for request in requests], chosen)
     card = RunCard(
         command=command,
-        config=_config(job, model, chosen),
+        config=_config(job, model, chosen, sizes),
         model_digest=model.digest,
         data_digest=data_digest,
         vocab_digest=model.vocab.digest(),
@@ -103,12 +105,14 @@ def _read_gaps(path: Path) -> str:
     return text
 
 
-def _requests(job: SampleJob, model: Model, problems: Sequence[Problem]) -> list[Request]:
+def _requests(
+    job: SampleJob, model: Model, problems: Sequence[Problem], sizes: Sizes
+) -> list[Request]:
     requests = [
         Request(problem.task_id, number, prefix_of(text), canvas, noise, problem.entry_point)
         for problem in problems
         for text in [problem.prompt]
-        for canvas in [model.canvas(text, job.max_new_tokens, job.max_length)]
+        for canvas in [model.canvas(text, sizes)]
         # A task's problems have names; a prompt of one's own is named by what it says.
         for noise in [problem.task_id if job.task else text]
         for number in range(job.samples)
@@ -119,9 +123,8 @@ def _requests(job: SampleJob, model: Model, problems: Sequence[Problem]) -> list
     return requests[first::step]
 
 
-def _config(job: SampleJob, model: Model, chosen: Any) -> dict[str, Any]:
+def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str, Any]:
     """The resolved configuration: what the traces depend on (not where they are written)."""
-    sizes = model.sizes(job.max_new_tokens, job.max_length)
     config = asdict(job) | {
         "fill": None if job.fill is None else str(job.fill),
         "family": model.family.name,

@@ -27,6 +27,10 @@ def schedule_figure(
     """Curves by panel and name; `options` are flexmdm's decoding options, as for `sample`."""
     if model.family.options is not FlexOptions:
         raise ValueError(f"{model.family.name} inserts nothing: the figure needs a flexmdm model")
+    if points < 2:
+        raise ValueError(f"{points} points make no curve: give at least 2")
+    if any(trace.family != model.family.name for trace in traces):
+        raise ValueError("traces of another family insert nothing: give traces of this model")
     time = torch.linspace(0, 1, points, dtype=torch.float64)
     trained = Clocks(Power(model.net.insertion_exponent), Power(model.net.unmasking_exponent))
     gamma, delta = schedules(model.family.choose(options), model.net)
@@ -55,7 +59,10 @@ def _shares(clocks: Clocks, time: torch.Tensor) -> dict[str, list[float]]:
 
 
 def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
-    """The mean shares after each step; text that was given does not count, nor do empty answers."""
+    """The mean shares after each step; text that was given does not count, nor do empty answers.
+
+    Steps of the event clock are network calls, which are no measure of time.
+    """
     steps = max(trace.steps or 0 for trace in traces)
     step = np.arange(steps + 1)[:, None]  # S 1
     inserted, clean = [], []

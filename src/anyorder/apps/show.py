@@ -61,7 +61,10 @@ def shaded(trace: Trace) -> Text:
         return text.append(trace.text)
     for piece, step in zip(trace.pieces, trace.reveal_step.tolist(), strict=True):
         text.append(piece, style=_shade(step, trace.steps or 1))
-    return text if trace.text.strip() else Text("(empty: the model ended at once)", style="dim")
+    if not trace.text.strip():
+        tokens = _visible(trace)
+        return Text(f"(only white space: {tokens} tokens)" if tokens else "(empty)", style="dim")
+    return text
 
 
 def legend() -> Text:

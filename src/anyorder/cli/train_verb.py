@@ -78,4 +78,12 @@ def main(words: list[str]) -> None:
 
 
 def sizes_as_text(sizes: dict[str, object]) -> str:
-    return "\n".join(f"{name:>22}  {value}" for name, value in sizes.items())
+    return "\n".join(f"{name:>22}  {_readable(name, value)}" for name, value in sizes.items())
+
+
+def _readable(name: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{part} {_readable(part, size)}" for part, size in value.items())
+    if isinstance(value, int) and name.endswith("bytes"):
+        return f"{value / 2**30:,.3g} GiB" if value >= 2**30 else f"{value / 2**20:,.3g} MiB"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -18,6 +18,7 @@ from anyorder.vocab import Vocab
 MARK = re.compile(r"<fill(?::(\d+))?>")
 LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
 ANSWER = "<answer>"
+LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
 
 
 def has_gaps(text: str) -> bool:
@@ -46,6 +47,9 @@ def _check_marks(text: str) -> None:
     for found in LIKE_A_MARK.finditer(text):
         if not MARK.fullmatch(found[0]):
             raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
+    for found in LIKE_ANSWER.finditer(text):
+        if found[0] != ANSWER:
+            raise ValueError(f"{found[0]!r} is no mark: write {ANSWER}")
     before, *after = text.split(ANSWER)
     if len(after) > 1 or (after and has_gaps(before)):
         raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")

@@ -78,7 +78,10 @@ def decode_compat(
 def check_compat(canvases: Sequence[GrowingCanvas]) -> None:
     """Refuse canvases that the release's buffer cannot hold."""
     if len({len(canvas.ids) + canvas.room for canvas in canvases}) != 1:
-        raise ValueError("compat decodes rows of one canvas size, prompt included: give max_length")
+        raise ValueError(
+            "mode compat decodes rows of one canvas size, prompt included: leave max_new_tokens "
+            "out, and give max_length where the model does not know its own"
+        )
     for canvas in canvases:
         if any(canvas.grows[:-1]) or not canvas.grows[-1]:
             raise ValueError(

@@ -148,7 +148,7 @@ class FlexOptions:
             )
         if not 0 < self.insertion_temperature < math.inf:
             raise ValueError(
-                f"insertion_temperature must be positive, not {self.insertion_temperature}"
+                f"insertion_temperature={self.insertion_temperature}: give a positive number"
             )
 
     def _refuse_set(self, why: str, *names: str) -> None:
