@@ -195,10 +195,11 @@ def weighted(
 def divisor(kind: str, items: Items, max_length: int) -> Tensor:
     """What a row's loss is divided by, besides the number of rows.  # B
 
-    `items`: the mean number of free items in the batch. `rows`: nothing, the paper's own form.
-    `max_length`: a fixed number, the published choice. It is one number for all rows of a batch:
-    to divide each row by its own length would favour short rows wherever the visible slots leave
-    the length open, and move the minimum away from the posterior.
+    `rows`: nothing, the paper's own form. `max_length`: a fixed number, the published choice.
+    `items`: the mean number of free items in the batch, the usual token mean. It is one number for
+    all rows of a batch: to divide each row by its own length would favour short rows wherever the
+    visible slots leave the length open, and move the minimum away from the posterior. What is left
+    of that tilt falls like 1 / rows; the other two have none.
     """
     if kind == "items":
         return (items.free.sum() / len(items.free)).clamp(min=1).expand(len(items.free))

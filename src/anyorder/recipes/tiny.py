@@ -32,5 +32,5 @@ def flexmdm() -> Recipe:
         family="flexmdm",
         train=TrainConfig(steps=8_000, lr=3e-3, warmup=100),
         net=FlexNetConfig(unmasking_exponent=1.7),
-        insertion=InsertionConfig(targets="integrated", infill=0.25),
+        insertion=InsertionConfig(normalise="items", targets="integrated", infill=0.25),
     )

@@ -14,9 +14,9 @@ class InsertionConfig:
     """hazard: the exact 1 / (1 - t) weights, capped; compat: the published ones."""
     cap: float = 100.0
     """hazard: weights stay level above this."""
-    normalise: Literal["items", "rows", "max_length"] = "items"
-    """Divide the batch's mean by its mean number of free tokens, by nothing, or by
-    data.max_length (published)."""
+    normalise: Literal["max_length", "items", "rows"] = "max_length"
+    """Divide the batch's mean by data.max_length (published), by its mean number of free tokens
+    (a tilt of order 1 / batch towards short answers), or by nothing."""
     targets: Literal["sampled", "integrated"] = "sampled"
     """sampled: the one alignment that was drawn; integrated: all alignments, exactly (less
     variance, somewhat slower)."""
