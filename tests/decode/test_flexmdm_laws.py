@@ -193,6 +193,7 @@ SAMPLERS: dict[str, tuple[dict[str, Any], Rule]] = {
 def test_the_sampler_has_the_law_of_its_kernel(options: dict[str, Any], rule: Rule) -> None:
     ask, steps = asker(), 5
     law = output_law(replace(rule, steps=steps), ask)
+    options = {"unmasking_schedule": "kept"} | options
     rows = decoded(ask.net, FlexOptions(temperature=1.0, steps=steps, **options))
     assert p_value(rows, law) > 1e-3
     assert p_value(rows, SPACE.vector(DATA)) < 1e-9  # five steps are not enough, and it shows
@@ -213,7 +214,7 @@ def test_the_unmasking_schedule_is_the_one_that_was_chosen(schedule: Any, expone
 
 
 def test_the_sampler_asks_in_the_networks_own_coordinate() -> None:
-    options = FlexOptions(temperature=1.0, steps=5)
+    options = FlexOptions(temperature=1.0, steps=5, unmasking_schedule="kept")
     in_progress, in_time = (decoded(asker(c).net, options) for c in ("progress", "raw"))
     assert [row.token_ids for row in in_progress] == [row.token_ids for row in in_time]
 
@@ -223,7 +224,8 @@ def test_the_event_sampler_has_its_law_and_the_datas(policy: str) -> None:
     ask = asker()
     rule = Rule(insertion=2.9, policy=policy)
     law = EventLaw(ask, rule, cells=150, rise=RISE, end=END)
-    rows = decoded(ask.net, FlexOptions(policy=policy, clock="events", temperature=1.0))
+    options = FlexOptions(policy=policy, clock="events", temperature=1.0, unmasking_schedule="kept")
+    rows = decoded(ask.net, options)
     assert p_value(rows, law.law) > 1e-3
     assert p_value(rows, SPACE.vector(DATA)) > 1e-3
     calls = np.array([row.forwards for row in rows])

@@ -39,7 +39,7 @@ def test_defaults() -> None:
     assert (exact.policy, exact.steps, exact.quota, exact.counts, exact.hazard) == (
         "confidence", 128, "thinned", "binomial", "exact",
     )  # fmt: skip
-    assert (exact.insertion_schedule, exact.unmasking_schedule) == (2.9, "kept")
+    assert (exact.insertion_schedule, exact.unmasking_schedule) == (2.9, "carried")
     assert (exact.posterior, exact.ties) == ("untempered", "random")
     compat = FlexOptions(mode="compat").resolved()
     assert (compat.policy, compat.steps, compat.quota, compat.counts, compat.hazard) == (

@@ -43,7 +43,8 @@ class Decoding:
     unmasking_schedule: Annotated[
         str | None, tyro.conf.arg(metavar="kept|carried|X", help_behavior_hint="")
     ] = None
-    """flexmdm: training's, kept or carried along with the insertions, or 1 - (1 - t)^X."""
+    """flexmdm: training's, carried along with the insertions (default) or kept (compat), or
+    1 - (1 - t)^X."""
     insertion_temperature: Number = None
     """flexmdm: below 1 slots go rather where most are missing; their number stays. Default: 1."""
     force_unmask: bool = False

@@ -38,8 +38,9 @@ class FlexOptions:
     insertion_schedule: float | None = None
     """Gamma(t) = 1 - (1 - t)^this is the share inserted by time t. Unset: 2.9, as published."""
     unmasking_schedule: str | float | None = None
-    """kept: the schedule of training, in the sampler's time (published); carried: along with the
-    insertions, B(Gamma(t)); or an exponent, where smaller means later. Unset: kept."""
+    """carried: along with the insertions, B(Gamma(t)), so that the network meets masks as in
+    training; kept: the schedule of training in the sampler's time (published); or an exponent,
+    where smaller means later. Exact: carried; compat: kept."""
     insertion_temperature: float = 1.0
     """Where slots are inserted, never how many: below 1 rather where most are missing."""
     posterior: Literal["untempered", "filtered"] | None = None
@@ -68,7 +69,8 @@ class FlexOptions:
                 "insertion_schedule",
                 2.9 if self.insertion_schedule is None else self.insertion_schedule,
             ),
-            unmasking_schedule=_unmasking(self.unmasking_schedule),
+            unmasking_schedule=_unmasking(self.unmasking_schedule)
+            or ("kept" if self.mode == "compat" else "carried"),
         )
         self._check_numbers()
         return full._resolved_compat() if self.mode == "compat" else full._resolved_exact()
@@ -191,10 +193,10 @@ def _exponent(name: str, value: float) -> float:
     return float(value)
 
 
-def _unmasking(value: str | float | None) -> str | float:
-    """kept, carried or a number, which the command line may hand over as text."""
+def _unmasking(value: str | float | None) -> str | float | None:
+    """kept, carried or a number, which the command line may hand over as text; None stays."""
     if value is None or value in ("kept", "carried"):
-        return value or "kept"
+        return value
     try:
         number = float(value)
     except ValueError:
