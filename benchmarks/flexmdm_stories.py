@@ -1,12 +1,12 @@
-"""How often is a removed middle put back? flexmdm finds the length, mdm is told it.
+"""Held-out stories: whole programs, and removed middles put back. flexmdm against mdm.
 
-    python benchmarks/infill.py runs/flexmdm runs/mdm
+    python benchmarks/flexmdm_stories.py runs/flexmdm runs/mdm
 
-For each held-out story the middle third of the program's tokens is taken out. flexmdm gets
-`<fill>`, mdm a gap of the true length, and behind the program the EOS that fill its canvas in
-training. A fill is right if the whole program is the reference, which
-at layout 0 is the only right text. Both decode greedily, by confidence. One seed; the intervals
-are Wilson's, at 95 %.
+Whole programs are written after the problem's text. For the middles a third of the program's tokens
+is taken out: flexmdm gets `<fill>` and finds the length, mdm gets a gap of the true length, and
+behind the program the EOS that fill its canvas in training. A program is right if it is the
+reference, which at layout 0 is the only right text. All decode greedily, by confidence. One seed;
+the intervals are Wilson's, at 95 %.
 """
 
 from __future__ import annotations
@@ -74,37 +74,47 @@ def fill(model: Model, gaps: list[Gapped], options: dict[str, Any]) -> list[Trac
     return [trace for part in parts for trace in model.decode(part, chosen, seed=0)]
 
 
-def row(name: str, model: Model, gaps: list[Gapped], options: dict[str, Any]) -> str:
-    traces = fill(model, gaps, options)
-    right = fits = 0
-    for trace, gap in zip(traces, gaps, strict=True):
-        right += model.vocab.decode(gap.before) + trace.text == gap.program
-        fits += int((trace.timing()[1] > 0).sum()) == gap.missing
+def row(name: str, traces: list[Trace], gaps: list[Gapped], given: list[str]) -> str:
+    """One line: how many are the reference, with `given` before what was written."""
+    right = sum(
+        before + trace.text == gap.program
+        for trace, gap, before in zip(traces, gaps, given, strict=True)
+    )
     low, high = wilson(right, len(gaps))
     calls = sum(trace.forwards or 0 for trace in traces) / len(gaps)
-    interval = f"{low:.3f} - {high:.3f}"
-    shares = f"{right / len(gaps):8.3f}{interval:>18}{fits / len(gaps):14.3f}"
-    return f"{name:22}{shares}{calls:8.1f}"
+    return f"{name:34}{right / len(gaps):8.3f}{low:10.3f} - {high:.3f}{calls:9.1f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Fill removed middles of held-out stories.")
+    parser = argparse.ArgumentParser(description="Held-out stories: whole programs, and middles.")
     parser.add_argument("flexmdm", nargs="?", default="runs/tiny-flexmdm")
     parser.add_argument("mdm", nargs="?", default="runs/tiny-mdm")
     parser.add_argument("--problems", type=int, default=200)
     arguments = parser.parse_args()
     for folder in (arguments.flexmdm, arguments.mdm):
         if not Path(folder).is_dir():
-            print(f"infill: skipped, there is no {folder}: train it, or name two models")
+            print(f"flexmdm_stories: skipped, there is no {folder}: train it, or name two models")
             return
     torch.set_num_threads(1)
     source = StoriesSource(StoriesConfig(split="heldout"))
     inserting, masked = anyorder.load(arguments.flexmdm), anyorder.load(arguments.mdm)
     gaps = [Gapped.of(inserting.vocab, *source[index]) for index in range(arguments.problems)]
-    print(f"{'':22}{'right':>8}{'95 % interval':>18}{'length right':>14}{'calls':>8}")
-    print(row("flexmdm, steps", inserting, gaps, {}), flush=True)
-    print(row("flexmdm, events", inserting, gaps, {"clock": "events"}), flush=True)
-    print(row("mdm, told the length", masked, gaps, {"eos": "forbid"}))
+    prompts, nothing = [gap.prompt for gap in gaps], [""] * len(gaps)
+    befores = [inserting.vocab.decode(gap.before) for gap in gaps]
+    ways: list[tuple[str, Model, dict[str, Any]]] = [
+        ("flexmdm, 128 steps", inserting, {"steps": 128}),
+        ("flexmdm, 256 steps", inserting, {"steps": 256}),
+        ("flexmdm, events", inserting, {"clock": "events"}),
+        ("mdm", masked, {}),
+    ]
+    print(f"{'':34}{'right':>8}{'95 % interval':>18}{'calls':>9}")
+    for name, model, options in ways:
+        traces = model.sample(prompts, batch=BATCH, **options)
+        print(row(f"whole, {name}", traces, gaps, nothing), flush=True)
+    for name, model, options in ways:
+        told = {"eos": "forbid"} if model is masked else {}
+        traces = fill(model, gaps, options | told)
+        print(row(f"middle, {name}", traces, gaps, befores), flush=True)
 
 
 if __name__ == "__main__":
