@@ -76,9 +76,9 @@ def test_the_loss_by_hand(coordinate: str, weighting: str, normalise: str) -> No
         for slot, j in enumerate(origin):
             if hidden[slot]:
                 log_prob = net.head(look.states[0, slot]).log_softmax(dim=-1)
-                nats -= float(log_prob[rows.ids[row, j]])
+                nats -= log_prob[rows.ids[row, j]].item()
                 total -= (
-                    scale * weight(clocks.unmasking.exponent) * float(log_prob[rows.ids[row, j]])
+                    scale * weight(clocks.unmasking.exponent) * log_prob[rows.ids[row, j]].item()
                 )
             if j >= int(rows.prompt_length[row]) - 1:
                 following = origin[slot + 1] if slot + 1 < slots else int(rows.length[row])
