@@ -45,6 +45,8 @@ class Network:
     """(configuration, seed=) -> a network with fresh weights."""
     start: Callable[[Any, nn.Module], None]
     """(network, trained one): takes over the weights of one of its kind or of a plain backbone."""
+    additions: Callable[[Any], set[str]] = lambda net: set()
+    """network -> the names of the parameters that a plain backbone does not have."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,7 @@ FAMILIES = {
                 read=FlexConfig.from_record,
                 build=FlexNet,
                 start=FlexNet.start_from,
+                additions=FlexNet.additions,
             ),
             frame=FlexConfig.frame,
             canvas=_open_canvas,

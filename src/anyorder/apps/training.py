@@ -19,7 +19,6 @@ from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.fill import Frame
 from anyorder.families import find_family
 from anyorder.model import Card, Model, build, load
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.transformer import TransformerConfig
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.train.loop import FitOptions, FitResult, fit
@@ -135,11 +134,12 @@ def measure_sizes(recipe: Recipe) -> dict[str, Any]:
     A recipe that says how many rows its embedding has needs no data for that.
     """
     vocab_size = recipe.net.vocab_size or _checked_vocab_size(recipe)
+    network = find_family(recipe.family).network
     with torch.device("meta"):
-        net = find_family(recipe.family).network.build(network_config(recipe, vocab_size))
+        net = network.build(network_config(recipe, vocab_size))
     sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
     parameters = sum(sizes.values())
-    added = net.additions() if isinstance(net, FlexNet) else set()
+    added = network.additions(net)
     by_module: dict[str, int] = {}
     for name, size in sizes.items():
         part = "added" if name in added else name.removeprefix("backbone.").split(".")[0]

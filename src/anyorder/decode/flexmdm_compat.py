@@ -42,14 +42,13 @@ from anyorder.decode.clocks import schedules
 from anyorder.decode.extras import Chosen, extra_of
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.posterior import Posterior
-from anyorder.nets.flex import Inserter
+from anyorder.nets.flex import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 
 HAZARD_EPS = 1e-6
 NOISE_EPS = 1e-8
 LATEST = 1 - 1e-6
-LARGEST_GAP = 15.0
 
 
 @torch.inference_mode()
@@ -247,7 +246,7 @@ class _Sampler:
 
     def _expected(self, gaps: Tensor, valid: Tensor) -> Tensor:
         """exp(g), spread by the insertion temperature where there is one.  # B L"""
-        gaps = gaps.float().clamp(max=LARGEST_GAP)
+        gaps = gaps.float().clamp(max=GAP_LIMIT)
         temperature = self.options.insertion_temperature
         if temperature == 1:
             return gaps.exp()

@@ -27,11 +27,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from anyorder.nets.flex import GAP_LIMIT
 from anyorder.process import counts
 from anyorder.process.noise import Stream, uniform
 
-LARGEST = 15.0
-"""g is not read above this."""
 NEARLY_WHOLE = 1e-4
 """An expected number this little above a whole one counts as whole: it is rounding."""
 MOST_IN_A_GAP = 4096
@@ -56,7 +55,7 @@ class Demand:
 
 def expected_missing(gaps: Tensor, grows: Tensor, temperature: float = 1.0) -> Tensor:
     """n_i; 0 in gaps that do not grow.  # B L, float64"""
-    gaps = gaps.double().clamp(max=LARGEST).masked_fill(~grows, -torch.inf)
+    gaps = gaps.double().clamp(max=GAP_LIMIT).masked_fill(~grows, -torch.inf)
     if temperature == 1:
         return gaps.exp()
     total = gaps.logsumexp(dim=1, keepdim=True)

@@ -34,7 +34,7 @@ from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
 
 GAP_LIMIT = 15.0
-"""The head's own output stays within this; beyond it there is no gradient."""
+"""The head's own output stays within this, without a gradient beyond; decoders read no more."""
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 _GAP_SEED = 0x6A9
 """Sets the head's draws apart from the backbone's, which begin with the seed itself."""

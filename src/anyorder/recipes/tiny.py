@@ -25,8 +25,8 @@ def flexmdm() -> Recipe:
 
     Begin with a trained mdm (`--start`), as the paper does: from scratch it takes far longer.
     Targets have the alignment integrated out, which costs little here and takes noise out. Masks
-    are revealed later than published (1.7 instead of 2.89), as suits a small model's sampler. A
-    quarter of the examples are texts with one gap, so that it can fill those too.
+    are revealed later than published (1.7 instead of 2.89): insertion and unmasking then have the
+    same hazard. A quarter of the examples are texts with one gap, so that it can fill those too.
     """
     return FlexRecipe(
         family="flexmdm",

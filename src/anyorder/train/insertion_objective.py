@@ -65,16 +65,15 @@ def _items(batch: Batch, noise: Noise, infill: float) -> Items:
     For a share `infill` of the examples only a span between two random cuts of the answer is free,
     and only its own gaps count: the rest is text around a gap to fill.
     """
-    free = batch.answer  # B N
     first, last = batch.prompt_length, batch.length  # the free span is [first, last)
     if infill:
         index = batch.index
-        cuts = noise.uniform(Stream.SPAN, index[:, None], torch.arange(2, device=free.device))
+        cuts = noise.uniform(Stream.SPAN, index[:, None], torch.arange(2, device=index.device))
         places = first[:, None] + (cuts * (last - first + 1)[:, None]).floor().long()  # B 2
         chosen = noise.uniform(Stream.SPAN, index, 2) < infill
         first = torch.where(chosen, places.amin(dim=1), first)
         last = torch.where(chosen, places.amax(dim=1), last)
-    item = torch.arange(free.shape[1], device=free.device)
+    item = torch.arange(batch.ids.shape[1], device=batch.ids.device)
     free = (item >= first[:, None]) & (item < last[:, None])
     gaps = (item >= first[:, None] - 1) & (item < last[:, None])
     return Items(free=free, gaps=gaps, length=batch.length)
