@@ -25,8 +25,8 @@ ROOMS = {
     "nets": {"vocab", "files"},
     "data": {"vocab"},
     "decode": {"vocab", "process", "nets", "trace"},
-    "measure": {"trace", "vocab"},
-    "bench": {"data", "trace", "measure", "vocab"},
+    "measure": {"trace", "vocab", "files"},
+    "bench": {"data", "trace", "measure", "vocab", "files"},
     "train": {"data", "process", "nets", "vocab", "files"},
     "report": {"trace", "measure", "bench", "vocab"},
 }

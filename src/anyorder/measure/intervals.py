@@ -1,0 +1,220 @@
+"""Intervals: how far a mean over tasks, a difference or a ratio would move with other tasks.
+
+The percentile bootstrap: tasks are drawn with replacement, the statistic is computed on each draw,
+and the (1 - level) / 2 quantiles on both sides are the interval. One value per task, so a task's
+samples must be brought together first (their mean, their pass@k). Paired data are drawn together:
+for a difference, the same tasks on both sides.
+
+What it says and does not say: tasks count as a random draw from a population of tasks. Its coverage
+falls short for few tasks (below about 20) and rare events, and it cannot see what no task showed:
+of constant values the interval is that value. `rate_interval` repairs this last case for rates.
+The draws depend on the seed, the number of tasks and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+LEVEL, RESAMPLES = 0.95, 10_000
+
+DRAWN_AT_ONCE = 1 << 20
+"""Indices held in memory at a time (8 MiB of them); how many does not change the result."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and where it may lie. Bounds are NaN where there is nothing to tell them from."""
+
+    estimate: float
+    low: float
+    high: float
+    n: int
+    """Tasks (or what else was drawn)."""
+    level: float
+    method: str = "bootstrap"
+    """bootstrap; wilson; constant: all values were equal; single, empty: too few for bounds."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON; NaN becomes null."""
+        numbers = {"estimate": self.estimate, "low": self.low, "high": self.high}
+        plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+        return plain | {"n": self.n, "level": self.level, "method": self.method}
+
+    def times(self, factor: float) -> Interval:
+        """The same in another unit: of k samples instead of one, for instance."""
+        low, high = factor * self.low, factor * self.high
+        return replace(self, estimate=factor * self.estimate, low=low, high=high)
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def mean_interval(
+    values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The mean of one value per task.
+
+    No value: everything is NaN. One value: the bounds are NaN. Equal values: all three are that
+    value, which means that no task showed variation, and not that there is none.
+    """
+    return bootstrap(_mean, [values], level=level, resamples=resamples, seed=seed)
+
+
+def difference_interval(
+    left: ArrayLike,
+    right: ArrayLike,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """The mean of left - right, paired: entry i of both sides belongs to the same task.
+
+    An interval without 0 says that the two differ at that level on tasks of this kind.
+    """
+    first, second = _aligned([left, right])
+    return mean_interval(first - second, level=level, resamples=resamples, seed=seed)
+
+
+def ratio_interval(
+    above: ArrayLike,
+    below: ArrayLike,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """sum(above) / sum(below), both per task: seconds per sample, for instance."""
+    return bootstrap(_ratio, [above, below], level=level, resamples=resamples, seed=seed)
+
+
+def rate_interval(
+    values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The mean of one rate per task, each from 0 to 1, with bounds also where all are 0 or all 1.
+
+    There the bootstrap has nothing to vary. A mean of values from 0 to 1 is at most the share of
+    tasks above 0, and Wilson's interval for that share (0 of n) bounds it; likewise at 1.
+    """
+    rates = _checked(values)
+    if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
+        raise ValueError("a rate lies from 0 to 1: use mean_interval for other values")
+    if rates.size and rates.min() == rates.max() and rates[0] in (0.0, 1.0):
+        return wilson_interval(int(rates.sum()), rates.size, level=level)
+    return mean_interval(rates, level=level, resamples=resamples, seed=seed)
+
+
+def wilson_interval(successes: int, n: int, *, level: float = LEVEL) -> Interval:
+    """Wilson's score interval of one proportion: independent trials with two outcomes each."""
+    _check_level(level)
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes in {n} trials: give 0 <= successes <= trials")
+    if n == 0:
+        return _undefined(level)
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    rate = successes / n
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    # The score interval touches 0 and 1 exactly; rounding may miss them.
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == n else centre + half
+    return Interval(rate, low, high, n, level, "wilson")
+
+
+def bootstrap(
+    statistic: Callable[..., FloatArray],
+    arrays: Sequence[ArrayLike],
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Any statistic of per-task arrays, which are drawn together.
+
+    `statistic` gets each array with tasks along its last axis, (draws, tasks) or (1, tasks), and
+    reduces that axis: `lambda a: np.median(a, axis=-1)`.
+    """
+    _check_level(level)
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, not {resamples}")
+    rows = np.stack(_aligned(arrays))
+    n = rows.shape[1]
+    if n == 0:
+        return _undefined(level)
+    estimate = float(_applied(statistic, rows[:, None, :])[0])
+    if n == 1:
+        return Interval(estimate, math.nan, math.nan, 1, level, "single")
+    if bool((rows == rows[:, :1]).all()):
+        return Interval(estimate, estimate, estimate, n, level, "constant")
+    generator = np.random.default_rng(seed)
+    drawn = np.empty(resamples)
+    at_once = max(1, DRAWN_AT_ONCE // n)
+    for start in range(0, resamples, at_once):
+        stop = min(resamples, start + at_once)
+        chosen = generator.integers(0, n, size=(stop - start, n))
+        drawn[start:stop] = _applied(statistic, rows[:, chosen])
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high), n, level)
+
+
+def _applied(statistic: Callable[..., FloatArray], rows: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = np.asarray(statistic(*rows), dtype=np.float64)
+    assert result.shape == rows.shape[1:2], "a statistic reduces the last axis, and only that"
+    if not np.isfinite(result).all():
+        raise ValueError(
+            "the statistic is not finite on some draws of the tasks, such as a ratio whose "
+            "denominator is 0 for every task drawn: leave such tasks out, or use more of them"
+        )
+    return result
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    return np.asarray(values.mean(axis=-1))
+
+
+def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    return np.asarray(above.sum(axis=-1) / below.sum(axis=-1))
+
+
+def _undefined(level: float) -> Interval:
+    return Interval(math.nan, math.nan, math.nan, 0, level, "empty")
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: give a number between 0 and 1, such as 0.95")
+
+
+def _aligned(arrays: Sequence[ArrayLike]) -> list[FloatArray]:
+    checked = [_checked(values) for values in arrays]
+    if len({values.size for values in checked}) > 1:
+        sizes = " and ".join(str(values.size) for values in checked)
+        raise ValueError(f"paired values of {sizes} tasks: give one value per task on every side")
+    return checked
+
+
+def _checked(values: ArrayLike) -> FloatArray:
+    """One finite number per task; a missing one is refused, because leaving it out is a choice."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"one number per task is needed ({error})") from None
+    if array.ndim != 1:
+        raise ValueError(f"one number per task is needed, not an array of shape {array.shape}")
+    missing = np.flatnonzero(~np.isfinite(array))
+    if missing.size:
+        raise ValueError(
+            f"{missing.size} of {array.size} values are missing or not finite (the first is number "
+            f"{missing[0]}): leave those tasks out, or say what they count as"
+        )
+    return array

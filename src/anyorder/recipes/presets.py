@@ -1,0 +1,281 @@
+"""Sampling presets: the settings of published protocols, by name, each with its source.
+
+A preset is data: which family and tasks it is for, and what it sets. Every setting can be
+overridden flag by flag; the run card records what came out. Presets of families that are not here
+yet stand ready, and are refused for models of other families. What a source leaves open is said in
+`remarks`, and left unset wherever that is possible. docs/presets.md is made from this file:
+
+    python -c "from anyorder.recipes.presets import as_markdown; print(as_markdown(), end='')"
+
+Prompt templates belong to the tasks, checkpoints to their owners; neither is set here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+JOB_FIELDS = ("samples", "batch", "max_new_tokens", "max_length")
+"""What a preset sets of the sampling job; everything else is a decoding option of the family."""
+
+HUMANEVAL = ("humaneval", "humaneval+")
+MBPP = ("mbpp", "mbpp+")
+SWEEP = (8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One published protocol."""
+
+    name: str
+    about: str
+    source: str
+    """Where it is published."""
+    families: tuple[str, ...]
+    tasks: tuple[str, ...]
+    always: Mapping[str, Any]
+    """Settings of the job and of decoding; `policy` among them is the default policy."""
+    per_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Task -> settings; a preset that has some needs a task."""
+    per_policy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Policy -> settings that differ under it."""
+    sweep: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Setting -> the other values that the source tried."""
+    remarks: str = ""
+    """What the source leaves open, and what is taken here."""
+
+    def settings(
+        self, family: str, task: str | None = None, policy: str | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(job fields, decoding options) for a model of this family; `policy` replaces ours."""
+        if family not in self.families:
+            raise ValueError(
+                f"preset {self.name!r} is for models of family {_either(self.families)}, not "
+                f"{family!r}: choose another preset, or another model"
+            )
+        if task is None and self.per_task:
+            raise ValueError(
+                f"the settings of preset {self.name!r} depend on the task: give --task "
+                f"{_either(self.tasks)}"
+            )
+        if task is not None and task not in self.tasks:
+            raise ValueError(
+                f"preset {self.name!r} is published for {_either(self.tasks)}, not for {task!r}: "
+                "leave --preset out and give the settings as flags"
+            )
+        chosen = {**self.always, **self.per_task.get(task or "", {})}
+        chosen |= {} if policy is None else {"policy": policy}
+        chosen |= self.per_policy.get(chosen.get("policy", ""), {})
+        job = {name: chosen.pop(name) for name in JOB_FIELDS if name in chosen}
+        return job, chosen
+
+
+def _each(names: tuple[str, ...], **settings: Any) -> dict[str, Mapping[str, Any]]:
+    return dict.fromkeys(names, settings)
+
+
+_SIMILARITY = {
+    "samples": 1,
+    "max_new_tokens": 256,
+    "steps": 256,
+    "temperature": 0.2,
+    "top_p": 0.95,
+    "policy": "sampled",
+}
+_THIRTY_TWO = _each(("left_to_right", "random"), samples=32)
+_DREAM_CODER = {
+    "mode": "compat",
+    "policy": "entropy",
+    "max_new_tokens": 512,
+    "steps": 512,
+    "top_p": 0.9,
+}
+
+_ALL = (
+    Preset(
+        name="similarity",
+        about="programs of confidence policies against left-to-right ones (Dream, DiffuCoder)",
+        source="paper, section 3.1 and appendix B, 'Sampling protocol'",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP, "livecodebench"),
+        always={**_SIMILARITY, "mode": "compat"},
+        per_policy=_THIRTY_TWO,
+        remarks="The paper's Top-K is `sampled`, as in the sampler of the Dream family that it "
+        "uses; its text defines it as `confidence`. Whether its random order reveals a fixed "
+        "number a step or each slot by itself is not said: a fixed number here.",
+    ),
+    Preset(
+        name="similarity-llada",
+        about="the same for LLaDA, whose sampler scores before temperature and shares steps evenly",
+        source="paper, appendices B and C",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={**_SIMILARITY, "max_new_tokens": 512, "steps": 512},
+        per_policy=_THIRTY_TWO,
+        remarks="Top-p is appendix B's, 'all decoding policies'; LLaDA's own sampler has none. "
+        "What is done about the end token is not said: nothing here.",
+    ),
+    Preset(
+        name="dultra",
+        about="a learnt planner against fixed policies on the same LLaDA backbone",
+        source="paper, appendix B.2; dUltra-coding-b128",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={
+            "samples": 64,
+            "max_new_tokens": 256,
+            "block": 128,
+            "temperature": 0.2,
+            "policy": "planner",
+        },
+        per_policy={"planner": {"temperature": 0.0}},
+        remarks="Under the planner tokens are greedy and chance is in which slots it reveals. The "
+        "steps of the planner-free policies are not given: one for each slot here.",
+    ),
+    Preset(
+        name="flexmdm-passk",
+        about="pass@k and order of FlexMDM 7B; its any-order metrics use the same samples",
+        source="paper, appendix D.4 and table of pass@k; its release for the batch",
+        families=("flexmdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={
+            "samples": 16,
+            "batch": 8,
+            "mode": "compat",
+            "policy": "sampled",
+            "steps": 512,
+            "insertion_schedule": 2.9,
+            "temperature": 0.1,
+        },
+        per_task={
+            **_each(HUMANEVAL, max_length=768, insertion_temperature=1.0),
+            **_each(MBPP, max_length=1100, insertion_temperature=0.6),
+        },
+        sweep={"insertion_temperature": (0.5, 0.6, 0.7, 0.75, 1.0)},
+        remarks="The sweep is of appendix D.5: 1, 0.75, 0.6, 0.5 on MBPP and 1, 0.7 on HumanEval. "
+        "In mode compat the noise belongs to a batch, hence the published batch of 8.",
+    ),
+    Preset(
+        name="dream-coder-passk",
+        about="pass@k of Dream-Coder 7B, the baseline of flexmdm-passk",
+        source="paper, appendix D.4; its release for top-p",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={**_DREAM_CODER, "samples": 16, "temperature": 1.0},
+    ),
+    Preset(
+        name="dream-coder-order",
+        about="any-order metrics of Dream-Coder 7B, in its default settings",
+        source="paper, appendix D.3, 'Complete any-order metrics results'",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={**_DREAM_CODER, "samples": 1},
+        per_task={**_each(HUMANEVAL, temperature=0.2), **_each(MBPP, temperature=0.1)},
+        remarks="The number of samples is not said: 1 here, since they hardly differ at these "
+        "temperatures.",
+    ),
+    Preset(
+        name="latentmdm",
+        about="LatentMDM 125M on GSM8K by program",
+        source="paper, appendix E.4 and table of segment scores",
+        families=("latentmdm",),
+        tasks=("gsm8k",),
+        always={
+            "samples": 1,
+            "batch": 1,
+            "policy": "average",
+            "slots": 8,
+            "k": 1,
+            "temperature": 0.0,
+        },
+        sweep={
+            "policy": ("average", "minimum", "first", "left_to_right", "random"),
+            "k": (1, 2, 4),
+        },
+        remarks="Batch 1 is that of the paper's wall-clock times. The number of samples and the "
+        "temperature behind its pass@K figure are not said: greedy here, as in the table.",
+    ),
+    Preset(
+        name="duo",
+        about="DUO 125M on GSM8K by program, the few-step baseline",
+        source="paper, section 4.2, answer A2",
+        families=("duo",),
+        tasks=("gsm8k",),
+        always={"samples": 1, "batch": 1, "max_length": 512, "steps": 8, "temperature": 1.0},
+        sweep={"steps": SWEEP},
+        remarks="Ancestral sampling at temperature 1 on a canvas of 512, as in the code that the "
+        "paper follows; the paper does not say.",
+    ),
+    Preset(
+        name="sflm",
+        about="S-FLM 125M on GSM8K by program",
+        source="paper, section 4.2, answer A2",
+        families=("sflm",),
+        tasks=("gsm8k",),
+        always={"samples": 1, "batch": 1, "max_length": 512, "steps": 16, "temperature": 1.0},
+        sweep={"steps": SWEEP},
+        remarks="The velocity is not said, exact or towards the likeliest token: the family's "
+        "default here. Temperature and canvas as in the code that the paper follows.",
+    ),
+)
+
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name."""
+    if name not in PRESETS:
+        raise ValueError(f"no preset {name!r}: choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def as_markdown() -> str:
+    """The page docs/presets.md."""
+    rows = [
+        f"| `{preset.name}` | {', '.join(preset.families)} | {', '.join(preset.tasks)} "
+        f"| {_cell(preset)} | {preset.source} |"
+        for preset in _ALL
+    ]
+    notes = [f"- **`{preset.name}`**: {preset.about}. {preset.remarks}".rstrip() for preset in _ALL]
+    middle = ["", "## What they are, and what their sources leave open", ""]
+    return "\n".join([_HEAD, *rows, *middle, *notes]) + "\n"
+
+
+_HEAD = """\
+# Presets
+
+Settings of published sampling protocols. `anyorder sample MODEL --task T --preset NAME` takes them
+where the command says nothing; every flag beside it overrides it, and the run card records what
+came out. A preset is refused for a model of another family and for a task that it was not
+published for. This page is made by `anyorder.recipes.presets.as_markdown()`, and a test keeps it
+so.
+
+| preset | family | tasks | settings | source |
+|---|---|---|---|---|"""
+
+
+def _cell(preset: Preset) -> str:
+    lines = [_spelled(preset.always)]
+    lines += _grouped("on", preset.per_task)
+    lines += _grouped("under policy", preset.per_policy)
+    lines += [
+        f"tried: {name} {', '.join(map(str, values))}" for name, values in preset.sweep.items()
+    ]
+    return "; ".join(lines)
+
+
+def _grouped(word: str, groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One line for each different group of settings, with all whom it is for."""
+    lines: dict[str, list[str]] = {}
+    for name, settings in groups.items():
+        lines.setdefault(_spelled(settings), []).append(name)
+    return [f"{word} {_either(names, 'and')}: {settings}" for settings, names in lines.items()]
+
+
+def _spelled(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def _either(names: tuple[str, ...] | list[str], word: str = "or") -> str:
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
