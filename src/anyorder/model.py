@@ -83,6 +83,11 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, family={self.family.name!r}, device={str(self.device)!r})"
 
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        """The data part of the recipe that trained it; empty where that is not known."""
+        return dict(self.card.recipe.get("data", {}))
+
     def to(self, device: str | torch.device) -> Model:
         """Move the network; sampling happens there."""
         self.device = usable_device(str(device))

@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from anyorder.apps.jobs import SampleJob
+from anyorder.bench.tasks.humaneval import TEMPLATES as FOR_HUMANEVAL
+from anyorder.bench.tasks.mbpp import TEMPLATES as FOR_MBPP
 from anyorder.decode.policy import SCORES
 from anyorder.families import FAMILIES, find_family
-from anyorder.recipes.presets import JOB_FIELDS, PRESETS, Preset, as_markdown, find_preset
+from anyorder.recipes.presets import (
+    HUMANEVAL,
+    JOB_FIELDS,
+    MBPP,
+    PRESETS,
+    Preset,
+    as_markdown,
+    find_preset,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "presets.md"
 PLANNED = {"latentmdm", "duo", "sflm"}
@@ -83,7 +93,8 @@ def test_flexmdm_passk() -> None:
         ("mbpp+", 1100, 0.6),
     ):
         job, chosen = resolved(preset, task, None)
-        assert job == {"samples": 16, "batch": 8, "max_length": length}
+        raw = {"template": "raw"} if task.startswith("humaneval") else {}
+        assert job == {"samples": 16, "batch": 8, "max_length": length} | raw
         assert chosen.insertion_temperature == placing
         assert (chosen.mode, chosen.steps, chosen.temperature) == ("compat", 512, 0.1)
         assert (chosen.insertion_schedule, chosen.unmasking_schedule) == (2.9, "kept")
@@ -99,7 +110,8 @@ def test_dream_coder() -> None:
         (order, "mbpp", 1, 0.1),
     ):
         job, chosen = resolved(preset, task, None)
-        assert job == {"samples": samples, "max_new_tokens": 512}
+        wrapped = {"template": "instruct"} if task.startswith("humaneval") else {}
+        assert job == {"samples": samples, "max_new_tokens": 512} | wrapped
         assert (chosen.policy, chosen.steps, chosen.top_p) == ("entropy", 512, 0.9)
         assert (chosen.mode, chosen.temperature) == ("compat", temperature)
 
@@ -107,13 +119,26 @@ def test_dream_coder() -> None:
 def test_dultra_is_greedy_under_its_planner_only() -> None:
     preset = find_preset("dultra")
     job, options = preset.settings("mdm", "mbpp")
-    assert job == {"samples": 64, "max_new_tokens": 256}
+    assert job == {"template": "dultra", "samples": 64, "max_new_tokens": 256}
     assert options == {"block": 128, "policy": "planner", "temperature": 0.0}
     _, chosen = resolved(preset, "mbpp", "margin")
     assert (chosen.temperature, chosen.block, chosen.steps) == (0.2, 128, None)
     if "planner" not in SCORES:
         with pytest.raises(ValueError, match="unknown policy 'planner': choose one of"):
             find_family("mdm").choose(options)
+
+
+def test_a_variant_of_a_task_is_that_task() -> None:
+    preset = find_preset("flexmdm-passk")
+    assert preset.settings("flexmdm", "mbpp:sanitized") == preset.settings("flexmdm", "mbpp")
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=lambda preset: preset.name)
+def test_templates_are_those_of_the_tasks(preset: Preset) -> None:
+    known = {**dict.fromkeys(HUMANEVAL, FOR_HUMANEVAL), **dict.fromkeys(MBPP, FOR_MBPP)}
+    for task in preset.tasks:
+        job, _ = preset.settings(preset.families[0], task)
+        assert "template" not in job or job["template"] in known[task]
 
 
 def test_few_steps_and_segments() -> None:

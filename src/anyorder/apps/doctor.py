@@ -1,10 +1,12 @@
-"""`anyorder doctor`: what this machine offers."""
+"""`anyorder doctor`: what this machine offers, the sandbox's level proved by its canaries."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -18,12 +20,21 @@ EXTRAS = {
 }
 
 
+SANDBOX_LEVELS = {
+    0: "no isolation: programs cannot be graded here",
+    1: "1 (resource limits only): grading needs --allow-weak-isolation",
+    2: "2 (Landlock, seccomp, resource limits)",
+    3: "3 (namespaces, Landlock, seccomp, resource limits)",
+}
+
 LABELS = {"memory_gib": "memory (GiB)", "cpu_dtype": "precision on CPU"}
 
 
 def examine() -> dict[str, Any]:
     """Python, torch, devices, threads, memory and extras, as JSON."""
     import torch
+
+    from anyorder.bench.sandbox import probe
 
     devices = ["cpu"]
     devices += [
@@ -41,6 +52,7 @@ def examine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "memory_gib": _memory_gib(),
         "cpu_dtype": "float32",
+        "sandbox": asdict(probe()),
         "extras": {
             extra: {name: _version(name) for name in packages} for extra, packages in EXTRAS.items()
         },
@@ -50,10 +62,12 @@ def examine() -> dict[str, Any]:
 def print_findings(findings: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in findings.items():
-        if name != "extras":
+        if name not in ("extras", "sandbox"):
             table.add_row(
                 LABELS.get(name, name), ", ".join(value) if isinstance(value, list) else str(value)
             )
+    for row in _sandbox_rows(findings["sandbox"]):
+        table.add_row(*row)
     for extra, packages in findings["extras"].items():
         missing = [package for package, version in packages.items() if version is None]
         state = (
@@ -63,6 +77,18 @@ def print_findings(findings: dict[str, Any]) -> None:
         )
         table.add_row(f"extra {extra}", state)
     Console().print(table, markup=False)
+
+
+def _sandbox_rows(sandbox: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The level, the canaries that were not stopped, and what else is to be said."""
+    yield "sandbox", SANDBOX_LEVELS[sandbox["level"]]
+    stopped = sum(check["held"] for check in sandbox["checks"])
+    yield "", f"{stopped} of {len(sandbox['checks'])} canaries were stopped"
+    for check in sandbox["checks"]:
+        if not check["held"]:
+            yield "", f"not stopped: {check['name']} ({check['mechanism']}: {check['detail']})"
+    for note in sandbox["notes"]:
+        yield "", note
 
 
 def _version(package: str) -> str | None:

@@ -23,7 +23,14 @@ class SampleJob:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A folder written by `anyorder train`."""
     task: Name = None
-    """A task to take prompts from: stories."""
+    """A task to take prompts from: stories, humaneval, humaneval+, mbpp, mbpp+, livecodebench or
+    gsm8k (docs/tasks.md)."""
+    data: Name = None
+    """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
+    template: Name = None
+    """How prompts are worded: a published template of the task, or a file with {prompt}."""
+    preset: Name = None
+    """A published protocol (docs/presets.md); every flag beside it overrides it."""
     prompt: Text = None
     """A prompt, or a text with <fill> or <fill:12> marks; <answer> marks where the answer begins,
     if that is before the first gap."""
@@ -32,13 +39,13 @@ class SampleJob:
     as many as it needs."""
     limit: Count = None
     """Only the first problems of the task."""
-    samples: int = 1
-    """Samples for each prompt."""
+    samples: Count = None
+    """Samples for each prompt; unset: 1, or the preset's number."""
     seed: int = 0
     """Names the noise: a sample depends on (seed, task, sample number) only. (flexmdm in mode
     compat: on its batch too, as published.)"""
-    batch: int = 32
-    """Samples decoded together."""
+    batch: Count = None
+    """Samples decoded together; unset: 32, or the preset's number."""
     device: str = "cpu"
     """Where to decode: cpu, cuda or cuda:1."""
     shard: str = "0/1"
@@ -61,8 +68,9 @@ class SampleJob:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}")
-        if self.limit is not None and self.task is None:
-            raise ValueError("--limit counts a task's problems: use it with --task")
+        for name in ("limit", "data", "template"):
+            if getattr(self, name) is not None and self.task is None:
+                raise ValueError(f"--{name} belongs to a task: use it with --task")
         self.share()
 
     def share(self) -> tuple[int, int]:

@@ -10,21 +10,23 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from anyorder.apps.jobs import SampleJob
+from anyorder.apps.progress_bar import progress_bar
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
 from anyorder.families import Sizes
 from anyorder.files import alone_in
+from anyorder.measure.extract import extract
 from anyorder.model import Model, Request, load, policy_name
+from anyorder.recipes.presets import find_preset
 from anyorder.trace import Run, RunCard, Trace
+
+DEFAULTS = {"samples": 1, "batch": 32}
 
 
 def sample_to_run(
@@ -32,18 +34,19 @@ def sample_to_run(
 ) -> Run:
     """Do the job, or what is left of it, and return the complete run."""
     model = load(job.model, device=job.device)
-    problems, data_digest = _problems(job, model)
-    texts = [problem.prompt for problem in problems]
+    job, options = _with_preset(job, options, model.family.name)
+    subject = _subject(job, model.trained_on)
+    texts = [problem.prompt for problem in subject.problems]
     chosen = model.choose(options, texts)
     check_lengths(texts, job.max_new_tokens)
     sizes = model.sizes(job.max_new_tokens, job.max_length, chosen)
-    requests = _requests(job, model, problems, sizes)
+    requests = _requests(job, model, subject.problems, sizes)
     model.family.check([request.canvas for request in requests], chosen)
     card = RunCard(
         command=command,
-        config=_config(job, model, chosen, sizes),
+        config=_config(job, model, chosen, sizes) | {"prompt_template": subject.template},
         model_digest=model.digest,
-        data_digest=data_digest,
+        data_digest=subject.digest,
         vocab_digest=model.vocab.digest(),
         device=job.device,
         dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
@@ -54,7 +57,12 @@ def sample_to_run(
     with alone_in(folder):
         run = Run.create(folder, card)
         try:
-            _decode_parts(run, parts, lambda part: model.decode(part, chosen, job.seed), progress)
+            _decode_parts(
+                run,
+                parts,
+                lambda part: map(subject.with_program, model.decode(part, chosen, job.seed)),
+                progress,
+            )
         except BaseException:
             run.discard_if_empty()  # the corrected command shall find its folder free
             raise
@@ -75,24 +83,65 @@ def _decode_parts(
     if there and progress:
         state = "all" if run.complete else f"{there} of"
         print(f"{run.folder}: {state} {total} samples are there already", file=sys.stderr)
-    with _bar(total, progress and not run.complete) as advance:
+    with progress_bar("sampling", total, shown=progress and not run.complete) as advance:
         for number, part in enumerate(parts):
             if number not in done:
                 run.append(number, list(decode(part)))
             advance(len(part))
 
 
-def _problems(job: SampleJob, model: Model) -> tuple[list[Problem], str]:
-    """What to sample, and a digest of it."""
+def _with_preset(
+    job: SampleJob, options: dict[str, Any], family: str
+) -> tuple[SampleJob, dict[str, Any]]:
+    """Job and options as the preset says where the command says nothing, and the defaults."""
+    settings, decoding = {}, {}
+    if job.preset is not None:
+        preset = find_preset(job.preset)
+        settings, decoding = preset.settings(family, job.task, options.get("policy"))
+    settled = DEFAULTS | settings
+    unset = {name: value for name, value in settled.items() if getattr(job, name) is None}
+    return replace(job, **unset), {**decoding, **options}
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is asked."""
+
+    problems: list[Problem]
+    digest: str
+    template: str | None = None
+    """The text that a task's prompts were made from."""
+    extraction: str | None = None
+    """How a task finds the program in a sample."""
+
+    def with_program(self, trace: Trace) -> Trace:
+        """The sample with the program that is found in it, where a task asked for one."""
+        if self.extraction is None:
+            return trace
+        problem = self._by_id[trace.task_id]
+        found = extract(
+            trace.text,
+            mode=self.extraction,
+            entry_point=problem.entry_point,
+            prefix=problem.prefix,
+        )
+        return replace(trace, program=found)
+
+    @cached_property
+    def _by_id(self) -> dict[str, Problem]:
+        return {problem.task_id: problem for problem in self.problems}
+
+
+def _subject(job: SampleJob, trained_on: dict[str, Any]) -> _Subject:
     if job.task is not None:
-        task = find_task(job.task, model.card.recipe.get("data", {}))
-        return task.problems(job.limit), task.digest
+        task = find_task(job.task, trained_on, data=job.data, template=job.template)
+        return _Subject(task.problems(job.limit), task.digest, task.template, task.extraction)
     if job.prompt is not None:
         name, text = "prompt/0", job.prompt
     else:
         assert job.fill is not None
         name, text = f"fill/{job.fill.name}", _read_gaps(job.fill)
-    return [Problem(name, text)], hashlib.sha256(text.encode()).hexdigest()
+    return _Subject([Problem(name, text)], hashlib.sha256(text.encode()).hexdigest())
 
 
 def _read_gaps(path: Path) -> str:
@@ -132,6 +181,7 @@ def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str
         "max_length": sizes.length,
         "only_length_told": sizes.only_length_told,
         "options": asdict(chosen),
+        "trained_on": model.trained_on if job.task else None,
     }
     del config["out"], config["device"]
     return config
@@ -142,13 +192,3 @@ def _default_folder(job: SampleJob, chosen: Any, card: RunCard) -> Path:
     subject = job.task or ("fill" if job.fill else "prompt")
     name = f"{Path(job.model).name}-{subject}-{policy_name(chosen)}-{card.identity()[:8]}"
     return Path("runs") / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-
-
-@contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Any]:
-    """A progress bar on standard error; gives the function that advances it."""
-    columns = (TextColumn("sampling"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(file=sys.stderr)
-    with Progress(*columns, console=console, disable=not shown or not console.is_terminal) as bar:
-        task = bar.add_task("sampling", total=total)
-        yield lambda count: bar.advance(task, count)

@@ -17,6 +17,8 @@ VERBS = {
     "demo": "train a tiny model for two minutes and watch it write",
     "train": "train a model by recipe; resumes by itself",
     "sample": "decode with a model; writes a run folder of traces",
+    "grade": "run the programs of a run in a sandbox; pass@k with intervals",
+    "reproduce": "sample again what a run card describes, and compare",
     "import": "make a run folder of another library's traces",
     "doctor": "tell what this machine offers",
 }
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP.format(verbs="\n".join(f"  {name:8}{says}" for name, says in VERBS.items())))
+        print(HELP.format(verbs="\n".join(f"  {name:11}{says}" for name, says in VERBS.items())))
         return 0 if words else 2
     if words[0] == "--version":
         from anyorder import __version__

@@ -10,7 +10,8 @@ from anyorder.cli.parsing import parse
 
 @dataclass(frozen=True)
 class Flags:
-    """Tell what this machine offers: devices, threads, memory, installed extras.
+    """Tell what this machine offers: devices, threads, memory, how well programs
+    can be confined, installed extras.
 
     anyorder doctor --json
     """

@@ -7,7 +7,8 @@ yet stand ready, and are refused for models of other families. What a source lea
 
     python -c "from anyorder.recipes.presets import as_markdown; print(as_markdown(), end='')"
 
-Prompt templates belong to the tasks, checkpoints to their owners; neither is set here.
+Prompt templates are the tasks' (bench/tasks); a preset names one only where the published prompt is
+not the task's own. Checkpoints are their owners' and are not named here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-JOB_FIELDS = ("samples", "batch", "max_new_tokens", "max_length")
+JOB_FIELDS = ("template", "samples", "batch", "max_new_tokens", "max_length")
 """What a preset sets of the sampling job; everything else is a decoding option of the family."""
 
 HUMANEVAL = ("humaneval", "humaneval+")
@@ -59,12 +60,13 @@ class Preset:
                 f"the settings of preset {self.name!r} depend on the task: give --task "
                 f"{_either(self.tasks)}"
             )
-        if task is not None and task not in self.tasks:
+        benchmark = (task or "").partition(":")[0]  # mbpp:sanitized is mbpp
+        if task is not None and benchmark not in self.tasks:
             raise ValueError(
                 f"preset {self.name!r} is published for {_either(self.tasks)}, not for {task!r}: "
                 "leave --preset out and give the settings as flags"
             )
-        chosen = {**self.always, **self.per_task.get(task or "", {})}
+        chosen = {**self.always, **self.per_task.get(benchmark, {})}
         chosen |= {} if policy is None else {"policy": policy}
         chosen |= self.per_policy.get(chosen.get("policy", ""), {})
         job = {name: chosen.pop(name) for name in JOB_FIELDS if name in chosen}
@@ -125,6 +127,7 @@ _ALL = (
         always={
             "samples": 64,
             "max_new_tokens": 256,
+            "template": "dultra",
             "block": 128,
             "temperature": 0.2,
             "policy": "planner",
@@ -149,7 +152,7 @@ _ALL = (
             "temperature": 0.1,
         },
         per_task={
-            **_each(HUMANEVAL, max_length=768, insertion_temperature=1.0),
+            **_each(HUMANEVAL, template="raw", max_length=768, insertion_temperature=1.0),
             **_each(MBPP, max_length=1100, insertion_temperature=0.6),
         },
         sweep={"insertion_temperature": (0.5, 0.6, 0.7, 0.75, 1.0)},
@@ -163,6 +166,9 @@ _ALL = (
         families=("mdm",),
         tasks=(*HUMANEVAL, *MBPP),
         always={**_DREAM_CODER, "samples": 16, "temperature": 1.0},
+        per_task=_each(HUMANEVAL, template="instruct"),
+        remarks="The release wraps HumanEval's function heads in an instruction for this model, "
+        "and gives them bare to FlexMDM.",
     ),
     Preset(
         name="dream-coder-order",
@@ -171,7 +177,10 @@ _ALL = (
         families=("mdm",),
         tasks=(*HUMANEVAL, *MBPP),
         always={**_DREAM_CODER, "samples": 1},
-        per_task={**_each(HUMANEVAL, temperature=0.2), **_each(MBPP, temperature=0.1)},
+        per_task={
+            **_each(HUMANEVAL, template="instruct", temperature=0.2),
+            **_each(MBPP, temperature=0.1),
+        },
         remarks="The number of samples is not said: 1 here, since they hardly differ at these "
         "temperatures.",
     ),

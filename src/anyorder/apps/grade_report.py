@@ -1,0 +1,249 @@
+"""What a grading found: rows, rates and counts, as JSON and as tables in a terminal.
+
+Reads verdicts and nothing else; grading itself is apps/grading.py, the estimators are
+measure/passk.py, the time accounting is bench/timing.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.apps.grade_job import GradeJob
+from anyorder.bench.tasks import Task
+from anyorder.bench.timing import Timing, timing
+from anyorder.bench.verdict_table import Key
+from anyorder.bench.verdicts import PASSED, VERDICTS, shown
+from anyorder.measure.extract import ANY_OF_4
+from anyorder.measure.passk import Rate, ks_up_to, pass_table, task_rates
+from anyorder.trace import Run
+
+SHOWN_DIGEST = 8
+SHOWN_MISSING = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """The verdict of one sample."""
+
+    task_id: str
+    sample: int
+    verdict: str
+    detail: str
+    level: int | None
+    cpu_seconds: float
+    attempts: int
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Row:
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
+
+    @property
+    def key(self) -> Key:
+        return self.task_id, self.sample
+
+
+@dataclass(frozen=True)
+class Report:
+    """One extraction: the verdicts and what they amount to."""
+
+    extraction: str
+    rows: tuple[Row, ...]
+    rates: tuple[Rate, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each verdict was given; the most usual order, those that occur."""
+        found = Counter(row.verdict for row in self.rows)
+        return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
+
+    @property
+    def level(self) -> int | None:
+        """The weakest isolation in which a program ran; None where none ran."""
+        return min((row.level for row in self.rows if row.level is not None), default=None)
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "extraction": self.extraction,
+            "pass@k": {str(rate.k): rate.interval.to_record()["estimate"] for rate in self.rates},
+            "rates": [rate.to_record() for rate in self.rates],
+            "verdicts": self.counts,
+            "level": self.level,
+            "cpu_seconds": round(sum(row.cpu_seconds for row in self.rows), 3),
+            "run_twice": sum(row.attempts > 1 for row in self.rows),
+            "samples": [
+                {
+                    "task_id": row.task_id,
+                    "sample": row.sample,
+                    "verdict": row.verdict,
+                    "detail": row.detail,
+                }
+                for row in self.rows
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A graded run: a report for each extraction that was asked for."""
+
+    run: Path
+    task: str
+    data_digest: str
+    reports: tuple[Report, ...]
+    missing: dict[str, int]
+    """Task id -> samples that it lacks."""
+    ungraded: dict[str, str]
+    """Task id -> why: problems that have no checks; they are in no rate."""
+    timing: Timing | None
+    """What sampling cost; None where the run does not say."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON: one extraction at the top level, several below `gradings`."""
+        records = [report.to_record() for report in self.reports]
+        return {
+            "run": str(self.run),
+            "task": self.task,
+            "data_digest": self.data_digest,
+            "missing": self.missing,
+            "ungraded": self.ungraded,
+            "timing": None if self.timing is None else self.timing.to_record(),
+            **(records[0] if len(records) == 1 else {"gradings": records}),
+        }
+
+
+def graded(
+    run: Run,
+    task: Task,
+    reports: Sequence[Report],
+    expected: Mapping[str, int],
+    ungraded: dict[str, str],
+) -> Graded:
+    """The reports together, with what is missing and what sampling cost."""
+    there = Counter(row.task_id for row in reports[0].rows)
+    missing = {
+        task_id: count - there[task_id]
+        for task_id, count in expected.items()
+        if there[task_id] < count
+    }
+    try:
+        cost = timing(run)
+    except ValueError:  # imported samples have no times
+        cost = None
+    return Graded(run.folder, task.name, task.digest, tuple(reports), missing, ungraded, cost)
+
+
+def report(
+    extraction: str, rows: Sequence[Row], job: GradeJob, expected: Mapping[str, int]
+) -> Report:
+    """The rates of one extraction; `expected` is how many samples each problem should have."""
+    correct: dict[str, list[bool]] = {}
+    for row in rows:
+        correct.setdefault(row.task_id, []).append(row.verdict == PASSED)
+    correct, ks, n = _asked(correct, job, expected)
+    rates = pass_table(correct, ks, estimator=job.estimator, n=n)
+    return Report(extraction, tuple(rows), tuple(rates))
+
+
+def check_rates(keys: Sequence[Key], job: GradeJob, expected: Mapping[str, int]) -> None:
+    """Refuse rates that these samples do not give, before anything is graded."""
+    counts = Counter(task_id for task_id, _ in keys)
+    correct = {task_id: [False] * count for task_id, count in counts.items()}
+    correct, ks, n = _asked(correct, job, expected)
+    task_rates(correct, max(ks), estimator=job.estimator, n=n)
+
+
+def _asked(
+    correct: dict[str, list[bool]], job: GradeJob, expected: Mapping[str, int]
+) -> tuple[dict[str, list[bool]], list[int], int | None]:
+    """Verdicts by task, the ks and, for fixed_n, n."""
+    fewest, n = min(map(len, correct.values())), None
+    if job.estimator == "fixed_n":
+        fewest = n = max(expected.values())
+        correct = {task_id: correct.get(task_id, []) for task_id in {**expected, **correct}}
+    return correct, job.ks() or ks_up_to(fewest), n
+
+
+def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """Sample by sample: passed if it passed under any mode, else what it got under the first."""
+    together = []
+    for same in zip(*rows.values(), strict=True):
+        assert len({row.key for row in same}) == 1
+        passed = [
+            (mode, row) for mode, row in zip(rows, same, strict=True) if row.verdict == PASSED
+        ]
+        modes = ", ".join(mode for mode, _ in passed)
+        first = passed[0][1] if passed else same[0]
+        detail = f"under {modes}" if passed else f"{next(iter(rows))}: {first.detail}"
+        together.append(Row(**{**vars(first), "detail": detail}))
+    return together
+
+
+def print_graded(graded: Graded) -> None:
+    """The tables that people read."""
+    console = Console(highlight=False)
+    rates = Table(box=None, pad_edge=False)
+    for title in (
+        "extraction",
+        "",
+        "",
+        f"{graded.reports[0].rates[0].interval.level:.0%} interval",
+    ):
+        rates.add_column(title, no_wrap=True)
+    for each in graded.reports:
+        for rate in each.rates:
+            first = each.extraction if rate is each.rates[0] else ""
+            estimate, low, high = (
+                f"{100 * value:.1f}"
+                for value in (rate.interval.estimate, rate.interval.low, rate.interval.high)
+            )
+            rates.add_row(first, f"pass@{rate.k}", f"{estimate} %", f"{low} to {high}")
+    console.print(rates)
+    counts = Table(box=None, pad_edge=False)
+    counts.add_column("extraction")
+    names = [name for name in VERDICTS if any(name in each.counts for each in graded.reports)]
+    for name in names:
+        counts.add_column(shown(name), justify="right", no_wrap=True)
+    for each in graded.reports:
+        counts.add_row(each.extraction, *(str(each.counts.get(name, 0)) for name in names))
+    console.print()
+    console.print(counts)
+    console.print()
+    for line in _facts(graded):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _facts(graded: Graded) -> list[str]:
+    first = graded.reports[0]
+    rate = first.rates[0]
+    problems = len({row.task_id for row in first.rows})
+    level = "nothing ran" if first.level is None else f"sandbox level {first.level}"
+    lines = [
+        f"{graded.task} (data {graded.data_digest[:SHOWN_DIGEST]}): {problems} problems, "
+        f"{len(first.rows)} samples; {rate.estimator}, intervals over problems; {level}"
+    ]
+    if any(each.extraction == ANY_OF_4 for each in graded.reports):
+        lines.append("any_of_4 counts a sample that passes under any of the release's four modes")
+    if graded.missing:
+        some = ", ".join(list(graded.missing)[:SHOWN_MISSING])
+        more = ", ..." if len(graded.missing) > SHOWN_MISSING else ""
+        lines.append(
+            f"{sum(graded.missing.values())} samples are missing, of {len(graded.missing)} "
+            f"problems: {some}{more}"
+        )
+    if graded.ungraded:
+        some = ", ".join(list(graded.ungraded)[:SHOWN_MISSING])
+        lines.append(f"{len(graded.ungraded)} problems cannot be graded: {some}")
+    if graded.timing is not None:
+        cost = graded.timing
+        forwards = "" if cost.forwards is None else f", {cost.forwards.estimate:.1f} forwards"
+        lines.append(f"sampling: {cost.seconds} s per sample{forwards}; in {graded.run}")
+    else:
+        lines.append(f"in {graded.run}")
+    return lines

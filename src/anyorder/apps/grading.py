@@ -1,0 +1,243 @@
+"""`anyorder grade`: a run folder -> verdicts.parquet, pass@k with intervals.
+
+    samples -> programs (measure/extract.py) -> verdicts (bench/grade.py) -> a table in the run
+    folder (bench/verdict_table.py), part by part -> rates (measure/passk.py)
+
+A command that was killed goes on where it stopped, and one whose verdicts are all there only
+reports. Several extractions are several gradings, side by side in one table; their union
+`any_of_4` is computed for a report under its own name and is stored nowhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from anyorder.apps.grade_job import GradeJob
+from anyorder.apps.grade_report import Graded, Row, check_rates, graded, report, union
+from anyorder.apps.progress_bar import progress_bar
+from anyorder.bench.grade import Item, Verdict, grade
+from anyorder.bench.sandbox import Limits
+from anyorder.bench.tasks import Problem, Task, find_task
+from anyorder.bench.verdict_table import Grading, Key, VerdictTable
+from anyorder.files import alone_in
+from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
+from anyorder.trace import Run
+
+SENSITIVITY = "sensitivity"
+
+PART_ROWS, PART_SECONDS = 512, 5.0
+"""A part is written when it has so many verdicts, or after so long: what a kill can cost."""
+
+GUARD_SHARE = 2
+"""Seconds on the clock for a second of the processor, at least, before the guard ends a program."""
+
+REQUIRED_LEVEL, WEAK_LEVEL = 2, 1
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A grading job, resolved."""
+
+    run: Run
+    task: Task
+    problems: dict[str, Problem]
+    """By task id, those to grade, in the task's order."""
+    ungraded: dict[str, str]
+    """Task id -> why: problems without checks, whose samples get no verdict."""
+    keys: list[Key]
+    """The samples to grade, in the order of the run."""
+    modes: tuple[str, ...]
+    tables: dict[str, VerdictTable]
+    """By extraction mode."""
+    limits: Limits
+
+
+def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Graded:
+    """Grade a run, or what is left of it, and report."""
+    run = Run.open(folder)
+    with alone_in(run.folder):
+        plan = _planned(run, job)
+        if job.again:
+            for table in plan.tables.values():
+                table.discard_parts()
+        _grade(plan, job, progress)
+        order = {key: number for number, key in enumerate(_samples(run))}
+        for table in plan.tables.values():
+            table.finish(order)
+    return _reported(plan, job)
+
+
+def _planned(run: Run, job: GradeJob) -> _Plan:
+    config = run.card.config
+    name = job.task or config.get("task")
+    if name is None:
+        raise ValueError(f"{run.folder} was not sampled from a task: name one with --task")
+    same = name == config.get("task")
+    data = job.data or (config.get("data") if same else None)
+    task = find_task(name, config.get("trained_on") or {}, data=data)
+    limit = config.get("limit") if same else None
+    everything = {problem.task_id: problem for problem in task.problems(limit)}
+    keys = _samples(run)
+    _refuse_unknown({task_id for task_id, _ in keys}, everything, run, name)
+    chosen = _selected(everything, job, name)
+    problems = {task_id: problem for task_id, problem in chosen.items() if problem.checks}
+    keys = [key for key in keys if key[0] in problems]
+    if not keys:
+        raise ValueError(f"{run.folder} has no samples of these problems: choose others")
+    limits = _limits(task, job)
+    modes = _modes(job.extraction or task.extraction)
+    tables = {
+        mode: VerdictTable(run.folder, Grading(task.name, task.digest, mode, asdict(limits)))
+        for mode in modes
+    }
+    ungraded = {task_id: chosen[task_id].note for task_id in chosen if task_id not in problems}
+    plan = _Plan(run, task, problems, ungraded, keys, modes, tables, limits)
+    check_rates(keys, job, _expected_samples(plan))
+    return plan
+
+
+def _samples(run: Run) -> list[Key]:
+    table = run.table(["task_id", "sample"])
+    names, numbers = table.column("task_id").to_pylist(), table.column("sample").to_pylist()
+    return list(zip(names, numbers, strict=True))
+
+
+def _refuse_unknown(sampled: set[str], problems: dict[str, Problem], run: Run, name: str) -> None:
+    unknown = sorted(sampled - set(problems))
+    if unknown:
+        raise ValueError(
+            f"{run.folder} has samples of {unknown[0]!r}, which {name} does not have"
+            f"{f' (and {len(unknown) - 1} more such)' if len(unknown) > 1 else ''}: "
+            "name the task that they answer with --task, and its file with --data"
+        )
+
+
+def _selected(problems: dict[str, Problem], job: GradeJob, name: str) -> dict[str, Problem]:
+    ids = job.ids()
+    if ids is None:
+        ids = list(problems)[: job.limit]
+    missing = [each for each in ids if each not in problems]
+    if missing:
+        some = ", ".join(list(problems)[:3])
+        raise ValueError(f"--only {missing[0]!r}: {name} has no such problem, but {some}, ...")
+    return {each: problems[each] for each in ids}
+
+
+def _limits(task: Task, job: GradeJob) -> Limits:
+    """The published limits, or what the command says; the guard leaves room for a busy machine."""
+    given: dict[str, Any] = dict(task.limits)
+    if job.timeout is not None:
+        given["cpu_seconds"] = job.timeout
+        given.pop("wall_seconds", None)
+    if job.memory is not None:
+        given["memory_bytes"] = job.memory << 20
+    limits = Limits(**given)
+    if "wall_seconds" not in given:
+        wall = max(limits.wall_seconds, GUARD_SHARE * limits.cpu_seconds)
+        limits = replace(limits, wall_seconds=wall)
+    return limits
+
+
+def _modes(extraction: str) -> tuple[str, ...]:
+    if extraction in (ANY_OF_4, SENSITIVITY):
+        return RELEASE_MODES
+    if extraction not in EXTRACTIONS:
+        names = ", ".join((*EXTRACTIONS, ANY_OF_4, SENSITIVITY))
+        raise ValueError(f"no extraction {extraction!r}: choose one of {names}")
+    return (extraction,)
+
+
+def _grade(plan: _Plan, job: GradeJob, progress: bool) -> None:
+    """Give every sample that lacks one its verdict, mode by mode."""
+    done = {mode: set() if job.again else table.done() for mode, table in plan.tables.items()}
+    wanted = [(mode, key) for key in plan.keys for mode in plan.modes if key not in done[mode]]
+    total = len(plan.keys) * len(plan.modes)
+    if len(wanted) < total and progress:
+        state = f"{total - len(wanted)} of {total}" if wanted else f"all {total}"
+        print(f"{plan.run.folder}: {state} verdicts are there already", file=sys.stderr)
+    if not wanted:
+        return
+    stream = grade(
+        _items(plan, set(wanted)),
+        workers=job.workers,
+        limits=plan.limits,
+        minimum_level=WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL,
+    )
+    with progress_bar("grading", total, shown=progress) as advance, closing(stream):
+        advance(total - len(wanted))
+        _store(plan, _counted(stream, advance))
+
+
+def _items(plan: _Plan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
+    """The programs to judge; those of one problem follow one another and share its checks."""
+    for trace in plan.run.traces():
+        key = (trace.task_id, trace.sample)
+        for mode in plan.modes:
+            if (mode, key) in wanted:
+                problem = plan.problems[trace.task_id]
+                program = extract(
+                    trace.text, mode=mode, entry_point=problem.entry_point, prefix=problem.prefix
+                )
+                yield Item((mode, key), program, problem.checks, problem.prologue)
+
+
+def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
+    for verdict in stream:
+        advance(1)
+        yield verdict
+
+
+def _store(plan: _Plan, stream: Iterator[Verdict]) -> None:
+    """Write verdicts in parts; what has come when the stream breaks off is written as well."""
+    waiting: dict[str, list[Verdict]] = {mode: [] for mode in plan.modes}
+    written = time.monotonic()
+
+    def write() -> None:
+        for mode, verdicts in waiting.items():
+            if verdicts:
+                plan.tables[mode].append(verdicts)
+                verdicts.clear()
+
+    try:
+        for verdict in stream:
+            mode, key = verdict.key
+            waiting[mode].append(Verdict(**{**vars(verdict), "key": key}))
+            late = time.monotonic() - written > PART_SECONDS
+            if late or sum(map(len, waiting.values())) >= PART_ROWS:
+                write()
+                written = time.monotonic()
+    finally:
+        write()
+
+
+def _reported(plan: _Plan, job: GradeJob) -> Graded:
+    chosen = set(plan.keys)
+    position = {key: number for number, key in enumerate(plan.keys)}
+    rows: dict[str, list[Row]] = {}
+    for mode, table in plan.tables.items():
+        found = [Row.of(stored) for stored in table.rows()]
+        rows[mode] = sorted(
+            (row for row in found if row.key in chosen), key=lambda row: position[row.key]
+        )
+        assert len(rows[mode]) == len(chosen), "every sample has one verdict"
+    extraction = job.extraction or plan.task.extraction
+    if extraction in (ANY_OF_4, SENSITIVITY):
+        rows[ANY_OF_4] = union(rows)
+    shown: Sequence[str] = [ANY_OF_4] if extraction == ANY_OF_4 else list(rows)
+    expected = _expected_samples(plan)
+    reports = [report(mode, rows[mode], job, expected) for mode in shown]
+    return graded(plan.run, plan.task, reports, expected, plan.ungraded)
+
+
+def _expected_samples(plan: _Plan) -> dict[str, int]:
+    """How many samples each problem should have: those of the run card, or the most there are."""
+    counts = Counter(task_id for task_id, _ in plan.keys)
+    most = max(plan.run.card.config.get("samples") or 0, *counts.values())
+    return dict.fromkeys(plan.problems, most)

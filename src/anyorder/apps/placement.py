@@ -1,0 +1,309 @@
+"""Placement of a run: its traces, looked at again with the model that made them.
+
+Every stored trace is replayed each `stride` steps with one network call a canvas, and the numbers
+go to RUN/placement.parquet, which is there whole or not at all. Samples are worked off in parts of
+fixed composition under RUN/placement-parts/, so that a killed command goes on where it stopped. A
+finished table of the same settings, model and traces is read, not made again; one of other settings
+is replaced.
+
+The model must be the one that made the run: by its digest, and by that of its vocabulary. A network
+of another library (`anyorder.wrap`) has no digest, and neither has an imported run: `any_model`
+says that they belong together, and then nothing is reused from earlier calls, since nobody could
+tell whether the network is still the same. What is compared in any case is each committed token's
+probability with the one in the trace (`agreement` in the record).
+
+Not here: the mathematics (measure/placement.py), the network calls (decode/replayer.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyorder.apps.progress_bar import progress_bar
+from anyorder.decode.moments import Moment, Replay
+from anyorder.decode.replayer import Reader, check_family, reader_of
+from anyorder.families import Sizes, is_whole
+from anyorder.files import alone_in, sweep
+from anyorder.measure.placement import NOTHING, PLACES, TOKENS, Commit, Keep, place
+from anyorder.measure.placement_rows import (
+    CanvasRow,
+    read_about,
+    read_batches,
+    to_table,
+    write_file,
+)
+from anyorder.measure.placement_span import REGIONS, tokens_inside
+from anyorder.measure.placement_table import PlacementTable
+from anyorder.model import Model, load
+from anyorder.process.noise import key_of
+from anyorder.trace import Run, Trace
+from anyorder.trace.run import TRACES_FILE
+
+PLACEMENT_FILE, PARTS_FOLDER = "placement.parquet", "placement-parts"
+PART = 16
+"""Samples of one part."""
+NO_DIGEST = ("wrapped", "untrained")
+"""What models say that are not read from a folder."""
+
+
+@dataclass(frozen=True)
+class PlacementSettings:
+    """What to look at, and how much to keep."""
+
+    stride: int = 16
+    """Canvases after 0, stride, 2 stride, ... steps."""
+    region: str = "code"
+    """code: slots that end up in the program; all: every slot (measure/placement_span.py)."""
+    tokens: int = TOKENS
+    """Tokens of largest mass that are kept of a canvas, besides the committed ones."""
+    places: int = PLACES
+    """Positions that are kept of each token's profile."""
+    batch: int = 32
+    """Canvases in one network call."""
+    any_model: bool = False
+    """Take the model for the one that made the run, whatever the digests say."""
+    options: Mapping[str, Any] | None = None
+    """How the traces were sampled, where the run does not say (flexmdm needs its schedules)."""
+
+    def __post_init__(self) -> None:
+        for name in ("stride", "batch"):
+            if not is_whole(getattr(self, name)) or getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}"
+                )
+        if self.region not in REGIONS:
+            raise ValueError(f"region={self.region!r}: choose {' or '.join(map(repr, REGIONS))}")
+        self.keep()
+
+    def keep(self) -> Keep:
+        return Keep(self.tokens, self.places)
+
+
+def placement(
+    run: Run | str | Path, model: Model | str | Path, *, progress: bool = True, **settings: Any
+) -> PlacementTable:
+    """Measure the placement of a complete run, or read what was measured before.
+
+    `settings` are the fields of `PlacementSettings`: stride, region, tokens, places, batch,
+    any_model, options.
+    """
+    unknown = sorted(set(settings) - {field.name for field in fields(PlacementSettings)})
+    if unknown:
+        names = ", ".join(field.name for field in fields(PlacementSettings))
+        raise ValueError(f"placement does not know {unknown[0]!r}: it takes {names}")
+    chosen = PlacementSettings(**settings)
+    run = run if isinstance(run, Run) else Run.open(run)
+    model = model if isinstance(model, Model) else load(model)
+    work = _Work.prepare(run, model, chosen)
+    with alone_in(run.folder):
+        work.finish(progress)
+    return PlacementTable.read(run.folder / PLACEMENT_FILE)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One run and one model that belong together."""
+
+    run: Run
+    model: Model
+    settings: PlacementSettings
+    reader: Reader
+    about: dict[str, Any]
+    samples: int
+    looked_for: bool
+    """Whether the samples' programs were looked for: then one without a program has no code."""
+
+    @classmethod
+    def prepare(cls, run: Run, model: Model, settings: PlacementSettings) -> _Work:
+        check_family(model.family.name)
+        check_model(run, model, settings.any_model)
+        options = _options(run, model, settings)
+        reader = reader_of(model.family.name, model.net, model.vocab, options, model.device)
+        about = {
+            "traces": run.card.files.get(TRACES_FILE),
+            "model_digest": model.digest,
+            "vocab_digest": model.vocab.digest(),
+            "family": model.family.name,
+            "options": None if options is None else dict(vars(options)),
+            **{name: getattr(settings, name) for name in ("stride", "region", "tokens", "places")},
+        }
+        programs = run.table(["program"]).column("program")
+        looked_for = programs.null_count < len(programs)
+        return cls(run, model, settings, reader, about, len(programs), looked_for)
+
+    @property
+    def parts(self) -> Path:
+        return self.run.folder / PARTS_FOLDER
+
+    def finish(self, progress: bool) -> None:
+        """Do what is left to do, and write the table."""
+        target = self.run.folder / PLACEMENT_FILE
+        if target.exists() and self._same(target, self.about):
+            return
+        if target.exists() and progress:
+            print(f"{target} is of other settings and will be replaced", file=sys.stderr)
+        done = []
+        with progress_bar("placement", self.samples, shown=progress) as advance:
+            for number, traces in enumerate(_chunks(self.run.traces(), PART)):
+                done.append(self._part(number, traces))
+                advance(len(traces))
+        write_file(target, (batch for path in done for batch in read_batches(path)), self.about)
+        self._remove_parts()
+
+    def _part(self, number: int, traces: Sequence[Trace]) -> Path:
+        """The file of one part, made unless it is there."""
+        path, about = self.parts / f"{number:05d}.parquet", {**self.about, "part": [number, PART]}
+        if not (path.exists() and self._same(path, about)):
+            table = to_table(self.rows(traces), about)
+            self.parts.mkdir(exist_ok=True)
+            write_file(path, table.to_batches(), about)
+        return path
+
+    def _same(self, path: Path, about: dict[str, Any]) -> bool:
+        """Whether a file holds what would be measured now."""
+        return self.model.digest not in NO_DIGEST and read_about(path) == about
+
+    def _remove_parts(self) -> None:
+        if not self.parts.is_dir():
+            return
+        sweep(self.parts)
+        for path in self.parts.glob("*.parquet"):
+            path.unlink()
+        if not any(self.parts.iterdir()):
+            self.parts.rmdir()
+
+    def rows(self, traces: Sequence[Trace]) -> list[CanvasRow]:
+        """The canvases of some traces, in their order."""
+        spans, replays = [], []
+        for trace in traces:
+            _check_trace(trace, self.model)
+            how, inside = tokens_inside(
+                trace,
+                self.settings.region,
+                self.model.vocab.eos_id,
+                looked_for=self.looked_for,
+            )
+            steps = range(0, trace.steps or 0, self.settings.stride)
+            spans.append(how)
+            replays.append(Replay(trace, steps, inside, *self._began(trace)))
+        moments = self.reader.moments(replays)
+        flat = [moment for each in moments for moment in each]
+        placed = [NOTHING] * len(flat)
+        for number, posterior in self.reader.posteriors(flat, self.settings.batch):
+            placed[number] = place(posterior, _commits(flat[number]), self.settings.keep())
+        numbers = iter(placed)
+        return [
+            CanvasRow(
+                task_id=replay.trace.task_id,
+                sample=replay.trace.sample,
+                step=moment.step,
+                steps=replay.trace.steps or 0,
+                time=moment.time,
+                span=how,
+                open=moment.open,
+                masked=len(moment.slots),
+                placed=next(numbers),
+                log_prob=moment.log_prob,
+            )
+            for how, replay, each in zip(spans, replays, moments, strict=True)
+            for moment in each
+        ]
+
+    def _began(self, trace: Trace) -> tuple[Any, int | None]:
+        """The first canvas and the noise key, where the times of a trace depend on them."""
+        if (self.about["options"] or {}).get("clock") != "events":
+            return None, None
+        config = self.run.card.config
+        text = _given_text(self.run) or trace.prompt
+        sizes = ("max_new_tokens", "max_length", "only_length_told")
+        missing = [name for name in ("task", *sizes) if name not in config]
+        if missing or trace.seed is None:
+            raise ValueError(
+                "the event clock's times follow from its noise, which this run does not tell "
+                f"({', '.join(missing) or 'seed'} is missing): sample again with `anyorder sample`"
+            )
+        noise = trace.task_id if config["task"] else text
+        canvas = self.model.canvas(text, Sizes(*(config[name] for name in sizes)))
+        return canvas, key_of(trace.seed, noise, trace.sample)
+
+
+def check_model(run: Run, model: Model, any_model: bool) -> None:
+    """Refuse a model that did not make the run."""
+    family = run.card.config.get("family")
+    if family is not None and family != model.family.name:
+        raise ValueError(
+            f"{run.folder} was sampled with a model of family {family!r}, not "
+            f"{model.family.name!r}: give the model that made it"
+        )
+    if any_model:
+        return
+    pairs = {
+        "model": (run.card.model_digest, model.digest),
+        "vocabulary": (run.card.vocab_digest, model.vocab.digest()),
+    }
+    for what, (stored, ours) in pairs.items():
+        if stored is None or ours in NO_DIGEST:
+            who = f"{run.folder} does not say" if stored is None else f"{model.name} cannot show"
+            raise ValueError(
+                f"{who} which {what} it is: set any_model if this is the one that made the traces"
+            )
+        if stored != ours:
+            raise ValueError(
+                f"{run.folder} was made with another {what} ({stored[:8]}, not {ours[:8]}): give "
+                "the model that made it, or set any_model if you know that they are the same"
+            )
+
+
+def _options(run: Run, model: Model, settings: PlacementSettings) -> Any:
+    """The resolved decoding options of the traces; None where nothing tells."""
+    stored = run.card.config.get("options")
+    if stored is not None and settings.options is not None:
+        raise ValueError(f"{run.folder} says how it was sampled: leave options out")
+    record = stored if settings.options is None else settings.options
+    return None if record is None else model.family.choose(record)
+
+
+def _given_text(run: Run) -> str | None:
+    """The text of a run that was given one, with its gaps."""
+    config = run.card.config
+    if config.get("fill") is None:
+        return config.get("prompt")
+    try:
+        text = Path(config["fill"]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {config['fill']}, which the run filled: {error}") from None
+    if hashlib.sha256(text.encode()).hexdigest() != run.card.data_digest:
+        raise ValueError(f"{config['fill']} has changed since the run filled it: restore it")
+    return text
+
+
+def _check_trace(trace: Trace, model: Model) -> None:
+    name = f"trace {trace.task_id!r} sample {trace.sample}"
+    if trace.family is not None and trace.family != model.family.name:
+        raise ValueError(f"{name} is of family {trace.family!r}, not {model.family.name!r}")
+    if trace.token_ids is None or trace.prompt_ids is None:
+        return  # refused where its tokens are looked for
+    highest = int(np.concatenate([trace.prompt_ids, trace.token_ids]).max(initial=-1))
+    if highest >= model.vocab.size:
+        raise ValueError(
+            f"{name} has token id {highest}, beyond the model's vocabulary of {model.vocab.size}: "
+            "give the model, and the vocabulary, that made it"
+        )
+
+
+def _commits(moment: Moment) -> list[Commit]:
+    pairs = zip(moment.committed.tolist(), moment.tokens.tolist(), strict=True)
+    return [Commit(slot, token) for slot, token in pairs]
+
+
+def _chunks(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:
+    while chunk := list(islice(traces, size)):
+        yield chunk

@@ -1,0 +1,164 @@
+"""A program and a problem's checks -> a verdict. The program runs in the sandbox, never here.
+
+    Script    judge_script.py: the test statements run here, the program's names are remote
+    Calls     one function, its results streamed back and compared one by one
+    Console   one child for each case: standard input in, what it printed compared
+
+Every check gets a child of its own (a Console one for each case), so limits count from check to
+check and nothing leaks between them. The first check that does not pass decides. What is compared
+are plain values in this process (comparisons.py); what the program says about itself is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyorder.bench.checks import Calls, Check, Console, Script
+from anyorder.bench.comparisons import compare
+from anyorder.bench.judge_script import run_script
+from anyorder.bench.sandbox import Child, Failed, Limits, Remote, Sandbox
+from anyorder.bench.verdicts import MEMORY, PASSED, WRONG, Judged, NotPassed
+
+REFERENCE_SHARE = 4
+"""A reference may take so many times what a program may: it is right, and is run once."""
+
+
+class Unfit(ValueError):
+    """A problem cannot be graded: its own reference fails."""
+
+
+@dataclass
+class Desk:
+    """What is needed to run one program, and what it has cost so far."""
+
+    sandbox: Sandbox
+    program: str
+    limits: Limits
+    awake: Callable[[float], None]
+    """Told, before each child, how long it may take: whoever watches this process waits so long."""
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+    @contextmanager
+    def child(
+        self, *, stdin: str | None = None, builtins: Sequence[str] | None = None
+    ) -> Iterator[Child]:
+        """The program in a fresh child, its top level done."""
+        self.awake(self.limits.wall_seconds)
+        child = self.sandbox.start(self.program, self.limits, stdin=stdin, builtins=builtins)
+        try:
+            child.load()
+            yield child
+        finally:
+            ended = child.end()
+            self.cpu_seconds += ended.cpu_seconds
+            self.wall_seconds += ended.wall_seconds
+
+
+def judge(
+    sandbox: Sandbox,
+    program: str,
+    checks: Sequence[Check],
+    limits: Limits,
+    awake: Callable[[float], None] = lambda seconds: None,
+) -> Judged:
+    """The verdict on a complete program."""
+    desk = Desk(sandbox, program, limits, awake)
+    verdict, detail = PASSED, ""
+    try:
+        for check in checks:
+            _JUDGES[type(check)](desk, check)
+    except NotPassed as reason:
+        verdict, detail = reason.verdict, reason.detail
+    except Failed as failed:
+        verdict, detail = failed.kind, failed.detail
+    except MemoryError:
+        verdict, detail = MEMORY, "it returned more than there is room for"
+    return Judged(verdict, detail, desk.cpu_seconds, desk.wall_seconds)
+
+
+def with_answers(
+    sandbox: Sandbox,
+    checks: Sequence[Check],
+    limits: Limits,
+    awake: Callable[[float], None] = lambda seconds: None,
+) -> tuple[Check, ...]:
+    """The same checks, with what their references return, which run in the sandbox too."""
+    return tuple(
+        _answered(sandbox, check, limits, awake)
+        if isinstance(check, Calls) and check.reference is not None
+        else check
+        for check in checks
+    )
+
+
+def _answered(
+    sandbox: Sandbox, check: Calls, limits: Limits, awake: Callable[[float], None]
+) -> Calls:
+    assert check.reference is not None
+    patient = replace(
+        limits,
+        cpu_seconds=REFERENCE_SHARE * limits.cpu_seconds,
+        wall_seconds=REFERENCE_SHARE * limits.wall_seconds,
+    )
+    try:
+        with Desk(sandbox, check.reference, patient, awake).child() as child:
+            expected = tuple(child.calls(check.function, check.inputs))
+    except Failed as failed:
+        raise Unfit(
+            f"the reference solution of {check.function} fails ({failed.detail}): the data file is "
+            "damaged, or a module that it needs is not installed"
+        ) from None
+    return replace(check, expected=expected, reference=None)
+
+
+def _judge_calls(desk: Desk, check: Calls) -> None:
+    assert check.expected is not None
+    with desk.child(builtins=check.builtins) as child:
+        results = child.calls(check.function, check.inputs)
+        for number, expected in enumerate(check.expected):
+            got = next(results)
+            if not compare(check.compare, got, expected, check.atol):
+                place = f"call {number + 1} of {len(check.inputs)}"
+                raise NotPassed(WRONG, f"{place}: {_brief(got)} instead of {_brief(expected)}")
+
+
+def _judge_console(desk: Desk, check: Console) -> None:
+    for number, (given, wanted) in enumerate(check.cases):
+        with desk.child(stdin=given) as child:
+            if not compare(check.compare, child.output, wanted):
+                place = f"case {number + 1} of {len(check.cases)}"
+                raise NotPassed(WRONG, f"{place}: printed {_brief(child.output)}")
+
+
+def _judge_script(desk: Desk, check: Script) -> None:
+    with desk.child() as child:
+        run_script(child, check)
+
+
+_JUDGES: dict[type, Callable[[Desk, Any], None]] = {
+    Script: _judge_script,
+    Calls: _judge_calls,
+    Console: _judge_console,
+}
+
+
+_BRIEF = 60
+_SIMPLE = (bool, int, float, str, type(None))
+
+
+def _brief(value: Any) -> str:
+    """A value in a few characters, without ever writing out a large one."""
+    if isinstance(value, Remote):
+        return "an object"
+    if not isinstance(value, _SIMPLE):
+        size = f" of {len(value)}" if hasattr(value, "__len__") else ""
+        return f"a {type(value).__name__}{size}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, str) and len(value) > _BRIEF:
+        return f"{value[:_BRIEF]!r}..."
+    return repr(value)

@@ -1,0 +1,231 @@
+"""The grader's worker processes: started when there is work, replaced when they die.
+
+    pool.hand(job)      give a job to the worker that has least to do
+    pool.wait()         what became of some jobs: a verdict, or lost with its worker
+
+A worker has at most two jobs, one it works on and one in its pipe, so that it never waits for the
+grader and nothing piles up. What to do about a lost job, and which jobs there are, is grade.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from anyorder.bench.frames import Inbox, frame, send
+
+BOOTSTRAP = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from anyorder.bench.worker import main; main(*map(int, sys.argv[2:]))"
+)
+"""What a worker runs: it finds our modules where the grader found them, and needs no main module,
+so scripts without a guard, notebooks and test runners can all grade."""
+
+DEPTH = 2
+"""Jobs of one worker: the one it works on, and the next."""
+
+SMALL_FRAME = 1 << 15
+"""What surely fits into an empty pipe. A larger job is handed over only to a worker that is idle:
+one that is stuck would not read it, and the grader would stand still with it."""
+
+STOP_SECONDS = 10.0
+"""How long a worker may take to leave when asked, before it is killed."""
+
+TOLD = 300
+"""Characters of a dead worker's last words."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One program to judge; the grader's number stands for all else it knows about it."""
+
+    number: int
+    program: str
+    checks_key: str
+    """Names the checks: a worker that has just used them need not get them again."""
+    checks: str
+    """The checks as records, in JSON."""
+    limits: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job."""
+
+    job: Job
+    reply: dict[str, Any]
+    """The verdict; or "unfit": the problem cannot be graded; or "lost": what died over it."""
+    level: int | None
+    stuck: bool = False
+    """Lost, because the test statements did not come to an end and an alarm ended the worker."""
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    outbox: int
+    inbox: Inbox
+    lifeline: int
+    """Held open, and never written to: when it closes, however, the worker ends."""
+    errors: IO[bytes]
+    jobs: deque[Job] = field(default_factory=deque)
+    level: int | None = None
+    checks_key: str = ""
+
+    def hand(self, job: Job) -> None:
+        new = {} if job.checks_key == self.checks_key else {"checks": job.checks}
+        self.checks_key = job.checks_key
+        self.jobs.append(job)
+        message = {"job": job.number, "program": job.program, "limits": job.limits}
+        with suppress(BrokenPipeError):  # it died: its end of the other pipe will say so
+            send(self.outbox, frame(message, **new))
+
+    def bury(self) -> tuple[str, bool]:
+        """How it died, once it has; and whether it was stuck and its alarm ended it."""
+        code = self.process.wait()
+        self.errors.seek(0)
+        last = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self.release()
+        return ": ".join([how, *last])[:TOLD], code == -signal.SIGALRM
+
+    def release(self) -> None:
+        for handle in (self.outbox, self.inbox.handle, self.lifeline):
+            os.close(handle)
+        self.errors.close()
+
+
+class Pool:
+    """Some workers; a context manager, within which they live."""
+
+    def __init__(self, workers: int, minimum_level: int) -> None:
+        self.most = workers
+        self.minimum_level = minimum_level
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(kill=kind is not None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is with a worker."""
+        return any(worker.jobs for worker in self._workers)
+
+    def room(self, job: Job) -> bool:
+        """Whether a worker can take this job now."""
+        return self._chosen(job) is not None or len(self._workers) < self.most
+
+    def hand(self, job: Job) -> None:
+        """Give the job to a worker; there must be room."""
+        worker = self._chosen(job)
+        if worker is None or (worker.jobs and len(self._workers) < self.most):
+            assert len(self._workers) < self.most
+            worker = self._start()
+        worker.hand(job)
+
+    def wait(self) -> list[Outcome]:
+        """Wait until something has become of at least one job; there must be one."""
+        assert self.busy
+        outcomes: list[Outcome] = []
+        while not outcomes:
+            for key, _ in self._selector.select():
+                outcomes += self._hear(key.data)
+        return outcomes
+
+    def close(self, *, kill: bool = False) -> None:
+        """End the workers: those that have nothing to do are asked, the others are killed."""
+        for worker in self._workers:
+            if kill or worker.jobs:
+                worker.process.kill()
+            else:
+                with suppress(BrokenPipeError):
+                    send(worker.outbox, frame({"stop": True}))
+        for worker in self._workers:
+            try:
+                worker.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+            worker.release()
+        self._workers = []
+        self._selector.close()
+
+    def _chosen(self, job: Job) -> _Worker | None:
+        """The worker with the fewest jobs, of those that can take this one."""
+        depth = DEPTH if len(job.program) + len(job.checks) <= SMALL_FRAME else 1
+        free = [worker for worker in self._workers if len(worker.jobs) < depth]
+        # Among the idle, one that has these checks already.
+        return min(
+            free,
+            key=lambda worker: (len(worker.jobs), worker.checks_key != job.checks_key),
+            default=None,
+        )
+
+    def _start(self) -> _Worker:
+        to_worker, from_worker, lifeline = os.pipe(), os.pipe(), os.pipe()
+        handles = (to_worker[0], from_worker[1], lifeline[0])
+        words = [json.dumps(sys.path), *map(str, handles), str(self.minimum_level)]
+        errors = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-c", BOOTSTRAP, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=handles,
+                start_new_session=True,  # an interrupt from the keyboard is for the grader alone
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+        finally:
+            for handle in handles:
+                os.close(handle)
+        worker = _Worker(process, to_worker[1], Inbox(from_worker[0]), lifeline[1], errors)
+        self._workers.append(worker)
+        self._selector.register(worker.inbox.handle, selectors.EVENT_READ, worker)
+        return worker
+
+    def _hear(self, worker: _Worker) -> Iterator[Outcome]:
+        alive = worker.inbox.read()
+        for message in worker.inbox.messages():
+            if "refused" in message:
+                raise ValueError(message["refused"])
+            if "level" in message and "job" not in message:
+                worker.level = message["level"]
+                continue
+            job = worker.jobs.popleft()
+            assert job.number == message.pop("job")
+            yield Outcome(job, message, worker.level)
+        if not alive:
+            yield from self._bury(worker)
+
+    def _bury(self, worker: _Worker) -> Iterator[Outcome]:
+        """A worker that died takes the job it worked on with it; the next one was not begun."""
+        self._selector.unregister(worker.inbox.handle)
+        self._workers.remove(worker)
+        death, stuck = worker.bury()
+        if worker.level is None:
+            raise ValueError(f"a grading process could not start ({death}): run `anyorder doctor`")
+        why = (
+            "the tests did not come to an end on what it returned"
+            if stuck
+            else f"the grading process died ({death})"
+        )
+        waiting = list(worker.jobs)
+        for job in waiting[:1]:
+            yield Outcome(job, {"lost": why}, worker.level, stuck)
+        for job in waiting[1:]:
+            self.hand(job)

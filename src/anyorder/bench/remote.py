@@ -1,0 +1,212 @@
+"""What test statements see of a program that runs elsewhere: functions and objects.
+
+`Function` stands for a name of the program, `Object` for something it returned that is no plain
+value (an instance of its own class, a generator, a match). Both ask the confined child and hand on
+plain values. An exception of the program becomes the builtin exception of the same type, so tests
+with `try` work; the end of the program (time, memory, death) becomes `Ended`, which tests cannot
+take for an ordinary exception, and which is remembered even if they do.
+
+An `Object` has no ==, no ordering, no arithmetic, no `in` of its own: these would show the sample
+what is expected, and let it answer as it likes. It equals itself and nothing else. What it can be
+asked for without being told anything (truth, length, items, attributes) is asked for.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from anyorder.bench.sandbox import Child, Failed, Remote
+
+MOST_ITEMS = 1 << 20
+"""Items of a generator or another iterable that are brought over at once; more is an error."""
+
+FROM_PROGRAM = "_anyorder_failed"
+"""Where an exception that the program raised carries the failure it stands for."""
+
+
+class Ended(BaseException):
+    """The program has ended and answers no more."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.detail)
+        self.failed = failed
+
+
+class Session:
+    """The talk of one run of test statements with one child."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.ended: Failed | None = None
+        """Why the program ended, if it did."""
+        self._batch: Iterator[Any] = iter(())
+        self._waiting: deque[tuple[str, tuple[Any, ...]]] = deque()
+        """Calls of the batch that the test statements have not come to yet."""
+        self._results: deque[Any] = deque()
+        """Their results, as far as they had to be taken from the child already."""
+
+    def prefetch(self, function: str, calls: Sequence[tuple[Any, ...]]) -> None:
+        """Send calls that the test statements will make next, in this order."""
+        self._settle()
+        self._waiting.extend((function, arguments) for arguments in calls)
+        self._batch = self.child.calls(function, tuple(calls))
+
+    def call(
+        self, function: str | Remote, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        if isinstance(function, Remote):
+            self._settle()
+        elif self._waiting:
+            expected, known = self._waiting.popleft()
+            assert function == expected and len(arguments) == len(known), "calls out of order"
+            return self._told(self._next_result)
+        lowered = tuple(map(_lowered, arguments))
+        named = {name: _lowered(value) for name, value in keywords.items()}
+        return self._told(lambda: self.child.call(function, lowered, named))
+
+    def ask(self, operation: str, *arguments: Any) -> Any:
+        self._settle()
+        lowered = tuple(map(_lowered, arguments))
+        return self._told(lambda: self.child.ask(operation, *lowered))
+
+    def _next_result(self) -> Any:
+        result = self._results.popleft() if self._results else next(self._batch)
+        if isinstance(result, Failed):
+            raise result
+        return result
+
+    def _settle(self) -> None:
+        """Take what is left of a batch, because something else is to be asked now."""
+        missing = len(self._waiting) - len(self._results)
+        try:
+            for _ in range(missing):
+                self._results.append(next(self._batch))
+        except Failed as failed:  # to be raised when the tests come to that call
+            self._results.append(failed)
+
+    def _told(self, answer: Any) -> Any:
+        if self.ended is not None:
+            raise Ended(self.ended)
+        try:
+            return _raised_up(answer(), self)
+        except Failed as failed:
+            if failed.exception is None:
+                self.ended = failed
+                raise Ended(failed) from None
+            error = _builtin_exception(failed)
+        raise error
+
+
+class Function:
+    """A function or class of the program, by name."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self.__name__ = name
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._session.call(self.__name__, arguments, keywords)
+
+
+class Object:
+    """Something that the program returned and that stays with it."""
+
+    __slots__ = ("_remote", "_session")
+
+    def __init__(self, session: Session, remote: Remote) -> None:
+        object.__setattr__(self, "_session", session)
+        object.__setattr__(self, "_remote", remote)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._session.call(self._remote, arguments, keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._session.ask("attribute", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._session.ask("attribute", self, "__setattr__")(name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._session.ask("item", self, key)
+
+    def __len__(self) -> int:
+        return int(self._session.ask("length", self))
+
+    def __bool__(self) -> bool:
+        for ask in (lambda: self.__getattr__("__bool__")(), self.__len__):
+            try:
+                return bool(ask())
+            except (AttributeError, TypeError):
+                continue
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        items = self._session.ask("items", self, MOST_ITEMS + 1)
+        if len(items) > MOST_ITEMS:
+            raise ValueError(f"more than {MOST_ITEMS} items")
+        return iter(items)
+
+    def __next__(self) -> Any:
+        return self._session.ask("next", self)
+
+    def __contains__(self, item: Any) -> bool:
+        return any(item is each or item == each for each in self)
+
+    def __repr__(self) -> str:
+        return f"<{self._remote.type_name} of the program>"
+
+
+def failure_of(error: BaseException) -> Failed | None:
+    """What the program did, if it is the program that raised; None if the tests did."""
+    if isinstance(error, Ended):
+        return error.failed
+    failed = getattr(error, FROM_PROGRAM, None)
+    return failed if isinstance(failed, Failed) else None
+
+
+def _builtin_exception(failed: Failed) -> BaseException:
+    """The exception that the program raised, as far as builtin types tell it."""
+    for name in (*failed.bases, "Exception"):
+        kind = getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            try:
+                error = kind.__new__(kind)
+            except TypeError:  # exception groups must have members
+                continue
+            error.args = (failed.detail.partition(": ")[2],)
+            setattr(error, FROM_PROGRAM, failed)
+            return error
+    raise AssertionError("Exception itself can always be made")
+
+
+def _raised_up(value: Any, session: Session) -> Any:
+    """A result for the test statements: remote handles in it become objects."""
+    kind = type(value)
+    if kind is Remote:
+        return Object(session, value)
+    if kind in (list, tuple) and any(type(item) in _HOLDERS for item in value):
+        return kind(_raised_up(item, session) for item in value)
+    if kind is dict and any(type(item) in _HOLDERS for item in value.values()):
+        return {key: _raised_up(item, session) for key, item in value.items()}
+    return value
+
+
+def _lowered(value: Any) -> Any:
+    """An argument for the child: objects in it become the handles that they stand for."""
+    kind = type(value)
+    if kind is Object:
+        return object.__getattribute__(value, "_remote")
+    if kind is Function:
+        raise TypeError(f"{value.__name__} is the program's own: it cannot be an argument")
+    if kind in (list, tuple) and any(type(item) in _HOLDERS for item in value):
+        lowered = [_lowered(item) for item in value]
+        same = all(old is new for old, new in zip(value, lowered, strict=True))
+        return value if same else kind(lowered)  # the same one: the child's changes go into it
+    return value
+
+
+_HOLDERS = frozenset({Remote, Object, Function, list, tuple, dict})
+"""Types that are, or may hold, something remote."""

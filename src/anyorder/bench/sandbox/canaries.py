@@ -1,0 +1,175 @@
+"""Levels are proved, not read off: a confined program tries what a hostile one would, and fails.
+
+    3   namespaces + Landlock + seccomp + rlimits
+    2   Landlock + seccomp + rlimits
+    1   rlimits
+
+A mechanism counts when it was applied and all its canaries held. The fork-server itself tries to
+leave its namespaces before the filters close, since those would hide whether namespaces hold.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from anyorder.bench.sandbox.limits import (
+    LANDLOCK,
+    MECHANISMS,
+    NAMESPACES,
+    RLIMITS,
+    SECCOMP,
+    Failed,
+    Limits,
+)
+from anyorder.bench.sandbox.syscalls import MACHINES
+
+if TYPE_CHECKING:
+    from anyorder.bench.sandbox.handle import Child
+
+LEVELS = {
+    3: {RLIMITS, SECCOMP, LANDLOCK, NAMESPACES},
+    2: {RLIMITS, SECCOMP, LANDLOCK},
+    1: {RLIMITS},
+}
+
+# Refused whatever the arguments: with zeros for all of them, these do nothing if they go through.
+REFUSED_CALLS = (
+    *("execve", "execveat", "ptrace", "process_vm_readv", "process_vm_writev", "unshare", "setns"),
+    *("mount", "pivot_root", "chroot", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd"),
+    *("keyctl", "memfd_create", "socket", "connect", "bind", "pidfd_open", "fchmodat", "fchownat"),
+    *("utimensat", "shmget", "seccomp", "open_by_handle_at", "sched_setaffinity"),
+)
+OUTSIDE = "/outside"
+"""A folder in a server's own root that anybody could read and write, but for Landlock."""
+SECRET = f"{OUTSIDE}/secret"
+_MEMORY = 512 << 20
+_LIMITS = Limits(cpu_seconds=5.0, wall_seconds=20.0, memory_bytes=_MEMORY)
+_SPIN = Limits(cpu_seconds=0.02, wall_seconds=5.0)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was tried."""
+
+    name: str
+    mechanism: str
+    held: bool
+    """Whether it was prevented."""
+    detail: str
+    """What the system said."""
+
+
+@contextmanager
+def bait() -> Iterator[dict[str, Any]]:
+    """Things of the grader that must not be reachable: sockets, a process, a file."""
+    with TemporaryDirectory(prefix="anyorder-canary-") as folder, socket.socket() as listener:
+        secret = Path(folder) / "secret"
+        secret.write_text("secret")
+        os.chmod(folder, 0o777)
+        os.chmod(secret, 0o666)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        name = f"anyorder-canary-{os.path.basename(folder)}"
+        with socket.socket(socket.AF_UNIX) as local:
+            if sys.platform == "linux":
+                local.bind(f"\0{name}")
+                local.listen(8)
+            yield {
+                "pid": os.getpid(),
+                "port": listener.getsockname()[1],
+                "name": name,
+                "folder": folder,
+                "secret": str(secret),
+            }
+
+
+def from_the_server(grader: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
+    """What the fork-server can still reach of the grader through its namespaces."""
+
+    def attempt(family: int, address: Any) -> tuple[bool, str]:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as sender:
+                sender.settimeout(1.0)
+                sender.connect(address)
+        except OSError as error:
+            return True, error.strerror or str(error)
+        return False, "connected"
+
+    try:
+        os.kill(grader["pid"], 0)
+        signal = os.getppid() == 0 and grader["pid"] == os.getpid(), "it was possible"
+    except OSError as error:
+        signal = True, error.strerror or ""
+    return [
+        ("network namespace", *attempt(socket.AF_INET, ("127.0.0.1", grader["port"]))),
+        ("abstract sockets", *attempt(socket.AF_UNIX, f"\0{grader['name']}")),
+        ("process namespace", os.getppid() == 0, f"parent {os.getppid()}"),
+        ("signal to the grader", *signal),
+        ("mount namespace", not os.path.exists(grader["secret"]), "the grader's files"),
+    ]
+
+
+def prove(
+    start: Callable[..., Child],
+    applied: Mapping[str, str],
+    grader: Mapping[str, Any],
+    seen: Iterable[tuple[str, bool, str]],
+) -> Iterator[Check]:
+    """Every canary of the mechanisms in force, each as it comes out; `start` is a sandbox's."""
+    if NAMESPACES in applied:
+        yield from (Check(name, NAMESPACES, held, detail) for name, held, detail in seen)
+    program = Path(__file__).with_name("canary_program.py").read_text(encoding="utf-8")
+    with start(program, _LIMITS, stdin="x") as child:
+        child.load()
+        for name, mechanism, function, arguments in _attempts(applied, grader):
+            try:
+                held, detail = child.call(function, arguments)
+            except Failed as failure:
+                held, detail = False, failure.detail
+            yield Check(name, mechanism, held is True, str(detail))
+    with start("while True: pass", _SPIN) as child:
+        with suppress(Failed):
+            child.load()
+        how = child.end().how
+        yield Check("processor time", RLIMITS, how == "cpu limit", how)
+
+
+def _attempts(
+    applied: Mapping[str, str], grader: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, tuple[Any, ...]]]:
+    """Name, mechanism, function of the canary program, its arguments."""
+    yield "memory", RLIMITS, "memory", (2 * _MEMORY,)
+    yield "file size", RLIMITS, "grow", ()
+    yield "descriptors", RLIMITS, "descriptors", ()
+    if SECCOMP in applied:
+        yield "tcp socket", SECCOMP, "tcp", (grader["port"],)
+        yield "udp socket", SECCOMP, "udp", (grader["port"],)
+        yield "unix socket", SECCOMP, "unix", (grader["name"],)
+        yield "fork", SECCOMP, "fork", ()
+        yield "signal to the parent", SECCOMP, "kill", ()
+        numbers = MACHINES[os.uname().machine].numbers
+        for name in REFUSED_CALLS:
+            yield name, SECCOMP, "call", (numbers[name],)
+    if LANDLOCK in applied:
+        folder, secret = grader["folder"], grader["secret"]
+        if NAMESPACES in applied:
+            folder, secret = OUTSIDE, SECRET  # the grader's own cannot even be seen
+        yield "read a file outside", LANDLOCK, "read", (secret,)
+        yield "list a folder outside", LANDLOCK, "listing", (folder,)
+        yield "write a file", LANDLOCK, "write", (folder,)
+        yield "overwrite a file", LANDLOCK, "overwrite", (secret,)
+
+
+def level_of(applied: Mapping[str, str], checks: Iterable[Check]) -> int:
+    """The highest level all of whose mechanisms were applied and held."""
+    broken = {check.mechanism for check in checks if not check.held}
+    proved = {name for name in MECHANISMS if name in applied and name not in broken}
+    return max((level for level, needed in LEVELS.items() if needed <= proved), default=0)

@@ -1,0 +1,238 @@
+"""The fork-server: warm, confined, ignorant of tests and answers. It forks one child per program.
+
+    grader -> server   a frame with the settings; then REQUEST records, with descriptors for START
+    server -> grader   a frame with what was done; then a RECORD for every child that has ended
+
+A child talks with the grader over a socket of its own, which came with the request; the server
+neither sees the program nor its answers. It watches the processor time of its children, since the
+kernel's own limit knows whole seconds only, and kills what has used it up. When the grader is gone
+(its socket closes) all children are killed.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import random
+import select
+import signal
+import site
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from anyorder.bench.sandbox import canaries
+from anyorder.bench.sandbox.child import CHANNEL, Session, forget_the_server, serve_channel
+from anyorder.bench.sandbox.confine import LINUX, Confinement
+from anyorder.bench.sandbox.plain import SIZE
+from anyorder.bench.sandbox.records import (
+    BY_ITSELF,
+    COLLECT,
+    CPU_LIMIT,
+    NOT_STARTED,
+    RECORD,
+    REQUEST,
+    START,
+    STOPPED,
+)
+from anyorder.bench.sandbox.wire import decode, encode
+
+if LINUX:
+    from anyorder.bench.sandbox.libc import bare_fork
+
+# Between two looks at a clock: what runs on all processors at once is not seen much too late.
+_SHORTEST_WAIT = 0.002
+_DYING_SECONDS = 0.2
+_DESCRIPTORS = 3
+_WARM_RUNS = 20
+_KILOBYTE = 1024 if LINUX else 1  # of ru_maxrss
+
+
+@dataclass
+class _Running:
+    pid: int
+    seconds: float
+    look_at: float
+    why: int = BY_ITSELF
+
+
+def main() -> None:
+    """Life of a server whose socket to the grader is descriptor `CHANNEL`."""
+    grader = socket.socket(fileno=CHANNEL)
+    settings = _receive(grader)
+    # While whoever started us can still read the interpreter: it may be closed to other users.
+    missing = _preload(settings["path"], settings["preload"])
+    confinement = Confinement(settings["use"], settings["readable"], wrapped=settings["wrapped"])
+    try:
+        confinement.enter()
+    except OSError as error:
+        _send(grader, {"refused": f"{error.strerror}"})
+        return
+    seen = canaries.from_the_server(settings["grader"])
+    _warm_up()
+    confinement.seal()
+    report = {"applied": confinement.applied, "notes": confinement.notes}
+    _send(grader, {**report, "seen": seen, "missing": missing})
+    os.dup2(1, 2)  # what went wrong until here was for the grader to read; from now on for nobody
+    _Server(grader, confinement).run()
+
+
+class _Server:
+    def __init__(self, grader: socket.socket, confinement: Confinement) -> None:
+        self.grader = grader
+        self.confinement = confinement
+        self.children: dict[int, _Running] = {}  # by the number that the grader gave them
+        self.cores = os.cpu_count() or 1
+        self.fork: Callable[[], int] = bare_fork if LINUX else os.fork
+
+    def run(self) -> None:
+        """Serve until the grader hangs up, then leave nobody behind."""
+        forget_the_server(__name__.partition(".")[0])
+        gc.collect()
+        gc.freeze()
+        poll = select.poll()
+        poll.register(self.grader, select.POLLIN)
+        while True:
+            if poll.poll(self._patience()) and not self._take_request():
+                break
+            self._watch()
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+
+    def _patience(self) -> float | None:
+        """Milliseconds until a clock must be looked at."""
+        if not self.children:
+            return None
+        first = min(child.look_at for child in self.children.values())
+        return max(0.0, math.ceil((first - time.monotonic()) * 1000))
+
+    def _take_request(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self.grader, REQUEST.size, _DESCRIPTORS)
+        while data and len(data) < REQUEST.size:
+            more = self.grader.recv(REQUEST.size - len(data))
+            data = data + more if more else b""
+        if not data:
+            return False
+        what, which, number, *limits = REQUEST.unpack(data)
+        if what == START:
+            self._start(number, which, descriptors, limits)
+        elif number in self.children:
+            self._end(number, patient=what == COLLECT)
+        return True
+
+    def _start(self, number: int, which: int, descriptors: list[int], limits: list[Any]) -> None:
+        try:
+            pid = self.fork()
+        except OSError:
+            pid = -1
+        if pid == 0:
+            self._be_a_child(which, descriptors, limits)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if pid < 0:
+            self.grader.sendall(RECORD.pack(NOT_STARTED, number, 0, 0.0, 0))
+            return
+        seconds = limits[0]
+        look_at = time.monotonic() + seconds / self.cores
+        self.children[number] = _Running(pid, seconds, look_at)
+
+    def _be_a_child(self, which: int, descriptors: list[int], limits: list[Any]) -> None:
+        """Does not return."""
+        try:
+            os.dup2(descriptors[0], CHANNEL)  # in the place of our own socket to the grader
+            if which:
+                for descriptor, target in zip(descriptors[1:], (0, 1), strict=True):
+                    os.dup2(descriptor, target)
+            self.confinement.limit(*limits)
+            serve_channel()
+        finally:
+            os._exit(1)
+
+    def _end(self, number: int, *, patient: bool) -> None:
+        """Report a child. A patient grader saw its channel close, as it does before a process ends.
+
+        A process that has closed its channel and lives on is killed all the same.
+        """
+        child = self.children.pop(number)
+        until = time.monotonic() + _DYING_SECONDS
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        while not pid and patient and time.monotonic() < until:
+            time.sleep(_SHORTEST_WAIT)
+            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if not pid:
+            child.why = child.why or STOPPED
+            os.kill(child.pid, signal.SIGKILL)
+            pid, status, usage = os.wait4(child.pid, 0)
+        seconds = usage.ru_utime + usage.ru_stime
+        memory = usage.ru_maxrss * _KILOBYTE
+        self.grader.sendall(RECORD.pack(child.why, number, status, seconds, memory))
+
+    def _watch(self) -> None:
+        """Kill whoever has used up its processor time; the grader will see its channel close."""
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.look_at > now:
+                continue
+            left = child.seconds - _processor_seconds(child.pid)
+            if left <= 0 and not child.why:
+                child.why = CPU_LIMIT
+                os.kill(child.pid, signal.SIGKILL)
+            child.look_at = now + max(left / self.cores, _SHORTEST_WAIT)
+
+
+def _processor_seconds(pid: int) -> float:
+    """What all threads of a process have used; zero where one cannot ask about others."""
+    if not LINUX:
+        return 0.0
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # the kernel's name for that process's clock
+    except OSError:
+        return 0.0  # it has just ended, and waits to be counted
+
+
+def _preload(path: list[str], modules: list[str]) -> list[str]:
+    """Import what programs commonly import; returns what is not installed."""
+    sys.path.extend(path)
+    missing = []
+    for name in modules:
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
+    site.setquit()  # `exit` and `quit`, which scripts use
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(0)  # children share this state: the same in every run
+    random.seed(0)
+    return missing
+
+
+def _warm_up() -> None:
+    """Run a program here, often: the interpreter adapts code to its use, once and not per child."""
+    program = "import math\ndef f(x, *, y=0):\n    return [x, math.sqrt(4), {'a': y}]\n"
+    arguments = encode(((1, [2.0, "s"]), {}))
+    once = encode((([1],), {"y": 2}))
+    talk = [("run", program, False, None, 1 << 20), ("call", "f", once), ("call", "g", arguments)]
+    frames = b"".join(SIZE.pack(len(data)) + data for data in map(encode, talk))
+    main_module = sys.modules["__main__"]
+    for _ in range(_WARM_RUNS):
+        pieces = iter([frames, b""])
+        Session(lambda count, left=pieces: next(left), len).serve()  # type: ignore[misc]
+    sys.modules["__main__"] = main_module
+    del sys.modules["program"]
+
+
+def _receive(grader: socket.socket) -> Any:
+    size = SIZE.unpack(grader.recv(SIZE.size, socket.MSG_WAITALL))[0]
+    return decode(grader.recv(size, socket.MSG_WAITALL))
+
+
+def _send(grader: socket.socket, report: Any) -> None:
+    data = encode(report)
+    grader.sendall(SIZE.pack(len(data)) + data)

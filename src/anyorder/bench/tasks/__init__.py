@@ -1,0 +1,65 @@
+"""Tasks by name: where problems, their tests and the way to grade an answer come from.
+
+    stories                 the built-in corpus, held-out problems
+    humaneval humaneval+    OpenAI's function heads, with evalplus's tests
+    mbpp mbpp+              Google's short functions, with evalplus's tests
+    livecodebench           contest problems
+    gsm8k                   word problems, answered by a program
+
+A variant follows a colon, its parts separated by commas: `mbpp:test`, `mbpp:378,compat`,
+`livecodebench:v6`. docs/tasks.md has the table. Nothing here runs or judges programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anyorder.bench.tasks.gsm8k import gsm8k
+from anyorder.bench.tasks.humaneval import humaneval, humaneval_plus
+from anyorder.bench.tasks.livecodebench import livecodebench
+from anyorder.bench.tasks.mbpp import mbpp, mbpp_plus
+from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
+from anyorder.bench.tasks.stories import Stories, stories
+
+__all__ = ["TASKS", "Benchmark", "Problem", "Stories", "Task", "find_task"]
+
+TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
+    "stories": stories,
+    "humaneval": humaneval,
+    "humaneval+": humaneval_plus,
+    "mbpp": mbpp,
+    "mbpp+": mbpp_plus,
+    "livecodebench": livecodebench,
+    "gsm8k": gsm8k,
+}
+
+
+def find_task(
+    name: str,
+    trained_on: Mapping[str, Any],
+    *,
+    data: Path | str | None = None,
+    template: Path | str | None = None,
+    variant: str | None = None,
+) -> Task:
+    """The task of that name; `trained_on` is the data part of the model's recipe.
+
+    `data`: a file or a dataset of the hub, unset: the published dataset. `template`: the name of a
+    published prompt or a file with one. `variant`: as after the colon of `name`.
+    """
+    base, colon, after = name.partition(":")
+    if base not in TASKS:
+        raise ValueError(f"no task {base!r}: choose one of {', '.join(TASKS)}")
+    if colon and not after:
+        raise ValueError(f"{name!r} names no variant after the colon: write one, or leave it out")
+    if after and variant is not None and after != variant:
+        raise ValueError(f"two variants, {after!r} and {variant!r}: give one")
+    chosen = after or variant or ""
+    wish = Wish(
+        data=None if data is None else str(data),
+        template=None if template is None else str(template),
+        variant=tuple(chosen.split(",")) if chosen else (),
+    )
+    return TASKS[base](trained_on, wish)

@@ -1,0 +1,101 @@
+"""evalplus's native format: inputs, and a canonical solution that says the answers.
+
+JSON has neither tuples nor complex numbers, so the native inputs of MBPP+ have lost some types.
+They are found again from the row's own `assertion` text, whose calls are Python: where every
+example has a tuple, the input gets a tuple. Where evalplus keeps lists although the examples have
+tuples, and for numbers that are written as strings, there is a table. The result equals the inputs
+of the OriginFmt file, which are Python as well (a test compares all 378).
+
+Answers are compared as in the OriginFmt file: exactly, else within `atol` (1e-6 for floats where it
+is 0); as sets in seven problems; and in three by whether anything but None came back.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anyorder.bench.checks import Calls
+from anyorder.bench.tasks.rows import Row
+
+AS_SETS = frozenset({2, 7, 111, 140, 232, 579, 769})
+NOT_NONE = frozenset({737, 787, 794})
+
+LISTS_UP_TO = {98: 2, 104: 2, 140: 2, 145: 2}
+"""Problems whose inputs stay lists: no tuple above this depth (1: the argument itself)."""
+TUPLES_UP_TO = {596: 1}
+"""Problems whose inputs are tuples at this depth only."""
+NUMBERS: dict[int, tuple[Callable[[Any], Any], ...]] = {124: (float, complex), 252: (complex,)}
+"""Problems whose arguments are numbers written as strings, and what each is."""
+
+_WHETHER = """
+_found_by_reference = {function}
+def {function}(*arguments):
+    found = _found_by_reference(*arguments)
+    return found if isinstance(found, bool) else found is not None
+"""
+
+
+def reference_calls(
+    function: str, inputs: Sequence[Sequence[Any]], program: str, atol: float
+) -> Calls:
+    """Calls whose answers come from a reference, floats compared as evalplus does."""
+    return Calls(function, tuple(map(tuple, inputs)), reference=program, compare="close", atol=atol)
+
+
+def mbpp_calls(row: Row, number: int, program: str, *, plus: bool) -> Calls:
+    """The check of one native row of MBPP+, with or without evalplus's additional inputs."""
+    function: str = row["entry_point"]
+    given = [*row["base_input"], *(row["plus_input"] if plus else [])]
+    inputs = tuple(restored_inputs(number, function, row["assertion"], given))
+    if number in NOT_NONE:
+        program += _WHETHER.format(function=function)
+        return Calls(function, inputs, reference=program, compare="not_none")
+    compare = "set_equal" if number in AS_SETS else "close"
+    return Calls(function, inputs, reference=program, compare=compare, atol=float(row["atol"]))
+
+
+def restored_inputs(
+    number: int, function: str, assertion: str, inputs: Sequence[Sequence[Any]]
+) -> list[tuple[Any, ...]]:
+    """The inputs of a problem with the types that JSON has lost."""
+    if number in NUMBERS:
+        return [
+            tuple(kind(value) for kind, value in zip(NUMBERS[number], arguments, strict=True))
+            for arguments in inputs
+        ]
+    calls = [
+        node.args
+        for node in ast.walk(ast.parse(assertion))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == function
+    ]
+    lists, tuples = LISTS_UP_TO.get(number, 0), TUPLES_UP_TO.get(number, 1000)
+    restored = []
+    for arguments in inputs:
+        places = [
+            [call[place] for call in calls if place < len(call)] for place in range(len(arguments))
+        ]
+        restored.append(
+            tuple(
+                _like(value, examples, range(lists + 1, tuples + 1))
+                for value, examples in zip(arguments, places, strict=True)
+            )
+        )
+    return restored
+
+
+def _like(value: Any, examples: list[ast.expr], depths: range, depth: int = 1) -> Any:
+    """`value` with tuples where all the examples at its place have them, at the given depths."""
+    if isinstance(value, dict):
+        inner = [item for node in examples if isinstance(node, ast.Dict) for item in node.values]
+        return {key: _like(item, inner, depths, depth + 1) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    sequences = [node for node in examples if isinstance(node, ast.List | ast.Tuple)]
+    inner = [item for node in sequences for item in node.elts]
+    items = [_like(item, inner, depths, depth + 1) for item in value]
+    all_tuples = bool(sequences) and all(isinstance(node, ast.Tuple) for node in sequences)
+    return tuple(items) if all_tuples and depth in depths else items

@@ -1,0 +1,181 @@
+"""The task `livecodebench`: contest problems, with functions or with standard input and output.
+
+The columns are those of livecodebench/code_generation_lite. A problem with `func_name` in its
+metadata is a method (of `Solution`, if the starter code has that class) called with JSON values;
+any other is a program that reads and prints. Public and private tests all count.
+
+A variant selects by contest date, both days included:
+
+    v5                       2024-10-01..2025-01-31
+    v6                       2025-02-01..2025-05-31 (with v5: Dream-Coder's window, 2410 to 2505)
+    2024-08-01..2025-01-31   any window
+
+The dataset's own version tags are its files (test5.jsonl holds what release_v5 added): give such a
+file and no variant to have exactly that. The published limit is 6 s for each test; here it is the
+limit below for one run of the program: for each case of standard input, or for all calls together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from anyorder.bench.checks import Calls, Check, Console
+from anyorder.bench.tasks.lcb_tests import Test, read_tests
+from anyorder.bench.tasks.problem import CODE_LIMITS, Benchmark, Problem, Wish
+from anyorder.bench.tasks.rows import Columns, Hub, Row, Rows, distinct, kind_of, read_rows
+from anyorder.bench.tasks.templates import fill, find_template
+
+DATASET = "livecodebench/code_generation_lite"
+KINDS: dict[str, Columns] = {
+    "lite": {
+        "question_id": str,
+        "question_content": str,
+        "contest_date": object,
+        "starter_code": str,
+        "public_test_cases": (str, list),
+        "private_test_cases": (str, list),
+        "metadata": (str, dict),
+    }
+}
+WINDOWS = {"v5": "2024-10-01..2025-01-31", "v6": "2025-02-01..2025-05-31"}
+ALL_FILES = tuple(f"test{number}.jsonl" for number in ("", 2, 3, 4, 5, 6))
+FILES = {"v5": ALL_FILES[4:], "v6": ALL_FILES[5:]}
+"""The files of the dataset that have problems of a window."""
+
+EXTRACTION = "last_block"
+"""LiveCodeBench's own rule."""
+
+_STAR = [
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random"),
+    *("statistics", "itertools", "functools", "operator", "io", "sys", "json", "builtins"),
+    "typing",
+]
+_PLAIN = [name for name in _STAR if name not in ("builtins", "typing")]
+PROLOGUE = "".join(
+    [
+        *(f"from {name} import *\n" for name in _STAR),
+        *(f"import {name}\n" for name in _PLAIN),
+        "sys.setrecursionlimit(50000)\n",
+    ]
+)
+"""LiveCodeBench's imports, in their order."""
+
+FIELDS = ("prompt", "format", "starter_code", "entry_point")
+TEMPLATES = {
+    "instruct": (
+        "### Question:\n{prompt}\n\n### Format: {format}\n```python\n{starter_code}\n```\n\n"
+        "### Answer: (use the provided format with backticks)\n\n"
+    ),
+    "raw": "{prompt}\n{starter_code}\n",
+}
+_WITH_STARTER = (
+    "You will use the following starter code to write the solution to the problem and enclose your "
+    "code within delimiters."
+)
+_WITHOUT_STARTER = (
+    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly "
+    "test on the sample inputs). Enclose your code within delimiters as follows. Ensure that when "
+    "the python program runs, it reads the inputs, runs the algorithm and writes output to STDOUT."
+)
+_NO_STARTER = "# YOUR CODE HERE"
+
+
+def livecodebench(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+    """The problems of a file, or of the window that the variant names."""
+    if len(wish.variant) > 1:
+        raise ValueError("livecodebench takes one variant: v5, v6 or FROM..TO")
+    variant = wish.variant[0] if wish.variant else None
+    first, last = _window(variant)
+    template = find_template(wish.template, TEMPLATES, FIELDS, "livecodebench")
+    rows = read_rows(wish.data, Hub(DATASET, files=FILES.get(variant or "", ALL_FILES)))
+    kind_of(rows, KINDS, "LiveCodeBench")
+    chosen = [
+        _problem(row, template, f"{rows.where}: row {number}")
+        for number, row in enumerate(rows.records, start=1)
+        if first <= _day(row, number, rows) <= last
+    ]
+    return Benchmark(
+        name=wish.name("livecodebench"),
+        digest=rows.digest,
+        extraction=EXTRACTION,
+        limits=CODE_LIMITS,
+        template=template,
+        found=distinct(chosen, rows.where),
+    )
+
+
+def _window(variant: str | None) -> tuple[date, date]:
+    if variant is None:
+        return date.min, date.max
+    first, dots, last = WINDOWS.get(variant, variant).partition("..")
+    try:
+        if not dots:
+            raise ValueError
+        return date.fromisoformat(first), date.fromisoformat(last)
+    except ValueError:
+        raise ValueError(
+            f"livecodebench has no variant {variant!r}: choose one of {', '.join(WINDOWS)}, or a "
+            "window of contest dates such as 2024-10-01..2025-01-31"
+        ) from None
+
+
+def _day(row: Row, number: int, rows: Rows) -> date:
+    text = str(row["contest_date"])[:10]
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{rows.where}: row {number}: contest_date {text!r} is no date") from None
+
+
+def _problem(row: Row, template: str, where: str) -> Problem:
+    tests = [
+        test
+        for column in ("public_test_cases", "private_test_cases")
+        for test in read_tests(row[column], f"{where}: {column}")
+    ]
+    if not tests:
+        raise ValueError(f"{where} has no tests: remove it")
+    function = _function(row, where)
+    starter: str = row["starter_code"]
+    values = {
+        "prompt": row["question_content"],
+        "format": _WITH_STARTER if starter else _WITHOUT_STARTER,
+        "starter_code": starter or _NO_STARTER,
+        "entry_point": function or "",
+    }
+    return Problem(
+        task_id=f"LiveCodeBench/{row['question_id']}",
+        prompt=fill(template, values),
+        entry_point=function.split(".")[0] if function else None,
+        checks=(_calls(function, tests, where) if function else _console(tests),),
+        prologue=PROLOGUE,
+    )
+
+
+def _function(row: Row, where: str) -> str | None:
+    metadata = row["metadata"]
+    try:
+        found = json.loads(metadata) if isinstance(metadata, str) else metadata
+        name = found.get("func_name")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{where}: damaged metadata ({error}): download it again") from None
+    if name is None:
+        return None
+    return f"Solution.{name}" if "class Solution" in row["starter_code"] else str(name)
+
+
+def _calls(function: str, tests: list[Test], where: str) -> Check:
+    """Each line of an input is one argument."""
+    try:
+        inputs = tuple(tuple(map(json.loads, test.given.split("\n"))) for test in tests)
+        expected = tuple(json.loads(test.wanted) for test in tests)
+    except ValueError as error:
+        raise ValueError(f"{where}: a test is not JSON ({error}): download it again") from None
+    return Calls(function, inputs, expected, compare="returned")
+
+
+def _console(tests: list[Test]) -> Check:
+    return Console(tuple((test.given, test.wanted) for test in tests))

@@ -1,0 +1,257 @@
+"""The tasks `mbpp` and `mbpp+`: short functions from a sentence (Google, evalplus).
+
+Ids are `Mbpp/11` in all files, so samples of one serve the others. Which file it is, its columns
+say:
+
+    mbpp.jsonl            974 problems with three tests; the splits are ranges of ids
+    sanitized-mbpp.json   427 of them, checked by hand
+    MbppPlus-OriginFmt-.. 378 of those; `test_list` is the base, `test` has evalplus's inputs
+    MbppPlus-...          the same in the native format (evalplus.py)
+
+The entry point is the first top-level function of the reference that the tests call. Mbpp/601 also
+takes the class Pair from the program, because its tests show it. Mbpp/367 and 927 build trees of a
+class Node that neither sentence nor tests show and only the reference defines: a program cannot
+know it, and they are not graded.
+
+In the OriginFmt file the tests of Mbpp/737, 787 and 794 compute whether the answer is right and
+forget to assert it, so that anything passes. They are repaired here. The variant `compat` leaves
+them, and shows and grades the first three tests of each problem, as the paper's release does, where
+otherwise all of them count (28 of the 378 have more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anyorder.bench.checks import Check, Script
+from anyorder.bench.tasks.evalplus import mbpp_calls
+from anyorder.bench.tasks.names import defined_names, entry_point, missing_names, needed_setup
+from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
+from anyorder.bench.tasks.rows import Columns, Hub, Row, Rows, distinct, kind_of, read_rows
+from anyorder.bench.tasks.templates import fill, find_template
+
+_TESTED: Columns = {"task_id": (int, str), "code": str, "test_list": list}
+KINDS: dict[str, Columns] = {
+    "native": {
+        "task_id": str,
+        "prompt": str,
+        "entry_point": str,
+        "canonical_solution": str,
+        "base_input": list,
+        "plus_input": (list, dict),
+        "atol": (int, float),
+        "assertion": str,
+    },
+    "plus": {**_TESTED, "prompt": str, "test_imports": list, "test": str},
+    "sanitized": {**_TESTED, "prompt": str, "test_imports": list},
+    "full": {**_TESTED, "text": str, "test_setup_code": str},
+}
+SPLITS = {
+    "prompt": range(1, 11),
+    "test": range(11, 511),
+    "validation": range(511, 601),
+    "train": range(601, 975),
+}
+EDITIONS = {"sanitized": ("sanitized",), "378": ("plus", "native")}
+"""Variants that are a file of their own, and the kinds of file that they are."""
+VARIANTS = (*SPLITS, *EDITIONS, "compat")
+
+_ALL_SPLITS = "train+test+validation+prompt"
+_PLUS = Hub("evalplus/mbppplus")
+HUBS = {
+    "sanitized": Hub("google-research-datasets/mbpp", "sanitized", _ALL_SPLITS),
+    "378": _PLUS,
+}
+FULL_HUB = Hub("google-research-datasets/mbpp", "full", _ALL_SPLITS)
+
+EXTRACTION = "block"
+"""Where the prompt ends in an open fence this is Dream-Coder's stop rule, the text before the next
+fence; and it reads an answer that opens a fence of its own."""
+
+SHOWN_TESTS = 3
+FIELDS = ("prompt", "tests", "entry_point")
+TEMPLATES = {
+    "tests": (
+        "{prompt}\nThe code should pass these tests:\n\n{tests}\n\n"
+        "Here is the completed function:\n```python\n"
+    ),
+    "raw": "{prompt}\n{tests}\n",
+    "dultra": (
+        "You are an expert Python programmer, and here is your task:\n{prompt}\n"
+        "Your code should pass these tests:\n{tests}\n```python\n"
+    ),
+}
+
+_FORGOTTEN = "        exact_match = exp == (out is not None)\n"
+_ASSERTED = f"{_FORGOTTEN}    assert exact_match\n"
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One row in terms that all files share."""
+
+    number: int
+    sentence: str
+    entry_point: str
+    tests: tuple[str, ...]
+    checks: tuple[Check, ...]
+    prologue: str
+    solution: str
+    note: str = ""
+
+
+def mbpp(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+    """MBPP with its own tests."""
+    chosen = wish.variant_in("mbpp", VARIANTS)
+    hub = next((HUBS[part] for part in chosen if part in HUBS), FULL_HUB)
+    rows = read_rows(wish.data, hub)
+    kind = kind_of(rows, KINDS, "MBPP")
+    for part in chosen & set(EDITIONS):
+        if kind not in EDITIONS[part]:
+            raise ValueError(
+                f"{rows.where} is the {kind} file of MBPP, not {part}: give another --data, or "
+                "leave the variant out"
+            )
+    return _benchmark("mbpp", wish, rows, _BASE[kind])
+
+
+def mbpp_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+    """MBPP with evalplus's tests."""
+    wish.variant_in("mbpp+", (*SPLITS, "compat"))
+    rows = read_rows(wish.data, _PLUS)
+    kind = kind_of(rows, KINDS, "MBPP+")
+    if kind not in _WITH_PLUS:
+        raise ValueError(f"{rows.where} has no tests of MBPP+: use it with --task mbpp")
+    return _benchmark("mbpp+", wish, rows, _WITH_PLUS[kind])
+
+
+def _benchmark(
+    task: str, wish: Wish, rows: Rows, read: Callable[[Row, str, bool], _Read]
+) -> Benchmark:
+    template = find_template(wish.template, TEMPLATES, FIELDS, task)
+    compat = "compat" in wish.variant
+    ranges = [SPLITS[part] for part in wish.variant if part in SPLITS]
+    problems = []
+    for place, row in enumerate(rows.records, start=1):
+        try:
+            found = read(row, f"{rows.where}: row {place}", compat)
+        except SyntaxError as error:
+            raise ValueError(f"{rows.where}: row {place} is not Python ({error.msg})") from None
+        if all(found.number in numbers for numbers in ranges):
+            problems.append((found.number, _problem(found, template)))
+    problems.sort(key=lambda numbered: numbered[0])
+    return Benchmark(
+        name=wish.name(task),
+        digest=rows.digest,
+        extraction=EXTRACTION,
+        limits=CODE_LIMITS,
+        template=template,
+        found=distinct([problem for _, problem in problems], rows.where),
+    )
+
+
+def _problem(found: _Read, template: str) -> Problem:
+    shown = "\n".join(test.strip() for test in found.tests[:SHOWN_TESTS])
+    values = {"prompt": found.sentence, "tests": shown, "entry_point": found.entry_point}
+    return Problem(
+        task_id=f"Mbpp/{found.number}",
+        prompt=fill(template, values),
+        entry_point=found.entry_point,
+        checks=found.checks,
+        prologue=found.prologue,
+        solution=found.solution,
+        note=found.note,
+    )
+
+
+def _number(row: Row, where: str) -> int:
+    """Mbpp/11, "11" or 11."""
+    digits = str(row["task_id"]).removeprefix("Mbpp/")
+    if not digits.isdecimal():
+        raise ValueError(f"{where}: task_id {row['task_id']!r} is no number: repair the file")
+    return int(digits)
+
+
+def _entry_point(row: Row, where: str) -> str:
+    found = entry_point(row["code"], "\n".join(row["test_list"]))
+    if found is None:
+        raise ValueError(f"{where}: its tests call no function of its code: repair the file")
+    return found
+
+
+def _read_base(row: Row, where: str, compat: bool) -> _Read:
+    """The tests of `test_list`."""
+    entry = _entry_point(row, where)
+    tests = tuple(row["test_list"])[: SHOWN_TESTS if compat else None]
+    lines = [row.get("test_setup_code", ""), *tests]
+    code = "\n".join(line.replace("\r\n", "\n") for line in lines if line.strip())
+    imports = "\n".join(row.get("test_imports", []))
+    others = missing_names(code, needed_setup(code, (PROLOGUE, imports), (entry,)), (entry,))
+    shown = missing_names("\n".join(tests), "", (entry,))
+    own = others & shown & set(defined_names(row["code"]))
+    remote = (entry, *sorted(own))
+    note = ""
+    if unknown := others - own:
+        note = f"its tests need {', '.join(sorted(unknown))}, which only the reference defines"
+    check = Script(code, needed_setup(code, (PROLOGUE, imports), remote), remote)
+    return _Read(
+        number=_number(row, where),
+        sentence=row.get("prompt") or row.get("text", ""),
+        entry_point=entry,
+        tests=tuple(row["test_list"]),
+        checks=() if note else (check,),
+        prologue=f"{PROLOGUE}{imports}\n",
+        solution=row["code"].replace("\r\n", "\n"),
+        note=note,
+    )
+
+
+def _read_plus(row: Row, where: str, compat: bool) -> _Read:
+    """The text of `test`, which holds evalplus's inputs and answers."""
+    entry = _entry_point(row, where)
+    code, note = row["test"], ""
+    if _FORGOTTEN in code and "assert exact_match" not in code and not compat:
+        code = code.replace(_FORGOTTEN, _ASSERTED)
+        note = "the published test does not assert its result; repaired"
+    return _Read(
+        number=_number(row, where),
+        sentence=row["prompt"],
+        entry_point=entry,
+        tests=tuple(row["test_list"]),
+        checks=(Script(code, needed_setup(code, (PROLOGUE,), (entry,)), (entry,)),),
+        prologue=PROLOGUE,
+        solution=row["code"],
+        note=note,
+    )
+
+
+def _read_native(row: Row, where: str, *, plus: bool) -> _Read:
+    number = _number(row, where)
+    program = row["canonical_solution"]
+    tests = [line for line in row["assertion"].split("\n") if line.startswith("assert")]
+    # The native prompt is a docstring: the sentence, then one of the tests.
+    lines = row["prompt"].strip().strip('"').strip().split("\n")
+    sentence = "\n".join(line for line in lines if not line.startswith("assert"))
+    return _Read(
+        number=number,
+        sentence=sentence,
+        entry_point=row["entry_point"],
+        tests=tuple(tests),
+        checks=(mbpp_calls(row, number, f"{PROLOGUE}{program}", plus=plus),),
+        prologue=PROLOGUE,
+        solution=program,
+    )
+
+
+_BASE: dict[str, Callable[[Row, str, bool], _Read]] = {
+    "full": _read_base,
+    "sanitized": _read_base,
+    "plus": _read_base,
+    "native": lambda row, where, compat: _read_native(row, where, plus=False),
+}
+_WITH_PLUS: dict[str, Callable[[Row, str, bool], _Read]] = {
+    "plus": _read_plus,
+    "native": lambda row, where, compat: _read_native(row, where, plus=True),
+}

@@ -1,0 +1,100 @@
+"""One worker of the grader: a process that holds tests and answers and owns one sandbox.
+
+It takes jobs from a pipe, judges each (judge.py) and writes the verdict to another pipe. It never
+runs a sample itself: the sandbox's confined children do. It ends when told to, when the grader is
+gone (its pipe closes, whatever it is doing then), and when the test statements are stuck on what a
+sample returned (the alarm). Which job goes where, and what becomes of a job whose worker died, is
+pool.py's and grade.py's matter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from anyorder.bench.checks import Check, from_record
+from anyorder.bench.frames import Inbox, frame, send
+from anyorder.bench.judge import Unfit, judge, with_answers
+from anyorder.bench.sandbox import Broken, Limits, Sandbox
+
+ALARM_GRACE = 10.0
+"""Seconds beyond a child's wall-clock guard before test statements count as stuck."""
+
+MEMORY_BYTES = 4 << 30
+"""Address space of a worker: what a sample returns is of bounded size, what the test statements
+make of it is not."""
+
+
+def main(inbox: int, outbox: int, lifeline: int, minimum_level: int) -> None:
+    """Work until told to stop."""
+    _settle(inbox, outbox, lifeline)
+    try:
+        sandbox = Sandbox(minimum_level=minimum_level)
+    except (ValueError, OSError) as error:
+        send(outbox, frame({"refused": str(error)}))
+        return
+    with sandbox:
+        send(outbox, frame({"level": sandbox.level}))
+        _serve(sandbox, inbox, outbox)
+
+
+def _settle(*handles: int) -> None:
+    for handle in handles:
+        os.set_inheritable(handle, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the grader's to handle
+    # Both end this process, and do so inside a computation that never comes back to Python: the
+    # alarm when the test statements are stuck, the other when the grader's end of the lifeline
+    # closes because the grader is gone.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    lifeline = handles[-1]
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        if not os.read(lifeline, 1):
+            os._exit(0)  # it was gone before it could be missed
+    except BlockingIOError:
+        pass
+    warnings.simplefilter("ignore")
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, most))
+
+
+def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
+    checks: tuple[Check, ...] = ()
+    for job in _arriving(inbox):
+        if "stop" in job:
+            return
+        limits = Limits(**job["limits"])
+        try:
+            if "checks" in job:  # absent: the same as those of the job before
+                given = map(from_record, job["checks"])
+                checks = with_answers(sandbox, tuple(given), limits, _awake)
+            reply = asdict(judge(sandbox, job["program"], checks, limits, _awake))
+        except Unfit as error:
+            reply = {"unfit": str(error)}
+        except Broken as error:
+            reply = {"lost": str(error)}
+        _alarm(0)
+        send(outbox, frame({"job": job["job"], **reply}))
+
+
+def _arriving(inbox: int) -> Iterator[dict[str, Any]]:
+    arriving = Inbox(inbox)
+    while arriving.read():
+        yield from arriving.messages()
+
+
+def _awake(seconds: float) -> None:
+    """Something is begun that may take so long; long after, this process counts as stuck."""
+    _alarm(seconds + ALARM_GRACE)
+
+
+def _alarm(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, seconds)

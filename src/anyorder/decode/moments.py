@@ -1,0 +1,119 @@
+"""The canvases that a stored trace went through, as a network saw them.
+
+The canvas after step s is rebuilt from the trace (trace/replay.py), with the prompt in front of it.
+Step s + 1 was decided on it, so the tokens *committed* from it are those that the sampler revealed
+next: in step s + 1 where the network has a time; and where it has none, in the next step that
+changes anything, since until then it sees the same canvas. Tokens that were not drawn (filled in
+after an end of sequence, say) are no commitments.
+
+Not here: the network, and which tokens are worth looking at. Letters: L positions, N slots that are
+read, C committed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.decode.canvas import GrowingCanvas
+from anyorder.trace import Snapshot, Trace
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A trace, and what to look at."""
+
+    trace: Trace
+    steps: Sequence[int]
+    """Canvases after so many steps."""
+    inside: BoolArray
+    """Which of the trace's tokens to look at, while they are masked."""
+    canvas: GrowingCanvas | None = None
+    key: int | None = None
+    """Where it began and its noise key: needed for the event clock only."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """One canvas of a trace."""
+
+    step: int
+    time: float | None
+    """What the network is told; None where it has no time."""
+    ids: IntArray  # L, with the prompt; the mask id where masked
+    open: int
+    """Masked slots on it, whether looked at or not."""
+    places: IntArray  # N
+    """Positions on the canvas of the slots that are read."""
+    slots: IntArray  # N
+    """Which of the trace's tokens they become."""
+    committed: IntArray  # C
+    """Those of `slots` that were committed from this canvas."""
+    tokens: IntArray  # C
+    """What they showed then."""
+    log_prob: FloatArray  # C
+    """What the trace says of them; NaN where it says nothing."""
+
+
+def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Moment:
+    """The canvas after `step` steps, on which the network is asked at `time`."""
+    trace = replay.trace
+    now = trace.replay(step)
+    if now.token_ids is None or now.prompt_ids is None:
+        raise ValueError(
+            f"trace {trace.task_id!r} sample {trace.sample} holds strings, not token ids, and a "
+            "network reads ids: import it with its ids, or sample it again"
+        )
+    masked = ~now.revealed
+    read = masked & replay.inside[now.slots]
+    slots = now.slots[read].astype(np.int64)
+    committed, tokens, log_prob = _committed(trace, slots, _next(trace, step, time is not None))
+    return Moment(
+        step=step,
+        time=time,
+        ids=now.ids(mask_id, prompt=True).astype(np.int64),
+        open=int(masked.sum()),
+        places=len(now.prompt_ids) + np.flatnonzero(read),
+        slots=slots,
+        committed=committed,
+        tokens=tokens,
+        log_prob=log_prob,
+    )
+
+
+def _next(trace: Trace, step: int, timed: bool) -> Snapshot | None:
+    """The next canvas that differs, if the network's answer still held there."""
+    insert, reveal = trace.timing()
+    events = np.asarray([event.step for event in trace.events or ()], dtype=np.int64)
+    changes = np.concatenate([insert, reveal, events])
+    later = changes[changes > step]
+    if not len(later) or (timed and later.min() != step + 1):
+        return None
+    return trace.replay(int(later.min()))
+
+
+def _committed(
+    trace: Trace, slots: IntArray, following: Snapshot | None
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Which of the masked slots show a token next, which one, and its log-probability."""
+    nothing = np.zeros(0, dtype=np.int64)
+    if following is None:
+        return nothing, nothing, np.zeros(0)
+    assert following.token_ids is not None
+    at = np.searchsorted(following.slots, slots)  # no slot ever leaves the canvas
+    shown = following.revealed[at]
+    slots, tokens = slots[shown], following.token_ids[at][shown].astype(np.int64)
+    log_prob = np.full(len(slots), np.nan)
+    if trace.log_prob is not None:
+        final = trace.timing()[1][slots] == following.step
+        log_prob[final] = trace.log_prob[slots][final]
+        drawn = ~final | ~np.isnan(log_prob)
+        slots, tokens, log_prob = slots[drawn], tokens[drawn], log_prob[drawn]
+    return slots, tokens, log_prob

@@ -1,0 +1,138 @@
+"""One sample's order metrics: its nodes, their means, its controls, and its record in JSON.
+
+The mean over the nodes with children (overall) and over those with two or more (split_only), for
+the sample and, averaged over their rows, for its controls. Over samples: order_table.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.measure.order_nodes import METRICS
+from anyorder.measure.order_program import OrderProgram
+from anyorder.measure.pooling import plain
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+PARTS = ("overall", "split_only")
+
+
+@dataclass(frozen=True)
+class ScopeOrder:
+    """One sample in one scope. N nodes that have children."""
+
+    parents: IntArray  # N
+    """Which of the program's parents they are."""
+    children: IntArray  # N
+    depth: IntArray  # N
+    scores: FloatArray  # 4 N
+    """In the order of METRICS."""
+    means: FloatArray  # 2 4
+    """By PARTS and METRICS; NaN where there is no such node."""
+    controls: dict[str, FloatArray]  # 2 4 each
+    """The same for each control, its rows averaged."""
+
+    @classmethod
+    def of(
+        cls,
+        parents: IntArray,
+        children: IntArray,
+        depth: IntArray,
+        scores: FloatArray,
+        where: dict[str, slice],
+    ) -> ScopeOrder:
+        """From the scores of all rows (4 R N), of which the first is the sample's own."""
+        means = np.stack([mean(scores), mean(scores[:, :, children > 1])])  # 2 4 R
+        controls = {name: mean(means[:, :, rows]) for name, rows in where.items()}
+        return cls(parents, children, depth, scores[:, 0], means[:, :, 0], controls)
+
+
+@dataclass(frozen=True)
+class SegmentOrder:
+    """In which order the segments of one sample were finished."""
+
+    unit: str
+    """segment, or line where the trace has no segments."""
+    count: int
+    tau: float
+    """Kendall's tau-b; NaN where there is one segment, or all came at once."""
+
+
+@dataclass(frozen=True)
+class SampleOrder:
+    """One sample, scored or not; `status` says what became of it."""
+
+    task_id: str
+    sample: int
+    status: str
+    program: OrderProgram
+    scopes: dict[str, ScopeOrder | None] = field(default_factory=dict)
+    visits: IntArray | None = None
+    segments: SegmentOrder | None = None
+
+    def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
+        """As JSON; `nodes` adds every node's values."""
+        record: dict[str, Any] = {
+            "task_id": self.task_id,
+            "sample": self.sample,
+            "status": self.status,
+            "fallback": self.program.how,
+            "misaligned": self.program.misaligned,
+            "scopes": {name: self._scope(name, nodes) for name in self.scopes},
+        }
+        if self.segments is not None:
+            found = self.segments
+            record["segments"] = {"unit": found.unit, "count": found.count, "tau": plain(found.tau)}
+        return record
+
+    def _scope(self, name: str, nodes: bool) -> dict[str, Any] | None:
+        scope = self.scopes[name]
+        if scope is None:
+            return None
+        record: dict[str, Any] = {
+            part: named(scope.means[number]) for number, part in enumerate(PARTS)
+        }
+        record["nonleaf"] = len(scope.parents)
+        record["split"] = int((scope.children > 1).sum())
+        record["excluded"] = list(self.program.excluded[name])
+        record["controls"] = {
+            control: {part: named(values[number]) for number, part in enumerate(PARTS)}
+            for control, values in scope.controls.items()
+        }
+        if nodes:
+            record["nodes"] = [self._node(scope, at) for at in range(len(scope.parents))]
+        return record
+
+    def _node(self, scope: ScopeOrder, at: int) -> dict[str, Any]:
+        parent = int(scope.parents[at])
+        number, children = self.program.parents[parent]
+        first = sum(len(kept) for _, kept in self.program.parents[:parent])
+        assert self.visits is not None
+        visits = self.visits[first : first + len(children)].tolist()
+        statement = self.program.statements[number]
+        return {
+            "node": number,
+            "kind": statement.kind,
+            "label": statement.label,
+            "depth": statement.depth,
+            "child_count": int(scope.children[at]),
+            **named(scope.scores[:, at]),
+            "visits": {str(c): count for c, count in zip(children, visits, strict=True)},
+        }
+
+
+def mean(values: FloatArray) -> FloatArray:
+    """The mean along the last axis; NaN of nothing, without a warning."""
+    if not values.shape[-1]:
+        return np.full(values.shape[:-1], np.nan)
+    return np.asarray(values.mean(axis=-1))
+
+
+def named(values: FloatArray) -> dict[str, float | None]:
+    """Four numbers by the names of METRICS."""
+    return {name: plain(value) for name, value in zip(METRICS, values.tolist(), strict=True)}

@@ -1,0 +1,223 @@
+"""The table of the order metrics: samples, means over them, controls, intervals.
+
+As published: each sample has the mean over its nodes with children (overall) and over those with
+two children or more (split_only; none if there is no such node), then the plain mean over all
+samples that have one. Beside it stand the controls, averaged in the same way, and
+
+    position = (score - left_to_right) / (random - left_to_right)
+
+so 0 is what strict left to right scores on the same programs and 1 what chance does. Intervals
+come from drawing tasks: there each task counts once, with the mean of its samples, so where tasks
+have unequal numbers of samples the interval's own estimate differs from the published mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.measure.intervals import Interval, bootstrap, mean_interval
+from anyorder.measure.order_controls import LEFT_TO_RIGHT, RANDOM
+from anyorder.measure.order_nodes import METRICS
+from anyorder.measure.order_sample import PARTS, SampleOrder, mean, named
+from anyorder.measure.pooling import plain, task_means
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OrderCell:
+    """One metric over all samples."""
+
+    mean: float
+    """Over samples, as published."""
+    samples: int
+    """How many have a value."""
+    interval: Interval
+    """Over tasks."""
+    controls: dict[str, float]
+    position: Interval | None
+    """Between left to right (0) and random (1); None without these controls."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "mean": plain(self.mean),
+            "samples": self.samples,
+            "interval": self.interval.to_record(),
+            "controls": {name: plain(value) for name, value in self.controls.items()},
+            "position": self.position.to_record() if self.position else None,
+        }
+
+
+@dataclass(frozen=True)
+class DepthRow:
+    """The nodes of one depth; the module has depth 0."""
+
+    depth: int
+    nodes: int
+    samples: int
+    overall: FloatArray  # 4
+    split_only: FloatArray  # 4
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        counts = {"depth": self.depth, "nodes": self.nodes, "samples": self.samples}
+        return counts | {part: named(getattr(self, part)) for part in PARTS}
+
+
+@dataclass(frozen=True)
+class OrderSetting:
+    """What was asked for."""
+
+    mode: str
+    scopes: tuple[str, ...]
+    controls: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OrderTable:
+    """What `order` found."""
+
+    setting: OrderSetting
+    samples: tuple[SampleOrder, ...]
+    statuses: dict[str, int]
+    """How many samples have each status; together all of them."""
+    misaligned: int
+    cells: dict[tuple[str, str, str], OrderCell]
+    """By scope, part and metric."""
+    depths: dict[str, tuple[DepthRow, ...]]
+    segments: dict[str, tuple[int, Interval]]
+    """Per unit: how many samples have a tau, and its mean over tasks."""
+
+    def to_record(self, *, samples: bool = True, nodes: bool = True) -> dict[str, Any]:
+        """As JSON; without `samples` only what is over all of them."""
+        aggregate: dict[str, Any] = {}
+        for scope in self.setting.scopes:
+            aggregate[scope] = {
+                part: {name: self.cells[scope, part, name].to_record() for name in METRICS}
+                for part in PARTS
+            }
+            aggregate[scope]["depth"] = [row.to_record() for row in self.depths[scope]]
+        record: dict[str, Any] = {
+            "measure": "order",
+            "mode": self.setting.mode,
+            "seeds": list(self.setting.seeds),
+            "statuses": self.statuses,
+            "misaligned": self.misaligned,
+            "aggregate": aggregate,
+            "segments": {
+                unit: {"samples": count, "tau": interval.to_record()}
+                for unit, (count, interval) in self.segments.items()
+            },
+        }
+        if samples:
+            record["samples"] = [sample.to_record(nodes=nodes) for sample in self.samples]
+        return record
+
+
+def aggregate(samples: Sequence[SampleOrder], setting: OrderSetting) -> OrderTable:
+    """Bring samples together."""
+    cells = {}
+    for scope in setting.scopes:
+        for number, part in enumerate(PARTS):
+            for column, metric in enumerate(METRICS):
+                cells[scope, part, metric] = _cell(
+                    samples, scope, setting.controls, (number, column)
+                )
+    return OrderTable(
+        setting=setting,
+        samples=tuple(samples),
+        statuses=dict(Counter(sample.status for sample in samples)),
+        misaligned=sum(sample.program.misaligned for sample in samples),
+        cells=cells,
+        depths={scope: _depths(samples, scope) for scope in setting.scopes},
+        segments=_segments(samples),
+    )
+
+
+def _cell(
+    samples: Sequence[SampleOrder], scope: str, controls: Sequence[str], at: tuple[int, int]
+) -> OrderCell:
+    tasks, values = [], []
+    for sample in samples:
+        found = sample.scopes.get(scope)
+        if found is not None and not math.isnan(found.means[at]):
+            tasks.append(sample.task_id)
+            values.append([found.means[at], *(found.controls[name][at] for name in controls)])
+    table = np.array(values).reshape(len(values), 1 + len(controls))
+    by_task = task_means(tasks, table)
+    columns = dict(zip(controls, by_task.T[1:], strict=True))
+    position = None
+    if LEFT_TO_RIGHT in columns and RANDOM in columns:
+        position = _position(by_task[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
+    means = mean(table.T).tolist()
+    return OrderCell(
+        mean=means[0],
+        samples=len(values),
+        interval=mean_interval(by_task[:, 0]),
+        controls=dict(zip(controls, means[1:], strict=True)),
+        position=position,
+    )
+
+
+def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
+    """Where the mean lies between its controls, tasks drawn together; NaN where they are equal."""
+    if not own.size or math.isclose(low.mean(), high.mean(), abs_tol=1e-12):
+        return Interval(math.nan, math.nan, math.nan, own.size, 0.95, "equal controls")
+    try:
+        return bootstrap(_between, [own, low, high])
+    except ValueError:  # some draws hold only tasks on which the two controls are equal
+        estimate = float(_between(own[None], low[None], high[None])[0])
+        return Interval(estimate, math.nan, math.nan, own.size, 0.95, "too few tasks")
+
+
+def _between(own: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    bottom = low.mean(axis=-1)
+    return np.asarray((own.mean(axis=-1) - bottom) / (high.mean(axis=-1) - bottom))
+
+
+def _depths(samples: Sequence[SampleOrder], scope: str) -> tuple[DepthRow, ...]:
+    found: dict[int, list[FloatArray]] = defaultdict(list)
+    nodes: Counter[int] = Counter()
+    for sample in samples:
+        order = sample.scopes.get(scope)
+        if order is None:
+            continue
+        for depth in np.unique(order.depth).tolist():
+            here = order.depth == depth
+            nodes[depth] += int(here.sum())
+            split = here & (order.children > 1)
+            parts = [mean(order.scores[:, chosen]) for chosen in (here, split)]
+            found[depth].append(np.stack(parts))
+    return tuple(
+        DepthRow(depth, nodes[depth], len(rows), *_mean_of_some(np.stack(rows)))
+        for depth, rows in sorted(found.items())
+    )
+
+
+def _segments(samples: Sequence[SampleOrder]) -> dict[str, tuple[int, Interval]]:
+    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for sample in samples:
+        if sample.segments is not None and not math.isnan(sample.segments.tau):
+            found[sample.segments.unit].append((sample.task_id, sample.segments.tau))
+    result = {}
+    for unit, rows in sorted(found.items()):
+        tasks, values = zip(*rows, strict=True)
+        result[unit] = (len(rows), mean_interval(task_means(tasks, np.array(values))))
+    return result
+
+
+def _mean_of_some(rows: FloatArray) -> FloatArray:
+    """The mean over the first axis of what is not NaN."""
+    known = ~np.isnan(rows)
+    count = known.sum(axis=0)
+    total = np.where(known, rows, 0).sum(axis=0)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)

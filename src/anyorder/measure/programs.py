@@ -1,0 +1,247 @@
+"""The programs of a run: their texts, which of them are correct, and their trees.
+
+A sample's text is its extracted program where the run has one, which must then parse as it is;
+else what was generated, with the fallbacks of syntax.py. Verdicts come from the run's
+verdicts.parquet or as a mapping. Every sample ends with a status; equal texts are parsed once.
+
+Comparing is similarity.py and diversity.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from anyorder.measure.syntax import FALLBACKS, Parsed, ParseLimits, Status, parse_program
+from anyorder.measure.syntax_ast import TreeOptions, ast_and_coarse
+from anyorder.measure.syntax_grammar import grammar_tree
+from anyorder.measure.tree import Tree
+from anyorder.measure.tree_forest import decomposition_cells
+from anyorder.trace.run import VERDICTS_FILE, Run
+
+METRICS = {"TSED": 0, "ASTD": 1, "Coarse": 1}
+"""What is compared, and what a rename costs there."""
+
+PASSED = "passed"
+
+Key = tuple[str, int]
+Verdicts = Mapping[Key, bool]
+
+
+class Sample(NamedTuple):
+    """One generated text."""
+
+    task_id: str
+    sample: int
+    text: str
+    extracted: bool = False
+    """Whether the text is a program already, and not an answer that holds one."""
+    correct: bool | None = None
+    """None: not graded."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What one policy wrote."""
+
+    name: str
+    samples: tuple[Sample, ...]
+
+    @classmethod
+    def of_run(
+        cls,
+        run: Run,
+        name: str | None = None,
+        *,
+        verdicts: Verdicts | None = None,
+        extraction: str | None = None,
+    ) -> Programs:
+        """The samples of a run; its name is its policy, or else its folder's.
+
+        Verdicts are those given, or the run's own where it was graded; `extraction` chooses among
+        several gradings.
+        """
+        table = run.table(["task_id", "sample", "text", "program", "policy"])
+        if verdicts is None and (run.folder / VERDICTS_FILE).is_file():
+            verdicts = stored_verdicts(run, extraction)
+        samples = []
+        policies = set()
+        for row in table.to_pylist():
+            key = row["task_id"], row["sample"]
+            extracted = row["program"] is not None
+            text = row["program"] if extracted else row["text"]
+            correct = None if verdicts is None else verdicts.get(key)
+            samples.append(Sample(*key, text, extracted, correct))
+            policies.add(row["policy"])
+        policy = policies.pop() if len(policies) == 1 else None
+        return cls(name or policy or run.folder.name, tuple(samples))
+
+    @classmethod
+    def of_texts(
+        cls,
+        name: str,
+        texts: Mapping[str, Sequence[str]],
+        *,
+        verdicts: Verdicts | None = None,
+    ) -> Programs:
+        """Texts by task, without a run."""
+        known = verdicts or {}
+        return cls(
+            name,
+            tuple(
+                Sample(task, number, text, correct=known.get((task, number)))
+                for task, rows in texts.items()
+                for number, text in enumerate(rows)
+            ),
+        )
+
+    @property
+    def graded(self) -> bool:
+        """Whether any sample has a verdict."""
+        return any(sample.correct is not None for sample in self.samples)
+
+
+def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, bool]:
+    """Which samples passed in the run's one grading, or in that of this extraction."""
+    table = run.verdicts()
+    columns = [name for name in ("task", "data_digest", "extraction") if name in table.schema.names]
+    rows = table.select(["task_id", "sample", "verdict", *columns]).to_pylist()
+    if extraction is not None:
+        rows = [row for row in rows if row.get("extraction") == extraction]
+    gradings = {tuple(row[name] for name in columns) for row in rows}
+    if len(gradings) != 1:
+        found = "; ".join(" ".join(map(str, grading)) for grading in sorted(gradings, key=str))
+        raise ValueError(
+            f"{run.folder} has {len(gradings)} gradings{f' ({found})' if found else ''}"
+            f"{f' with extraction {extraction!r}' if extraction else ''}: name one of them "
+            "with extraction=..., or pass verdicts={(task_id, sample): True or False}"
+        )
+    return {(row["task_id"], row["sample"]): row["verdict"] == PASSED for row in rows}
+
+
+@dataclass(frozen=True)
+class TreeLimits:
+    """Beyond these a program is not compared: an exact distance would take seconds or more."""
+
+    nodes: int = 4_000
+    cells: int = 20_000
+    """Along the better of its two decompositions (see tree_forest.py); a pair costs the product."""
+    cells_worse: int = 100_000
+    """Along the worse one, which counts where the other tree needs it."""
+
+
+@dataclass(frozen=True)
+class ProgramOptions:
+    """How texts become trees."""
+
+    metrics: tuple[str, ...] = tuple(METRICS)
+    trees: TreeOptions = field(default_factory=TreeOptions)
+    fallbacks: tuple[str, ...] = tuple(FALLBACKS)
+    """For generated texts; an extracted program must parse whole."""
+    parse_limits: ParseLimits = field(default_factory=ParseLimits)
+    tree_limits: TreeLimits = field(default_factory=TreeLimits)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.metrics if name not in METRICS]
+        if unknown or not self.metrics:
+            what = f"there is no metric {unknown[0]!r}" if unknown else "no metric was given"
+            raise ValueError(f"{what}: choose some of {', '.join(METRICS)}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sample's trees, by metric; none where the status says why."""
+
+    sample: Sample
+    status: Status
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    anonymous: Tree | None = None
+    """The tree of ASTD, whatever the metrics: what tells programs apart but for names."""
+
+
+class TextTrees(NamedTuple):
+    """The trees of one text."""
+
+    status: Status
+    trees: dict[str, Tree]
+    anonymous: Tree | None
+
+
+class Preparation:
+    """Texts to trees, each distinct text once."""
+
+    def __init__(self, options: ProgramOptions) -> None:
+        self.options = options
+        self._known: dict[tuple[str, bool], TextTrees] = {}
+
+    def by_task(self, programs: Programs) -> dict[str, list[Prepared]]:
+        """The samples of each task, prepared, in their order."""
+        tasks = defaultdict(list)
+        for sample in programs.samples:
+            tasks[sample.task_id].append(self(sample))
+        return dict(tasks)
+
+    def __call__(self, sample: Sample) -> Prepared:
+        key = sample.text, sample.extracted
+        if key not in self._known:
+            fallbacks = ("whole",) if sample.extracted else self.options.fallbacks
+            parsed = parse_program(sample.text, fallbacks, self.options.parse_limits)
+            self._known[key] = self.trees(parsed)
+        return Prepared(sample, *self._known[key])
+
+    def trees(self, parsed: Parsed) -> TextTrees:
+        """Of a parsed text: its trees, or the status that says why there are none."""
+        if not parsed.valid or parsed.tree is None:
+            return TextTrees(parsed.status, {}, None)
+        options = self.options.trees
+        full, coarse = ast_and_coarse(parsed.tree, options)
+        made = {"ASTD": full, "Coarse": coarse}
+        if "TSED" in self.options.metrics:
+            made["TSED"] = grammar_tree(parsed.source, options)
+        trees = {name: made[name] for name in self.options.metrics}
+        if any(self._too_large(tree) for tree in trees.values()):
+            return TextTrees(Status.TOO_LARGE, {}, None)
+        return TextTrees(parsed.status, trees, full)
+
+    def _too_large(self, tree: Tree) -> bool:
+        limits = self.options.tree_limits
+        if tree.size > limits.nodes:
+            return True
+        if tree.size * (tree.size + 1) // 2 <= limits.cells:  # whatever its shape
+            return False
+        better, worse = sorted(decomposition_cells(tree))
+        return better > limits.cells or worse > limits.cells_worse
+
+
+def count_statuses(prepared: Iterable[Prepared]) -> dict[str, int]:
+    """How many samples of each status."""
+    return dict(sorted(Counter(str(item.status) for item in prepared).items()))
+
+
+def as_programs(value: Any) -> list[Programs]:
+    """One or several runs or Programs, by themselves, in a sequence or by name."""
+    if isinstance(value, Run | Programs):
+        value = [value]
+    if isinstance(value, Mapping):
+        found = [_named(name, item) for name, item in value.items()]
+    else:
+        found = [_named(None, item) for item in value]
+    names = [programs.name for programs in found]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(
+            f"two of the runs are called {repeated[0]!r}: name them, as in {{'first': run, ...}}"
+        )
+    return found
+
+
+def _named(name: str | None, value: Any) -> Programs:
+    if isinstance(value, Run):
+        return Programs.of_run(value, name)
+    if isinstance(value, Programs):
+        return value if name is None else Programs(name, value.samples)
+    raise ValueError(
+        f"{type(value).__name__} is no run: give anyorder.Run.open(folder) or Programs"
+    )

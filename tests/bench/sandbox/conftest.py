@@ -1,0 +1,102 @@
+"""Sandboxes to test with: one per level, made once per process, and what must be left of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anyorder.bench.sandbox import Failed, Limits, Sandbox, probe
+
+MECHANISMS = {
+    3: ("rlimits", "seccomp", "landlock", "namespaces"),
+    2: ("rlimits", "seccomp", "landlock"),
+    1: ("rlimits",),
+}
+
+
+def open_at(level: int) -> Sandbox:
+    """A sandbox of this level, by what it may use; the test is skipped where there is none."""
+    if sys.platform != "linux" or probe().level < level:
+        pytest.skip(f"this machine has no sandbox of level {level}")
+    return Sandbox(minimum_level=level, use=MECHANISMS[level])
+
+
+@pytest.fixture(scope="session")
+def sandboxes() -> Iterator[Callable[[int], Sandbox]]:
+    """`sandboxes(level)`, the same one each time."""
+    made: dict[int, Sandbox] = {}
+
+    def get(level: int) -> Sandbox:
+        if level not in made:
+            made[level] = open_at(level)
+        return made[level]
+
+    yield get
+    for sandbox in made.values():
+        sandbox.close()
+
+
+@pytest.fixture
+def sandbox(sandboxes: Callable[[int], Sandbox]) -> Sandbox:
+    """The best that is required by default."""
+    return sandboxes(min(3, max(2, probe().level)))
+
+
+@pytest.fixture(params=[3, 2], ids=["level3", "level2"])
+def each_sandbox(request: pytest.FixtureRequest, sandboxes: Callable[[int], Sandbox]) -> Sandbox:
+    """Both levels that protect."""
+    return sandboxes(request.param)
+
+
+@pytest.fixture(scope="session")
+def verdict() -> Callable[..., str]:
+    """`verdict(sandbox, program, args, expected)`: a grader, with a comparison of its own."""
+
+    def judge(
+        sandbox: Sandbox,
+        program: str,
+        args: tuple[Any, ...] = (),
+        expected: Any = None,
+        limits: Limits | None = None,
+    ) -> str:
+        with sandbox.start(program, limits or Limits(cpu_seconds=2.0, wall_seconds=10.0)) as child:
+            try:
+                child.load()
+                result = child.call("f", args)
+            except Failed as failure:
+                return failure.kind
+            try:
+                return "passed" if bool(result == expected) else "wrong"
+            except (TypeError, ValueError, RecursionError):
+                return "error"
+
+    return judge
+
+
+def descendants() -> dict[int, str]:
+    """All processes that came of this one, with their states."""
+    parents: dict[int, tuple[int, str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = entry.joinpath("stat").read_text().rsplit(")", 1)[1].split()[:2]
+            except OSError:
+                continue
+            parents[int(entry.name)] = (int(parent), state)
+    found: dict[int, str] = {}
+    grown = {os.getpid()}
+    while grown:
+        grown = {pid for pid, (parent, _) in parents.items() if parent in grown}
+        found.update({pid: parents[pid][1] for pid in grown})
+    return found
+
+
+@pytest.fixture(scope="session")
+def family() -> Callable[[], dict[int, str]]:
+    """`family()`: the processes that came of this one."""
+    return descendants
