@@ -1,14 +1,16 @@
 """Structural similarity end to end, against apted on the same pairs.
 
     ours    text -> parse -> trees -> best match -> table with intervals, on all cores
-    apted   the exact distance of every pair, pure Python, one core; trees already made
+    apted   the exact distance of every pair in pure Python, trees already made, one core
 
-Programs come from a seeded generator: per prompt one function and variants of it as a sampler at
+Programs come from a seeded generator: per prompt one function, and variants of it as a sampler at
 low temperature writes them (renamed variables, other constants, swapped statements, other forms of
-a loop, a guard, a helper variable), with duplicates. apted is timed on a sample of the pairs, drawn
-evenly over prompts and metrics, and scaled to all of them; the sample's distances must agree.
+a loop, a guard, a helper variable), about half of them repeated. apted is timed on a sample of the
+pairs, drawn evenly over prompts and metrics, and scaled to all of them; a second line scales it to
+the pairs that are left when it, too, is given each pair of distinct trees only once. On the sample
+both must agree. Times are wall-clock on this machine, compiled code loaded before.
 
-    python benchmarks/measures.py            20 prompts x 32 x 32, about three minutes
+    python benchmarks/measures.py            20 prompts x 32 x 32, about two minutes
     python benchmarks/measures.py --small    seconds, to try the script
 """
 
@@ -16,11 +18,19 @@ from __future__ import annotations
 
 import argparse
 import ast
-import os
+import builtins
 import random
 import statistics
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
+
+import apted
+
+from anyorder.measure.programs import METRICS, Preparation, ProgramOptions, Programs
+from anyorder.measure.similarity import SimilarityOptions, similarity
+from anyorder.measure.tree import Tree
+from anyorder.measure.tree_edit import cores, distances
+from anyorder.measure.tree_forest import identity
 
 TOPICS = (
     ("total", "xs", "0", "total += x", "x > 0"),
@@ -37,12 +47,19 @@ TOPICS = (
 NAMES = ("a", "b", "res", "out", "acc", "cur", "val", "tmp", "data", "seq", "item", "n", "k", "i")
 
 
-def base_program(number: int) -> str:
-    """The function of a prompt; two shapes over ten topics."""
-    result, given, start, step, condition = TOPICS[number % len(TOPICS)]
-    if number // len(TOPICS) % 2 == 0:
-        return f'''def solve{number}({given}, limit=10):
-    """Answer question {number}."""
+SHAPES = (
+    """def solve({given}):
+    return [{value} for x in {given} if {condition}]
+""",
+    """def solve({given}):
+    {result} = {start}
+    for x in {given}:
+        if {condition}:
+            {step}
+    return {result}
+""",
+    '''def solve({given}, limit=10):
+    """Answer the question."""
     {result} = {start}
     skipped = 0
     for i in range(len({given})):
@@ -52,29 +69,32 @@ def base_program(number: int) -> str:
         else:
             skipped += 1
     if skipped == len({given}):
-        return {start}
+        return None
     return {result}
-'''
-    return f'''from typing import List
-
-def helper{number}(x, limit):
-    if {condition.replace("seen", "(limit,)")}:
+''',
+    """def helper(x, limit):
+    if x == limit:
         return x
     return limit
 
-def solve{number}({given}, limit=3):
+def solve({given}, limit=3):
     {result} = {start}
     previous = None
-    index = 0
     for x in sorted({given}, key=str):
-        if x == previous:
-            continue
-        while index < limit and x != previous:
+        if x != previous and {condition}:
             {step}
-            previous = helper{number}(x, limit)
-            index += 1
-    return {result}, [y for y in {given} if y == previous]
-'''
+        previous = helper(x, limit)
+    return {result}
+""",
+)
+
+
+def base_program(number: int) -> str:
+    """The function of a prompt: four shapes, ten topics."""
+    result, given, start, step, condition = TOPICS[number % len(TOPICS)]
+    value = "x" if number % 2 else "(x, str(x))"
+    parts = {"result": result, "given": given, "start": start, "step": step}
+    return SHAPES[number % len(SHAPES)].format(**parts, condition=condition, value=value)
 
 
 class Variant(ast.NodeTransformer):
@@ -82,7 +102,6 @@ class Variant(ast.NodeTransformer):
 
     def __init__(self, chance: random.Random, rate: float) -> None:
         self.chance, self.rate = chance, rate
-        self.names: dict[str, str] = {}
 
     def happens(self) -> bool:
         return self.chance.random() < self.rate
@@ -105,7 +124,9 @@ class Variant(ast.NodeTransformer):
             return node
         if isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", "") == "range":
             begin = ast.Assign([node.target], ast.Constant(0), lineno=0)
-            test = ast.Compare(ast.Name(node.target.id, ast.Load()), [ast.Lt()], node.iter.args[-1:])
+            test = ast.Compare(
+                ast.Name(node.target.id, ast.Load()), [ast.Lt()], node.iter.args[-1:]
+            )
             advance = ast.AugAssign(node.target, ast.Add(), ast.Constant(1))
             return [begin, ast.While(test, [*node.body, advance], [])]
         call = ast.Call(ast.Name("enumerate", ast.Load()), [node.iter], [])
@@ -121,8 +142,8 @@ class Variant(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.generic_visit(node)
-        if self.happens() and len(node.body) > 3:
-            place = self.chance.randrange(1, len(node.body) - 2)
+        if self.happens() and len(node.body) > 2:
+            place = self.chance.randrange(len(node.body) - 2)
             node.body[place : place + 2] = node.body[place : place + 2][::-1]
         if self.happens():
             given = ast.Name(node.args.args[0].arg, ast.Load())
@@ -138,7 +159,7 @@ class Renaming(ast.NodeTransformer):
         self.chance, self.names = chance, dict[str, str]()
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id not in dir(__builtins__) and node.id not in self.names:
+        if not hasattr(builtins, node.id) and node.id not in self.names:
             new = self.chance.choice(NAMES)
             taken = new in self.names.values()
             self.names[node.id] = node.id if taken or self.chance.random() < 0.7 else new
@@ -159,3 +180,103 @@ def samples(number: int, count: int, rate: float, seed: int) -> list[str]:
 def variant(source: str, chance: random.Random, rate: float) -> str:
     tree = Renaming(chance).visit(Variant(chance, rate).visit(ast.parse(source)))
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class Costs(apted.Config):
+    """Trees as (label, children), for apted."""
+
+    def __init__(self, rename_cost: int) -> None:
+        self.rename_cost = rename_cost
+
+    def rename(self, node1: tuple, node2: tuple) -> int:
+        return self.rename_cost if node1[0] != node2[0] else 0
+
+    def children(self, node: tuple) -> list:
+        return node[1]
+
+
+def nested(tree: Tree) -> tuple:
+    path: list[tuple] = []
+    for label, depth in zip(*tree, strict=True):
+        node = (label, [])
+        del path[depth:]
+        if path:
+            path[-1][1].append(node)
+        path.append(node)
+    return path[0]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much to compare."""
+
+    prompts: int = 20
+    samples: int = 32
+    timed_pairs: int = 600
+    """On which apted is timed, over all metrics."""
+    repeats: int = 5
+
+
+SMALL = Size(prompts=4, samples=8, timed_pairs=60, repeats=2)
+
+
+def time_ours(policy: Programs, reference: Programs, repeats: int) -> float:
+    options = SimilarityOptions(ceiling=False)
+    seconds = []
+    for turn in range(repeats + 1):  # the first only loads and compiles
+        started = time.perf_counter()
+        similarity(policy, reference, options)
+        if turn:
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def time_apted(pairs: list[tuple[str, Tree, Tree]]) -> float:
+    """Seconds for these pairs; checks that both find the same distances."""
+    seconds = 0.0
+    for metric, left, right in pairs:
+        cost = METRICS[metric]
+        one, other = nested(left), nested(right)
+        started = time.perf_counter()
+        found = apted.APTED(one, other, Costs(cost)).compute_edit_distance()
+        seconds += time.perf_counter() - started
+        assert found == distances([left], [right], cost)[0, 0]
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="similarity against apted")
+    parser.add_argument("--small", action="store_true", help="seconds, to try the script")
+    size = SMALL if parser.parse_args().small else Size()
+    tasks = {str(number): number for number in range(size.prompts)}
+    policy, reference = (
+        Programs.of_texts(
+            name, {task: samples(n, size.samples, rate, seed) for task, n in tasks.items()}
+        )
+        for name, rate, seed in (("policy", 0.2, 1), ("reference", 0.1, 2))
+    )
+    ours = time_ours(policy, reference, size.repeats)
+    prepare = Preparation(ProgramOptions())
+    left, right = prepare.by_task(policy), prepare.by_task(reference)
+    pairs = [
+        (metric, a.trees[metric], b.trees[metric])
+        for metric in METRICS
+        for task in tasks
+        for a in left[task]
+        for b in right[task]
+    ]
+    distinct = {(m, identity(a, METRICS[m]), identity(b, METRICS[m])) for m, a, b in pairs}
+    sample = pairs[:: max(1, len(pairs) // size.timed_pairs)]
+    each = time_apted(sample) / len(sample)
+    nodes = statistics.mean(a.size for metric, a, _ in pairs if metric == "ASTD")
+    print(f"{size.prompts} prompts x {size.samples} x {size.samples}, {', '.join(METRICS)}:")
+    print(f"{len(pairs)} pairs, {len(distinct)} of distinct trees, {nodes:.0f} nodes (ASTD, mean)")
+    print(f"ours, end to end, {cores()} cores      {ours:10.2f} s")
+    for what, count in (("all pairs", len(pairs)), ("distinct pairs", len(distinct))):
+        seconds = each * count
+        print(f"apted, {what:<16}           {seconds:10.0f} s   {seconds / ours:8.0f} x")
+    print(f"(apted: {1 / each:.1f} pairs/s on {len(sample)} pairs, scaled)")
+
+
+if __name__ == "__main__":
+    main()

@@ -206,12 +206,25 @@ def test_importing_is_light(module: str) -> None:
 def test_public_names_resolve_and_are_listed() -> None:
     code = (
         "import anyorder\n"
-        "missing = [name for name in anyorder.__all__ if not callable(getattr(anyorder, name))]\n"
-        "assert set(anyorder.__all__) == set(anyorder._PUBLIC), anyorder.__all__\n"
+        "missing = [name for name in anyorder.__all__ if not hasattr(anyorder, name)]\n"
+        "rooms = {'measure', 'train'}\n"
+        "assert set(anyorder.__all__) == {*anyorder._PUBLIC, *rooms}, anyorder.__all__\n"
         "assert set(anyorder.__all__) <= set(dir(anyorder))\n"
-        "print(missing, hasattr(anyorder, 'nonsense'))"
+        "print(missing, hasattr(anyorder, 'nonsense'), hasattr(anyorder.measure, 'nonsense'))"
     )
-    assert run_python(code) == "[] False"
+    assert run_python(code) == "[] False False"
+
+
+def test_measures_are_functions_and_files() -> None:
+    code = (
+        "import anyorder\n"
+        "for name in anyorder.measure.__all__:\n"
+        "    assert type(getattr(anyorder.measure, name)).__name__ == '_Room'\n"
+        "from anyorder.measure.arness import arness\n"
+        "print(anyorder.measure.arness([]) == arness([]), 'torch' in sys.modules)\n"
+        "try:\n    anyorder.measure()\nexcept TypeError as error:\n    print(error)"
+    )
+    assert run_python(code) == "True False\nmodule 'anyorder.measure' is not callable"
 
 
 def test_train_can_be_called_whatever_was_imported_before() -> None:

@@ -4,8 +4,9 @@ The public names, nothing else. Each is imported on first use (PEP 562), so that
 and `anyorder --help` stay quick and a reader of traces never waits for torch.
 
 `anyorder.train` is two things, the function that runs a recipe and the room with the training
-loop. Python binds a loaded subpackage over any name of its parent, so the room itself is made
-callable: both readings hold, whatever was imported first.
+loop; `anyorder.measure.order` likewise is a measure and the file that holds it. Python binds a
+loaded module over any name of its parent, so these modules themselves are made callable: both
+readings hold, whatever was imported first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anyorder import measure as measure
     from anyorder.apps.training import train as train
     from anyorder.model import Model as Model
     from anyorder.model import load as load
@@ -30,36 +32,40 @@ _PUBLIC = {
     "load": "anyorder.model",
     "wrap": "anyorder.model",
     "Model": "anyorder.model",
-    "train": "anyorder.apps.training",
     "Trace": "anyorder.trace",
     "Run": "anyorder.trace",
     "Vocab": "anyorder.vocab",
 }
 
-__all__ = ["Model", "Run", "Trace", "Vocab", "load", "train", "wrap"]
+_CALLABLE = {
+    "anyorder.train": "anyorder.apps.training",
+    "anyorder.measure.order": "anyorder.measure.order",
+    "anyorder.measure.arness": "anyorder.measure.arness",
+    "anyorder.measure.similarity": "anyorder.measure.similarity",
+    "anyorder.measure.diversity": "anyorder.measure.diversity",
+    "anyorder.measure.placement": "anyorder.apps.placement",
+}
+"""Module -> where the function of its name is."""
+
+__all__ = ["Model", "Run", "Trace", "Vocab", "load", "measure", "train", "wrap"]
 
 
-class _TrainRoom(ModuleType):
-    """The subpackage `anyorder.train`, which can also be called as the public function."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _public("train")(*args, **kwargs)
-
-
-class _Package(ModuleType):
-    """This package: it turns its subpackage `train` into a `_TrainRoom` when Python binds it."""
+class _Room(ModuleType):
+    """A package of ours: some of its modules can also be called as the function of their name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "train" and type(value) is ModuleType:
-            value.__class__ = _TrainRoom
+        if type(value) is ModuleType and value.__name__ in ("anyorder.measure", *_CALLABLE):
+            value.__class__ = _Room
         super().__setattr__(name, value)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.__name__ not in _CALLABLE:
+            raise TypeError(f"module {self.__name__!r} is not callable")
+        function = getattr(import_module(_CALLABLE[self.__name__]), self.__name__.split(".")[-1])
+        return function(*args, **kwargs)
 
-sys.modules[__name__].__class__ = _Package
 
-
-def _public(name: str) -> Any:
-    return getattr(import_module(_PUBLIC[name]), name)
+sys.modules[__name__].__class__ = _Room
 
 
 def _version() -> str:
@@ -72,13 +78,13 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train":
-        return import_module("anyorder.train")
+    if name in ("measure", "train"):
+        return import_module(f"anyorder.{name}")
     if name == "__version__":
         return _version()
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _public(name)
+    return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ from anyorder.decode.canvas import Canvas, Decoded, GrowingCanvas
 from anyorder.decode.fill import Frame, canvas_of, growing_canvas_of
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.mdm_options import MdmOptions
+from anyorder.decode.replayer import Reader, flex_reader, masked_reader
 from anyorder.nets.flex import FlexConfig, FlexNet
 from anyorder.nets.start import take_weights
 from anyorder.nets.transformer import Transformer, TransformerConfig
@@ -82,6 +83,9 @@ class Family:
     """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
     """(net, vocab, canvases, keys, options, device) -> what was decoded."""
+    reader: Callable[..., Reader] | None
+    """(net, vocab, options, device) -> what asks the network about the canvases of stored traces;
+    None: the family has no masked positions."""
     losses: Mapping[str, Callable[[Vocab, Any, int], Objective]]
     """(vocabulary, the recipe's settings, longest sequence) -> objective, by name; the first is
     the default."""
@@ -209,6 +213,7 @@ FAMILIES = {
             options=ar.ArOptions,
             check=ar.check,
             decode=ar.decode,
+            reader=None,
             losses={"mean": lambda vocab, *_: objectives.causal_mean(vocab)},
             levels=(None,),
         ),
@@ -223,6 +228,7 @@ FAMILIES = {
             options=MdmOptions,
             check=mdm.check,
             decode=mdm.decode,
+            reader=masked_reader,
             losses={
                 "mean": lambda vocab, *_: objectives.masked_mean(vocab),
                 "bound": lambda vocab, *_: objectives.masked_bound(vocab),
@@ -246,6 +252,7 @@ FAMILIES = {
             options=FlexOptions,
             check=flexmdm.check,
             decode=flexmdm.decode,
+            reader=flex_reader,
             losses={"bound": insertion_bound},
             levels=GRID,
         ),

@@ -17,7 +17,7 @@ from anyorder.decode import mdm, replayer
 from anyorder.decode.canvas import Canvas
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import reader_of
+from anyorder.decode.replayer import masked_reader
 from anyorder.measure.placement import Placed
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.transformer import Transformer, TransformerConfig
@@ -95,7 +95,7 @@ def check_against(table: NDArray[np.float64], moment: Moment, found: Placed) -> 
 def test_mdm_equals_a_direct_computation() -> None:
     net = HandSet()
     traces = mdm_traces(net, policy="random", temperature=1.0)
-    results = placed_by(reader_of("mdm", net, VOCAB), [whole(trace) for trace in traces])
+    results = placed_by(masked_reader(net, VOCAB), [whole(trace) for trace in traces])
     assert len(results) == sum(trace.steps or 0 for trace in traces)
     for moment, found in results:
         rows = [believed(moment.ids.tolist(), place) for place in moment.places.tolist()]
@@ -117,7 +117,7 @@ def test_mdm_by_hand() -> None:
     trace = Trace.from_tokens(
         VOCAB, [1, 1], prompt_ids=[0], insert_step=[0, 0], reveal_step=[2, 1], steps=2
     )
-    (first, found), (second, _) = placed_by(reader_of("mdm", Two(), VOCAB), [whole(trace)])
+    (first, found), (second, _) = placed_by(masked_reader(Two(), VOCAB), [whole(trace)])
     assert found.tokens.tolist() == [0, 1, 2]
     assert found.measures.mass == pytest.approx([0.8, 0.7, 0.5], abs=1e-6)
     assert found.measures.loc == pytest.approx([0.875, 0.5 / 0.7, 0.8], abs=1e-6)
@@ -130,7 +130,7 @@ def test_mdm_by_hand() -> None:
 def test_committed_probabilities_are_those_of_the_trace(options: dict[str, Any]) -> None:
     net = HandSet()
     traces = mdm_traces(net, temperature=1.0, **options)
-    reader = reader_of("mdm", net, VOCAB, MdmOptions(temperature=1.0, **options))
+    reader = masked_reader(net, VOCAB, MdmOptions(temperature=1.0, **options))
     seen = 0
     for moment, found in placed_by(reader, [whole(trace) for trace in traces]):
         assert np.log(found.committed) == pytest.approx(moment.log_prob, abs=1e-5)
@@ -142,7 +142,7 @@ def test_committed_probabilities_are_those_of_the_trace(options: dict[str, Any])
 def test_batched_equals_alone_and_one_call_serves_many() -> None:
     net = HandSet()
     replays = [whole(trace, 2) for trace in mdm_traces(net, (6, 4, 9, 5))]
-    reader = reader_of("mdm", net, VOCAB)
+    reader = masked_reader(net, VOCAB)
     net.calls.clear()
     together = placed_by(reader, replays, batch=100)
     assert len(net.calls) == 1
@@ -157,7 +157,7 @@ def test_batched_equals_alone_and_one_call_serves_many() -> None:
 def test_large_vocabularies_pass_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     net = HandSet()
     replays = [whole(trace) for trace in mdm_traces(net)]
-    reader = reader_of("mdm", net, VOCAB)
+    reader = masked_reader(net, VOCAB)
     net.headed = 0
     at_once = placed_by(reader, replays)
     slots = sum(len(moment.slots) for moment, _ in at_once)
@@ -177,7 +177,7 @@ def test_large_vocabularies_pass_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
 def test_only_slots_inside_are_read() -> None:
     net = HandSet()
     (trace,) = mdm_traces(net, (6,), policy="left_to_right")
-    reader = reader_of("mdm", net, VOCAB)
+    reader = masked_reader(net, VOCAB)
     inside = np.asarray([False, True, False, True, True, False])
     net.headed = 0
     results = placed_by(reader, [Replay(trace, [0, 2, 5], inside)])
@@ -197,7 +197,7 @@ def test_quiet_steps_and_tokens_that_were_not_drawn() -> None:
         steps=8,
         log_prob=np.log([0.5, 0.25, np.nan, 0.5]),
     )
-    (moments,) = reader_of("mdm", HandSet(), VOCAB).moments([whole(trace, 2)])
+    (moments,) = masked_reader(HandSet(), VOCAB).moments([whole(trace, 2)])
     # Nothing happens before step 5: all earlier canvases are the one on which it was decided.
     assert [moment.committed.tolist() for moment in moments] == [[0, 1]] * 3 + [[3]]
     assert moments[0].log_prob == pytest.approx(np.log([0.5, 0.25]))
@@ -214,7 +214,7 @@ def test_slots_that_are_masked_again() -> None:
         steps=4,
         events=[Event(1, 0, 2, "c"), Event(3, 0, None, None)],
     )
-    (moments,) = reader_of("mdm", HandSet(), VOCAB).moments([whole(trace)])
+    (moments,) = masked_reader(HandSet(), VOCAB).moments([whole(trace)])
     assert [moment.ids.tolist() for moment in moments] == [
         [2, MASK, MASK],
         [2, 2, MASK],
@@ -242,9 +242,9 @@ class Logits(nn.Module):
 def test_wrapped_networks(shift: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = HandSet()
     replays = [whole(trace) for trace in mdm_traces(ours, (5, 4, 5))]
-    expected = placed_by(reader_of("mdm", ours, VOCAB), replays)
+    expected = placed_by(masked_reader(ours, VOCAB), replays)
     module = Logits(shift).eval()
-    reader = reader_of("mdm", as_denoiser(module, shift=shift), VOCAB)
+    reader = masked_reader(as_denoiser(module, shift=shift), VOCAB)
     found = placed_by(reader, replays, batch=3)
     for (_, left), (_, right) in zip(expected, found, strict=True):
         assert left.tokens.tolist() == right.tokens.tolist()
@@ -263,17 +263,15 @@ def test_mdm_with_a_real_network() -> None:
     )
     net = Transformer(config, seed=3).eval()
     replays = [whole(trace) for trace in mdm_traces(net, (9, 12, 4), temperature=1.0)]
-    together, alone = (placed_by(reader_of("mdm", net, VOCAB), replays, n) for n in (32, 1))
+    together, alone = (placed_by(masked_reader(net, VOCAB), replays, n) for n in (32, 1))
     for (moment, left), (_, right) in zip(together, alone, strict=True):
         assert np.log(left.committed) == pytest.approx(moment.log_prob, abs=1e-4)
         assert left.measures.mass == pytest.approx(right.measures.mass, abs=1e-4)
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="ar has no masked positions"):
-        reader_of("ar", HandSet(), VOCAB)
     with pytest.raises(ValueError, match="holds strings, not token ids"):
-        reader_of("mdm", HandSet(), VOCAB).moments([Replay(STRINGS, [0], np.ones(2, dtype=bool))])
+        masked_reader(HandSet(), VOCAB).moments([Replay(STRINGS, [0], np.ones(2, dtype=bool))])
 
 
 def test_logits_that_are_not_numbers() -> None:
@@ -283,4 +281,4 @@ def test_logits_that_are_not_numbers() -> None:
 
     (trace,) = mdm_traces(HandSet(), (3,))
     with pytest.raises(ValueError, match="not finite"):
-        placed_by(reader_of("mdm", Broken(), VOCAB), [whole(trace)])
+        placed_by(masked_reader(Broken(), VOCAB), [whole(trace)])

@@ -18,7 +18,7 @@ from anyorder.decode import flexmdm
 from anyorder.decode.canvas import GrowingCanvas
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import reader_of
+from anyorder.decode.replayer import flex_reader
 from anyorder.nets.flex import FlexConfig, FlexNet, Look
 from anyorder.nets.transformer import TransformerConfig
 from anyorder.process.noise import key_of
@@ -89,7 +89,7 @@ def test_the_network_is_asked_when_the_sampler_asked_it(
         net = Told(coordinate)
         (replay,) = flex_traces(net, [canvas], **options)
         asked = [time for (time,) in net.times]
-        reader = reader_of("flexmdm", net, VOCAB, FlexOptions(**options))
+        reader = flex_reader(net, VOCAB, FlexOptions(**options))
         (moments,) = reader.moments([replay])
         assert [moment.time for moment in moments] == asked[: len(moments)]
         assert len(moments) == replay.trace.steps == len(asked)
@@ -102,7 +102,7 @@ def test_flexmdm_equals_a_direct_computation(options: dict[str, Any]) -> None:
     net, compat = Told(), "mode" in options
     canvases = [prompt(0, 1, room=9), prompt(2, room=10)] if compat else ragged()
     replays = flex_traces(net, canvases, **options)
-    results = placed_by(reader_of("flexmdm", net, VOCAB, FlexOptions(**options)), replays)
+    results = placed_by(flex_reader(net, VOCAB, FlexOptions(**options)), replays)
     assert len(results) > 10
     committed = 0
     for moment, found in results:
@@ -136,7 +136,7 @@ def test_insertions_move_slots_not_their_numbers() -> None:
     net = Told()
     (replay,) = flex_traces(net, [INFILL], steps=10)
     trace = replay.trace
-    (moments,) = reader_of("flexmdm", net, VOCAB, FlexOptions(steps=10)).moments([replay])
+    (moments,) = flex_reader(net, VOCAB, FlexOptions(steps=10)).moments([replay])
     insert, reveal = trace.timing()
     assert trace.prompt_ids is not None
     for moment in moments:
@@ -170,7 +170,7 @@ def test_a_real_network_says_the_same_again(options: dict[str, Any]) -> None:
     compat = "mode" in options
     canvases = [prompt(0, 1, room=20), prompt(2, room=21)] if compat else ragged()
     replays = flex_traces(net, canvases, temperature=1.0, **options)
-    reader = reader_of("flexmdm", net, VOCAB, FlexOptions(temperature=1.0, **options))
+    reader = flex_reader(net, VOCAB, FlexOptions(temperature=1.0, **options))
     seen = 0
     for moment, found in placed_by(reader, replays, batch=7):
         assert np.log(found.committed) == pytest.approx(moment.log_prob, abs=1e-4)
@@ -185,7 +185,7 @@ def test_the_time_of_a_replay_matters() -> None:
     wrong = FlexOptions(temperature=1.0, steps=24)
     apart = [
         np.abs(np.log(found.committed) - moment.log_prob).max(initial=0)
-        for moment, found in placed_by(reader_of("flexmdm", net, VOCAB, wrong), replays)
+        for moment, found in placed_by(flex_reader(net, VOCAB, wrong), replays)
     ]
     assert max(apart) > 1e-2
 
@@ -193,7 +193,7 @@ def test_the_time_of_a_replay_matters() -> None:
 def test_event_times_need_their_noise_and_their_model() -> None:
     net = Told()
     (replay, other) = flex_traces(net, [prompt(0, 1), prompt(2)], clock="events")
-    reader = reader_of("flexmdm", net, VOCAB, FlexOptions(clock="events"))
+    reader = flex_reader(net, VOCAB, FlexOptions(clock="events"))
     bare = Replay(replay.trace, [0], replay.inside)
     with pytest.raises(ValueError, match="noise key"):
         reader.moments([bare])
@@ -208,8 +208,8 @@ def test_event_times_need_their_noise_and_their_model() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="give their options"):
-        reader_of("flexmdm", Told(), VOCAB)
+        flex_reader(Told(), VOCAB)
     (replay,) = flex_traces(Told(), [prompt(0)], steps=12)
     for mode in ("exact", "compat"):
         with pytest.raises(ValueError, match="at the most"):
-            reader_of("flexmdm", Told(), VOCAB, FlexOptions(steps=4, mode=mode)).moments([replay])
+            flex_reader(Told(), VOCAB, FlexOptions(steps=4, mode=mode)).moments([replay])

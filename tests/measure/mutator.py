@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-CHARACTERS = "()[]{}:;,.'\"\\\n\t\r\f\v #@=*%\0\ud800\udfff\u2028\u0085\ufeff\u200béλ中😀ﬁ0x_"
+CHARACTERS = (
+    "()[]{}:;,.'\"\\\n\t\r\f\v #@=*%\0\ud800\udfff\u2028\u0085\ufeff\u200béλ中\U0001f600ﬁ0x_"
+)
 PROSE = (
     "Here is the function:\n",
     "Sure! ```python\n",

@@ -61,11 +61,10 @@ STEP_SIZES = [
 @pytest.mark.parametrize("sizes", STEP_SIZES, ids=str)
 def test_chance_is_the_mean_over_all_orders(sizes: list[int]) -> None:
     times = np.repeat(np.arange(1, len(sizes) + 1), sizes).tolist()
-    orders = sorted(set(permutations(times)))
-    chance = values(times, "chance")
-    for name in chance:
-        found = [values(order)[name] for order in orders]
-        assert float(np.mean(found)) == pytest.approx(chance[name], abs=1e-12, nan_ok=True)
+    found = [values(order) for order in sorted(set(permutations(times)))]
+    for name, chance in values(times, "chance").items():
+        mean = float(np.mean([order[name] for order in found]))
+        assert mean == pytest.approx(chance, abs=1e-12, nan_ok=True)
 
 
 def test_several_items_a_step_are_judged_by_what_was_hidden_before() -> None:

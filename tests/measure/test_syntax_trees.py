@@ -113,6 +113,14 @@ def test_options() -> None:
         TreeOptions(statement_labels="all")
 
 
+def test_empty_pieces_of_f_strings_are_no_nodes() -> None:
+    module = ast.parse("f'{x}'")
+    assert ast_tree(module).labels[2:] == ("JoinedStr", "FormattedValue(-1)", "Name(v0)")
+    joined = module.body[0].value  # type: ignore[attr-defined]
+    joined.values.append(ast.Constant(""))
+    assert ast_tree(module) == ast_tree(ast.parse("f'{x}'"))
+
+
 def test_long_integers_have_a_label() -> None:
     assert full("x = 0x" + "f" * 20_000)[-1].startswith("Constant(0xfff")
 

@@ -189,12 +189,8 @@ def print_graded(graded: Graded) -> None:
     """The tables that people read."""
     console = Console(highlight=False)
     rates = Table(box=None, pad_edge=False)
-    for title in (
-        "extraction",
-        "",
-        "",
-        f"{graded.reports[0].rates[0].interval.level:.0%} interval",
-    ):
+    level = graded.reports[0].rates[0].interval.level
+    for title in ("extraction", "", "", f"{level:.0%} interval"):
         rates.add_column(title, no_wrap=True)
     for each in graded.reports:
         for rate in each.rates:
@@ -219,11 +215,14 @@ def print_graded(graded: Graded) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
+_LEVELS = {None: "nothing ran", 1: "sandbox level 1: programs were limited, not confined"}
+
+
 def _facts(graded: Graded) -> list[str]:
     first = graded.reports[0]
     rate = first.rates[0]
     problems = len({row.task_id for row in first.rows})
-    level = "nothing ran" if first.level is None else f"sandbox level {first.level}"
+    level = _LEVELS.get(first.level, f"sandbox level {first.level}")
     lines = [
         f"{graded.task} (data {graded.data_digest[:SHOWN_DIGEST]}): {problems} problems, "
         f"{len(first.rows)} samples; {rate.estimator}, intervals over problems; {level}"

@@ -156,7 +156,8 @@ def _modes(extraction: str) -> tuple[str, ...]:
 
 def _grade(plan: _Plan, job: GradeJob, progress: bool) -> None:
     """Give every sample that lacks one its verdict, mode by mode."""
-    done = {mode: set() if job.again else table.done() for mode, table in plan.tables.items()}
+    level = WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
+    done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
     wanted = [(mode, key) for key in plan.keys for mode in plan.modes if key not in done[mode]]
     total = len(plan.keys) * len(plan.modes)
     if len(wanted) < total and progress:
@@ -168,7 +169,7 @@ def _grade(plan: _Plan, job: GradeJob, progress: bool) -> None:
         _items(plan, set(wanted)),
         workers=job.workers,
         limits=plan.limits,
-        minimum_level=WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL,
+        minimum_level=level,
     )
     with progress_bar("grading", total, shown=progress) as advance, closing(stream):
         advance(total - len(wanted))

@@ -29,8 +29,8 @@ import numpy as np
 
 from anyorder.apps.progress_bar import progress_bar
 from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import Reader, check_family, reader_of
-from anyorder.families import Sizes, is_whole
+from anyorder.decode.replayer import Reader
+from anyorder.families import FAMILIES, Sizes, is_whole
 from anyorder.files import alone_in, sweep
 from anyorder.measure.placement import NOTHING, PLACES, TOKENS, Commit, Keep, place
 from anyorder.measure.placement_rows import (
@@ -123,10 +123,15 @@ class _Work:
 
     @classmethod
     def prepare(cls, run: Run, model: Model, settings: PlacementSettings) -> _Work:
-        check_family(model.family.name)
+        if model.family.reader is None:
+            able = " or ".join(family.name for family in FAMILIES.values() if family.reader)
+            raise ValueError(
+                f"{model.family.name} has no masked positions at which tokens could be placed: "
+                f"placement is measured on models of {able}"
+            )
         check_model(run, model, settings.any_model)
         options = _options(run, model, settings)
-        reader = reader_of(model.family.name, model.net, model.vocab, options, model.device)
+        reader = model.family.reader(model.net, model.vocab, options, model.device)
         about = {
             "traces": run.card.files.get(TRACES_FILE),
             "model_digest": model.digest,

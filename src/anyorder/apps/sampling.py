@@ -52,6 +52,7 @@ def sample_to_run(
         dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
         seeds=(job.seed,),
     )
+    assert job.batch is not None
     parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
     folder = job.out or _default_folder(job, chosen, card)
     with alone_in(folder):
@@ -94,7 +95,8 @@ def _with_preset(
     job: SampleJob, options: dict[str, Any], family: str
 ) -> tuple[SampleJob, dict[str, Any]]:
     """Job and options as the preset says where the command says nothing, and the defaults."""
-    settings, decoding = {}, {}
+    settings: dict[str, Any] = {}
+    decoding: dict[str, Any] = {}
     if job.preset is not None:
         preset = find_preset(job.preset)
         settings, decoding = preset.settings(family, job.task, options.get("policy"))
@@ -157,6 +159,7 @@ def _read_gaps(path: Path) -> str:
 def _requests(
     job: SampleJob, model: Model, problems: Sequence[Problem], sizes: Sizes
 ) -> list[Request]:
+    assert job.samples is not None
     requests = [
         Request(problem.task_id, number, prefix_of(text), canvas, noise, problem.entry_point)
         for problem in problems

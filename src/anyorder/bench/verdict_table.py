@@ -81,9 +81,13 @@ class VerdictTable:
         self.grading = grading
         self._digest = grading.digest
 
-    def done(self) -> set[Key]:
-        """The samples that have their verdict."""
-        return {(row["task_id"], row["sample"]) for row in self.rows()}
+    def done(self, minimum_level: int = 0) -> set[Key]:
+        """The samples that have their verdict, from isolation of at least that level."""
+        return {
+            _key(row)
+            for row in self.rows()
+            if row["level"] is None or row["level"] >= minimum_level
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of this grading that are there, from the table and from parts."""

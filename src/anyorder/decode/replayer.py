@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -170,9 +169,13 @@ class Reader:
         return self.states(ids.to(self.device), real.to(self.device), time)
 
 
-def _masked_reader(
-    net: Denoiser, vocab: Vocab, options: MdmOptions | None, device: torch.device | str
+def masked_reader(
+    net: Denoiser,
+    vocab: Vocab,
+    options: MdmOptions | None = None,
+    device: torch.device | str = "cpu",
 ) -> Reader:
+    """How to ask a network of mdm; `options` made the traces, without them only MASK is barred."""
     options = (options or MdmOptions()).resolved()
     barred = (vocab.mask_id, *([vocab.eos_id] if options.stopping().forbids else []))
     inner = net.inner if isinstance(net, Shifted) else net
@@ -185,9 +188,13 @@ def _masked_reader(
     )
 
 
-def _flex_reader(
-    net: Inserter, vocab: Vocab, options: FlexOptions | None, device: torch.device | str
+def flex_reader(
+    net: Inserter,
+    vocab: Vocab,
+    options: FlexOptions | None = None,
+    device: torch.device | str = "cpu",
 ) -> Reader:
+    """How to ask a network of flexmdm; `options`, which made the traces, tell its time."""
     if options is None:
         raise ValueError(
             "flexmdm is asked at the sampler's time, and nothing says how these traces were "
@@ -213,30 +220,3 @@ def _flex_reader(
         time_dtype=torch.float32 if compat else torch.float64,
         device=device,
     )
-
-
-READERS: dict[str, Callable[..., Reader]] = {"mdm": _masked_reader, "flexmdm": _flex_reader}
-
-
-def reader_of(
-    family: str,
-    net: Any,
-    vocab: Vocab,
-    options: Any = None,
-    device: torch.device | str = "cpu",
-) -> Reader:
-    """How to ask a network of that family.
-
-    `options` are the decoding options that made the traces. Without them mdm bars the mask only.
-    """
-    check_family(family)
-    return READERS[family](net, vocab, options, device)
-
-
-def check_family(family: str) -> None:
-    """Refuse families that have no masked positions, such as ar."""
-    if family not in READERS:
-        raise ValueError(
-            f"{family} has no masked positions at which tokens could be placed: placement is "
-            f"measured on models of {' or '.join(READERS)}"
-        )

@@ -32,7 +32,7 @@ from anyorder.measure.order_controls import (
     segment_steps,
 )
 from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
-from anyorder.measure.order_program import SCOPES, OrderProgram, prepare
+from anyorder.measure.order_program import SCOPES, OrderProgram, ProgramFacts, prepare
 from anyorder.measure.order_sample import SampleOrder, ScopeOrder, SegmentOrder
 from anyorder.measure.order_table import OrderSetting, OrderTable, aggregate
 from anyorder.measure.reveal_order import tau_b
@@ -40,6 +40,7 @@ from anyorder.trace import Run, Trace
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Prepared = OrderProgram | ProgramFacts
 
 NO_STEPS, GIVEN = "no_steps", "given"
 NEWLINE = re.compile("\n")
@@ -68,53 +69,56 @@ def order(
         raise ValueError("seeds is empty: give at least one for the random control")
     traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
     setting = OrderSetting(mode, tuple(scopes), tuple(controls), tuple(seeds))
-    measure = _Measure(setting)
-    return aggregate([measure.sample(trace) for trace in traces], setting)
+    programs = _Programs(setting)
+    return aggregate([measure_sample(trace, setting, programs) for trace in traces], setting)
 
 
-class _Measure:
-    """One call, and the programs it has prepared."""
+class _Programs:
+    """The programs of one call, each distinct text prepared once."""
 
     def __init__(self, setting: OrderSetting) -> None:
         self.setting = setting
-        self._programs: OrderedDict[tuple[str, str, str | None], OrderProgram] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str | None], Prepared] = OrderedDict()
 
-    def sample(self, trace: Trace) -> SampleOrder:
-        program = self._program(trace)
-        status = program.status
-        if trace.reveal_step is None:
-            status = NO_STEPS
-        if program.blocks is None or trace.reveal_step is None:
-            return SampleOrder(trace.task_id, trace.sample, status, program)
-        places = _Places.of(trace, program, first_shown=self.setting.mode == "compat")
-        dealt = Dealt(
-            places.steps[places.movable],
-            None if places.segments is None else places.segments[places.movable],
-            control_keys(trace, self.setting.seeds),
-        )
-        steps, where = deal(places.steps, places.movable, dealt, self.setting.controls)
-        token_steps = revealed_at(places.start, places.end, steps, program.spans)
-        scores = score_nodes(token_steps, program.blocks, RULES[self.setting.mode])
-        if not (scores.children[0] > 0).any():
-            status = GIVEN
-        return SampleOrder(
-            trace.task_id,
-            trace.sample,
-            status,
-            program,
-            scopes=_by_scope(program, scores, where),
-            visits=scores.visits[0],
-            segments=_segment_order(trace, places),
-        )
-
-    def _program(self, trace: Trace) -> OrderProgram:
+    def of(self, trace: Trace) -> Prepared:
         key = (trace.prompt, trace.text, trace.entry_point)
-        if key not in self._programs:
-            self._programs[key] = prepare(trace, self.setting.scopes, self.setting.mode)
-        self._programs.move_to_end(key)
-        while len(self._programs) > PROGRAMS_KEPT:
-            self._programs.popitem(last=False)
-        return self._programs[key]
+        if key not in self._known:
+            self._known[key] = prepare(trace, self.setting.scopes, self.setting.mode)
+        self._known.move_to_end(key)
+        while len(self._known) > PROGRAMS_KEPT:
+            self._known.popitem(last=False)
+        return self._known[key]
+
+
+def measure_sample(
+    trace: Trace, setting: OrderSetting, programs: _Programs | None = None
+) -> SampleOrder:
+    """One trace; never an exception because of its text."""
+    program = (programs or _Programs(setting)).of(trace)
+    facts = program if isinstance(program, ProgramFacts) else program.facts
+    status = NO_STEPS if trace.reveal_step is None else facts.status
+    if isinstance(program, ProgramFacts) or trace.reveal_step is None:
+        return SampleOrder(trace.task_id, trace.sample, status, facts)
+    places = _Places.of(trace, program, first_shown=setting.mode == "compat")
+    dealt = Dealt(
+        places.steps[places.movable],
+        None if places.segments is None else places.segments[places.movable],
+        control_keys(trace, setting.seeds),
+    )
+    steps, where = deal(places.steps, places.movable, dealt, setting.controls)
+    token_steps = revealed_at(places.start, places.end, steps, program.spans)
+    scores = score_nodes(token_steps, program.blocks, RULES[setting.mode])
+    if facts.parents and not scores.children[0].any():
+        status = GIVEN
+    return SampleOrder(
+        trace.task_id,
+        trace.sample,
+        status,
+        facts,
+        scopes=_by_scope(program, scores, where),
+        visits=scores.visits[0],
+        segments=_segment_order(trace, places),
+    )
 
 
 class _Places:
@@ -165,15 +169,14 @@ def revealed_at(start: IntArray, end: IntArray, steps: IntArray, spans: IntArray
 def _by_scope(
     program: OrderProgram, scores: NodeScores, where: dict[str, slice]
 ) -> dict[str, ScopeOrder | None]:
-    depth = np.array([program.statements[number].depth for number, _ in program.parents])
+    depth = np.array([parent.depth for parent in program.facts.parents], dtype=np.int64)
     stacked = scores.stacked()  # 4 R P
     found: dict[str, ScopeOrder | None] = {}
     for name, members in program.scopes.items():
         if members is None:
             found[name] = None
             continue
-        chosen = np.array(members, dtype=np.int64)
-        chosen = chosen[scores.children[0, chosen] > 0]
+        chosen = members[scores.children[0, members] > 0]
         found[name] = ScopeOrder.of(
             chosen, scores.children[0, chosen], depth[chosen], stacked[:, :, chosen], where
         )

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,6 @@ FUNCTIONS = ("FunctionDef", "AsyncFunctionDef")
 MOST_PAIRS = 1_000_000
 
 TOO_LARGE = "too_large"
-EMPTY_SPANS = np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -56,71 +54,80 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class OrderProgram:
-    """Everything about a text that does not depend on the order of its tokens."""
+class Parent:
+    """A node, and those of its children that count in some scope."""
+
+    number: int
+    kind: str
+    label: str
+    depth: int
+    children: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """What a sample keeps of its program: no syntax tree and no tokens, which are large."""
 
     status: str
     """What became of the text: see syntax.Status; `too_large` also for too many pairs."""
-    parsed: Parsed
-    offset: int = 0
-    """Where the program begins in the text; negative if it begins in the prompt."""
+    found: str | None = None
+    """Which part of the text the program is; `continued` where the prompt begins it."""
     misaligned: bool = False
     """compat only: the release does not find the program in the text and takes it to start at 0."""
-    statements: tuple[Statement, ...] = ()
-    spans: IntArray = field(default_factory=EMPTY_SPANS.copy)  # T 2
-    """Of each Python token: its characters in the text, where the trace's tokens are looked up."""
-    blocks: Blocks | None = None
-    """None where nothing can be scored."""
-    parents: tuple[tuple[int, tuple[int, ...]], ...] = ()  # P
-    """Per parent: its number, and those of the children that count."""
-    scopes: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
-    """Per scope: which of the parents are in it; None where there is no entry point."""
+    parents: tuple[Parent, ...] = ()  # P
     excluded: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-    @cached_property
-    def child_numbers(self) -> tuple[int, ...]:  # C
-        """The statement that each child of `blocks` is."""
-        return tuple(number for _, children in self.parents for number in children)
-
-    @cached_property
-    def extent(self) -> tuple[int, int]:
-        """[first, after the last) character of the program in the text."""
-        return self.offset, self.offset + len(self.parsed.source)
-
-    @property
-    def how(self) -> str | None:
-        """Which part of the text the program is; `continued` where the prompt begins it."""
-        return "continued" if self.offset < 0 else self.parsed.fallback or None
+    """Per scope: the nodes that it leaves out."""
 
 
-def prepare(trace: Trace, scopes: Sequence[str], mode: str = "exact") -> OrderProgram:
-    """The program in a trace's text, ready to be scored; never an exception because of the text."""
+@dataclass(frozen=True)
+class OrderProgram:
+    """Everything about a text that does not depend on the order of its tokens."""
+
+    facts: ProgramFacts
+    spans: IntArray  # T 2
+    """Of each Python token: its characters in the text, where the trace's tokens are looked up."""
+    blocks: Blocks
+    scopes: dict[str, IntArray | None]
+    """Per scope: which of the parents are in it; None where there is no entry point."""
+    extent: tuple[int, int]
+    """[first, after the last) character of the program; negative if it begins in the prompt."""
+
+
+def prepare(
+    trace: Trace, scopes: Sequence[str], mode: str = "exact"
+) -> OrderProgram | ProgramFacts:
+    """The program in a trace's text, ready to be scored, or the facts where nothing can be.
+
+    Never an exception because of the text.
+    """
     parsed, offset = FINDERS[mode](trace)
+    start = offset or 0
+    facts = ProgramFacts(
+        str(parsed.status),
+        "continued" if start < 0 else parsed.fallback or None,
+        misaligned=offset is None,
+    )
     if not parsed.valid or parsed.tree is None:
-        return OrderProgram(str(parsed.status), parsed)
+        return facts
     statements, tokens = order_tree(parsed.tree, parsed.source, mode)
     views = {name: SCOPES[name](statements, trace.entry_point, mode) for name in scopes}
     parents, members = _parents(statements, views)
     owner = np.array([token.node for token in tokens], dtype=np.int64)
-    blocks = _blocks(statements, parents, owner)
-    program = OrderProgram(
-        str(parsed.status) if blocks else TOO_LARGE,
-        parsed,
-        offset=offset or 0,
-        misaligned=offset is None,
-        statements=tuple(statements),
-    )
+    blocks = _blocks(statements, [parent.children for parent in parents], owner)
     if blocks is None:
-        return program
-    places = np.array([(token.start, token.end) for token in tokens], dtype=np.int64)
+        return replace(facts, status=TOO_LARGE)
     hidden = {name: sorted(view.excluded) if view else [] for name, view in views.items()}
-    return replace(
-        program,
-        spans=places.reshape(-1, 2) + program.offset,
+    places = np.array([(token.start, token.end) for token in tokens], dtype=np.int64)
+    return OrderProgram(
+        replace(
+            facts,
+            parents=parents,
+            excluded={name: tuple(numbers) for name, numbers in hidden.items()},
+        ),
+        spans=places.reshape(-1, 2) + start,
         blocks=blocks,
-        parents=parents,
         scopes=members,
-        excluded={name: tuple(numbers) for name, numbers in hidden.items()},
+        extent=(start, start + len(parsed.source)),
     )
 
 
@@ -159,11 +166,11 @@ FINDERS: dict[str, Callable[[Trace], tuple[Parsed, int | None]]] = {
 
 def _parents(
     statements: Sequence[Statement], views: dict[str, Scope | None]
-) -> tuple[tuple[tuple[int, tuple[int, ...]], ...], dict[str, tuple[int, ...] | None]]:
+) -> tuple[tuple[Parent, ...], dict[str, IntArray | None]]:
     """The distinct (node, children that count) of all scopes, and which of them each scope has."""
     ends = subtree_ends(statements)
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-    members: dict[str, tuple[int, ...] | None] = {}
+    members: dict[str, IntArray | None] = {}
     for name, view in views.items():
         if view is None:
             members[name] = None
@@ -175,19 +182,21 @@ def _parents(
             kept = tuple(c for c in statements[number].children if c not in view.excluded)
             if kept:
                 found.append(numbers.setdefault((number, kept), len(numbers)))
-        members[name] = tuple(found)
-    return tuple(numbers), members
+        members[name] = np.array(found, dtype=np.int64)
+    parents = []
+    for number, kept in numbers:
+        node = statements[number]
+        parents.append(Parent(number, node.kind, node.label, node.depth, kept))
+    return tuple(parents), members
 
 
 def _blocks(
-    statements: Sequence[Statement],
-    parents: Sequence[tuple[int, tuple[int, ...]]],
-    owner: IntArray,
+    statements: Sequence[Statement], families: Sequence[Sequence[int]], owner: IntArray
 ) -> Blocks | None:
-    """The (child, token) pairs; None where there are too many. Subtrees are ranges of numbers."""
+    """The (child, token) pairs; None where there are too many."""
     by_owner = np.argsort(owner, kind="stable")
     ordered = owner[by_owner]
-    children = np.array([number for _, kept in parents for number in kept], dtype=np.int64)
+    children = np.array([number for kept in families for number in kept], dtype=np.int64)
     ends = np.array(subtree_ends(statements), dtype=np.int64)[children]
     first = np.searchsorted(ordered, children)
     count = np.searchsorted(ordered, ends) - first
@@ -197,8 +206,8 @@ def _blocks(
     before = np.cumsum(count) - count
     place = np.arange(len(child)) - before[child] + first[child]
     return Blocks(
-        parent=np.repeat(np.arange(len(parents)), [len(kept) for _, kept in parents]),
-        parents=len(parents),
+        parent=np.repeat(np.arange(len(families)), [len(kept) for kept in families]),
+        parents=len(families),
         child=child,
         token=by_owner[place],
     )

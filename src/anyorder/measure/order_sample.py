@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_program import OrderProgram
+from anyorder.measure.order_program import ProgramFacts
 from anyorder.measure.pooling import plain
 
 IntArray = NDArray[np.int64]
@@ -48,7 +48,9 @@ class ScopeOrder:
     ) -> ScopeOrder:
         """From the scores of all rows (4 R N), of which the first is the sample's own."""
         means = np.stack([mean(scores), mean(scores[:, :, children > 1])])  # 2 4 R
-        controls = {name: mean(means[:, :, rows]) for name, rows in where.items()}
+        controls = {
+            name: mean(means[:, :, rows]) for name, rows in where.items() if rows.stop > rows.start
+        }
         return cls(parents, children, depth, scores[:, 0], means[:, :, 0], controls)
 
 
@@ -70,7 +72,7 @@ class SampleOrder:
     task_id: str
     sample: int
     status: str
-    program: OrderProgram
+    facts: ProgramFacts
     scopes: dict[str, ScopeOrder | None] = field(default_factory=dict)
     visits: IntArray | None = None
     segments: SegmentOrder | None = None
@@ -81,8 +83,8 @@ class SampleOrder:
             "task_id": self.task_id,
             "sample": self.sample,
             "status": self.status,
-            "fallback": self.program.how,
-            "misaligned": self.program.misaligned,
+            "fallback": self.facts.found,
+            "misaligned": self.facts.misaligned,
             "scopes": {name: self._scope(name, nodes) for name in self.scopes},
         }
         if self.segments is not None:
@@ -99,7 +101,7 @@ class SampleOrder:
         }
         record["nonleaf"] = len(scope.parents)
         record["split"] = int((scope.children > 1).sum())
-        record["excluded"] = list(self.program.excluded[name])
+        record["excluded"] = list(self.facts.excluded[name])
         record["controls"] = {
             control: {part: named(values[number]) for number, part in enumerate(PARTS)}
             for control, values in scope.controls.items()
@@ -109,20 +111,19 @@ class SampleOrder:
         return record
 
     def _node(self, scope: ScopeOrder, at: int) -> dict[str, Any]:
-        parent = int(scope.parents[at])
-        number, children = self.program.parents[parent]
-        first = sum(len(kept) for _, kept in self.program.parents[:parent])
+        which = int(scope.parents[at])
+        parent = self.facts.parents[which]
+        first = sum(len(other.children) for other in self.facts.parents[:which])
         assert self.visits is not None
-        visits = self.visits[first : first + len(children)].tolist()
-        statement = self.program.statements[number]
+        visits = self.visits[first : first + len(parent.children)].tolist()
         return {
-            "node": number,
-            "kind": statement.kind,
-            "label": statement.label,
-            "depth": statement.depth,
+            "node": parent.number,
+            "kind": parent.kind,
+            "label": parent.label,
+            "depth": parent.depth,
             "child_count": int(scope.children[at]),
             **named(scope.scores[:, at]),
-            "visits": {str(c): count for c, count in zip(children, visits, strict=True)},
+            "visits": {str(c): count for c, count in zip(parent.children, visits, strict=True)},
         }
 
 

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.measure.intervals import Interval, bootstrap, mean_interval
+from anyorder.measure.intervals import LEVEL, Interval, bootstrap, mean_interval
 from anyorder.measure.order_controls import LEFT_TO_RIGHT, RANDOM
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_sample import PARTS, SampleOrder, mean, named
-from anyorder.measure.pooling import plain, task_means
+from anyorder.measure.order_sample import PARTS, SampleOrder, ScopeOrder, mean, named
+from anyorder.measure.pooling import known_mean, plain, task_means
 
 FloatArray = NDArray[np.float64]
 
@@ -42,6 +42,7 @@ class OrderCell:
     interval: Interval
     """Over tasks."""
     controls: dict[str, float]
+    """The same mean for each control; `segments` only where traces have segments."""
     position: Interval | None
     """Between left to right (0) and random (1); None without these controls."""
 
@@ -136,7 +137,7 @@ def aggregate(samples: Sequence[SampleOrder], setting: OrderSetting) -> OrderTab
         setting=setting,
         samples=tuple(samples),
         statuses=dict(Counter(sample.status for sample in samples)),
-        misaligned=sum(sample.program.misaligned for sample in samples),
+        misaligned=sum(sample.facts.misaligned for sample in samples),
         cells=cells,
         depths={scope: _depths(samples, scope) for scope in setting.scopes},
         segments=_segments(samples),
@@ -151,32 +152,40 @@ def _cell(
         found = sample.scopes.get(scope)
         if found is not None and not math.isnan(found.means[at]):
             tasks.append(sample.task_id)
-            values.append([found.means[at], *(found.controls[name][at] for name in controls)])
+            values.append([found.means[at], *(_control(found, name, at) for name in controls)])
     table = np.array(values).reshape(len(values), 1 + len(controls))
     by_task = task_means(tasks, table)
     columns = dict(zip(controls, by_task.T[1:], strict=True))
     position = None
     if LEFT_TO_RIGHT in columns and RANDOM in columns:
         position = _position(by_task[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
-    means = mean(table.T).tolist()
+    own, *others = (known_mean(column) for column in table.T)
     return OrderCell(
-        mean=means[0],
+        mean=own,
         samples=len(values),
         interval=mean_interval(by_task[:, 0]),
-        controls=dict(zip(controls, means[1:], strict=True)),
+        controls={
+            name: value
+            for name, value in zip(controls, others, strict=True)
+            if not math.isnan(value)
+        },
         position=position,
     )
+
+
+def _control(order: ScopeOrder, name: str, at: tuple[int, int]) -> float:
+    return float(order.controls[name][at]) if name in order.controls else math.nan
 
 
 def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
     """Where the mean lies between its controls, tasks drawn together; NaN where they are equal."""
     if not own.size or math.isclose(low.mean(), high.mean(), abs_tol=1e-12):
-        return Interval(math.nan, math.nan, math.nan, own.size, 0.95, "equal controls")
+        return Interval(math.nan, math.nan, math.nan, own.size, LEVEL, "equal controls")
     try:
         return bootstrap(_between, [own, low, high])
     except ValueError:  # some draws hold only tasks on which the two controls are equal
         estimate = float(_between(own[None], low[None], high[None])[0])
-        return Interval(estimate, math.nan, math.nan, own.size, 0.95, "too few tasks")
+        return Interval(estimate, math.nan, math.nan, own.size, LEVEL, "too few tasks")
 
 
 def _between(own: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import Any
 
 from anyorder.measure.extract_range import longest_range
 
@@ -31,6 +32,7 @@ FENCE = "```"
 # Names, operators, contexts and imports: nothing nests in them.
 _SHALLOW = {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "asname", "module", "level"}
 
+_NEWLINE = re.compile(r"\r\n|\r|\n")  # where Python's parser begins a new line
 _MARK = re.compile(r"(?:python|py)?", re.IGNORECASE)
 
 
@@ -167,13 +169,16 @@ def _before_fence(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
 
 
 def _longest_lines(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
-    lines = clean.split("\n")[: limits.lines]
+    ends = [match.span() for match in _NEWLINE.finditer(clean)]
+    begins = [0, *(end for _, end in ends)]
+    stops = [*(begin for begin, _ in ends), len(clean)]
+    spans = list(zip(begins, stops, strict=True))[: limits.lines]
+    lines = [clean[begin:end] for begin, end in spans]
     first, stop = longest_range(lines)
     while stop > first and not lines[stop - 1].strip():
         stop -= 1
     if stop > first:
-        start = sum(len(line) + 1 for line in lines[:first])
-        yield "\n".join(lines[first:stop]), start
+        yield clean[spans[first][0] : spans[stop - 1][1]], spans[first][0]
 
 
 FALLBACKS: dict[str, Callable[[str, ParseLimits], Iterator[Candidate]]] = {
@@ -194,7 +199,8 @@ def _deeper_than(tree: ast.AST, depth: int) -> bool:
     for _ in range(depth):
         below: list[ast.AST] = []
         for node in level:
-            for name in _inner_fields(node.__class__):
+            kind: Any = node.__class__
+            for name in _inner_fields(kind):
                 value = getattr(node, name, None)
                 if value.__class__ is list:
                     below += value

@@ -3,7 +3,8 @@
 Nodes are those of Python's `ast`, children in the order of its fields. A label is the node's kind
 and its values: `Constant(1)`, `Attribute(append)`. Names of variables, arguments, functions and
 classes become placeholders, numbered by first occurrence (`v0, v1, ...`) or all alike (`v`);
-literals keep their values; docstrings of the module and of its definitions are left out.
+literals keep their values; docstrings of the module and of its definitions are left out, and so are
+the empty pieces that some releases of Python find in f-strings.
 
 Coarse keeps the statements of the same tree, each below the nearest statement around it; what lies
 between is collapsed into the label of its statement.
@@ -129,6 +130,8 @@ def _flattened(module: ast.Module, options: TreeOptions) -> tuple[Tree, list[boo
             body = node.body
             if body and is_string(body[0]):
                 below = [item for item in below if item is not body[0]]
+        elif cls is ast.JoinedStr:
+            below = [item for item in below if getattr(item, "value", None) != ""]
         depth += 1
         # A dictionary's `**rest` has no key, and keyword-only arguments may have no default.
         stack += [(item, depth) for item in reversed(below) if item is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def sandboxes() -> Iterator[Callable[[int], Sandbox]]:
     def get(level: int) -> Sandbox:
         if level not in made:
             made[level] = open_at(level)
+            made[level].start("import numpy", Limits()).end()  # the server for heavy modules, too
         return made[level]
 
     yield get
@@ -51,6 +53,35 @@ def sandbox(sandboxes: Callable[[int], Sandbox]) -> Sandbox:
 def each_sandbox(request: pytest.FixtureRequest, sandboxes: Callable[[int], Sandbox]) -> Sandbox:
     """Both levels that protect."""
     return sandboxes(request.param)
+
+
+@pytest.fixture(params=[3, pytest.param(2, marks=pytest.mark.long)], ids=["level3", "level2"])
+def intact(
+    request: pytest.FixtureRequest, sandboxes: Callable[[int], Sandbox], verdict: Callable[..., str]
+) -> Iterator[Sandbox]:
+    """A sandbox that must be the same after an attack; the level below takes its time."""
+    sandbox = sandboxes(request.param)
+    with unharmed(sandbox, verdict):
+        yield sandbox
+
+
+@pytest.fixture
+def each_intact(each_sandbox: Sandbox, verdict: Callable[..., str]) -> Iterator[Sandbox]:
+    """The same, always at both levels."""
+    with unharmed(each_sandbox, verdict):
+        yield each_sandbox
+
+
+@contextmanager
+def unharmed(sandbox: Sandbox, verdict: Callable[..., str]) -> Iterator[None]:
+    """The same processes before and after, no zombie among them, and it goes on working."""
+    honest = "def f(x):\n    return x + 1\n"
+    before = set(descendants())
+    yield
+    after = descendants()
+    assert set(after) == before, "a process too many, or a server that died"
+    assert "Z" not in after.values()
+    assert verdict(sandbox, honest, (1,), 2) == "passed"
 
 
 @pytest.fixture(scope="session")

@@ -165,7 +165,7 @@ class Child:
             if len(self._buffer) >= SIZE.size:
                 size = SIZE.unpack_from(self._buffer)[0]
                 if size > self._limits.message_bytes:
-                    self._fail("memory", f"a message of {size} bytes")
+                    self._fail("error", f"broke the protocol: a message of {size} bytes")
                 if len(self._buffer) >= SIZE.size + size:
                     data = bytes(memoryview(self._buffer)[SIZE.size : SIZE.size + size])
                     del self._buffer[: SIZE.size + size]

@@ -13,11 +13,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import socket
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from anyorder.bench.tasks.problem import Problem
 
@@ -55,9 +59,14 @@ def read_rows(data: str | None, hub: Hub) -> Rows:
         return read_file(Path(data))
     if data is not None:
         hub = Hub(data, hub.config, hub.split, hub.files)
+    if not _reachable():
+        raise ValueError(
+            f"the hub cannot be reached: give the file of {hub.dataset} with --data FILE "
+            "(docs/tasks.md says which), or set HF_HUB_OFFLINE=1 to use what was downloaded before"
+        )
     try:
         records = _from_hub(hub)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise ValueError(
             f"cannot load {hub.dataset} from the hub ({reason}): give its file with --data FILE "
@@ -160,10 +169,24 @@ def _check(record: Row, columns: Columns, where: str) -> None:
             raise ValueError(f"{where}: column {name!r} is a {found}: remove or repair it")
 
 
+def _reachable() -> bool:
+    """Whether asking the hub makes sense: its library tries for half a minute before it says no."""
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or getproxies():
+        return True  # the library answers at once, from its cache; a proxy knows other names
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        return False
+    return True
+
+
 def _from_hub(hub: Hub) -> list[Any]:
     if not hub.files:
-        from datasets import load_dataset
-
+        try:
+            from datasets import load_dataset
+        except ImportError:
+            raise ValueError("its library is missing: pip install 'anyorder[hf]'") from None
         return [dict(row) for row in load_dataset(hub.dataset, hub.config, split=hub.split)]
     from huggingface_hub import hf_hub_download
 

@@ -1,0 +1,144 @@
+"""Order metrics: time for one trace of about 300 tokens in 512 steps, and its size on disk.
+
+Programs are functions of the standard library, cut into pieces of the size of BPE tokens; each
+piece gets a random insert and reveal step, an id and a log-probability. Timed, nothing kept from
+one round to the next, as processor time of one thread:
+
+    prepare     text -> program, statements, Python tokens, blocks
+    metrics     prepare, and all four metrics of every node in three scopes
+    controls    metrics, and left to right, right to left and 8 random orders
+    arness      global and local AR-ness, adjacent moves, tau
+
+On disk: the run's traces.parquet divided by its traces, and a file with one trace alone.
+
+    python benchmarks/order_metrics.py            half a minute
+    python benchmarks/order_metrics.py --small    seconds, to try the script
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from anyorder.measure.arness import sample_arness
+from anyorder.measure.order import measure_sample
+from anyorder.measure.order_controls import SEEDS
+from anyorder.measure.order_program import SCOPES, prepare
+from anyorder.measure.order_table import OrderSetting
+from anyorder.trace import Run, RunCard, Trace
+from anyorder.trace.table import write_traces
+
+STEPS, TOKENS, SPREAD = 512, 300, 40
+MILLISECONDS, BYTES = 10.0, 8_000
+PIECE = re.compile(r"\n *| ?[^\W\d_]{1,6}| ?\d{1,2}| ?[^\w\s]{1,2}|\s+|.")
+CONTROLS = ("left_to_right", "right_to_left", "random")
+
+
+def programs(count: int) -> list[list[str]]:
+    """Functions of about 300 pieces, from the standard library in the order of its files."""
+    found = []
+    for path in sorted(Path(ast.__file__).parent.glob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines = text.splitlines(keepends=True)
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                pieces = PIECE.findall("".join(lines[node.lineno - 1 : node.end_lineno]))
+                if abs(len(pieces) - TOKENS) <= SPREAD:
+                    found.append(pieces)
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def trace_of(pieces: list[str], number: int) -> Trace:
+    """A trace as flexmdm leaves it: insertions first, reveals later, in random order."""
+    chance = np.random.default_rng(number)
+    insert = chance.integers(1, STEPS, size=len(pieces))
+    reveal = insert + chance.integers(0, STEPS - insert + 1)
+    return Trace(
+        task_id=f"task/{number}",
+        sample=0,
+        prompt="",
+        text="".join(pieces),
+        prompt_ids=[],
+        token_ids=[zlib.crc32(piece.encode()) % 151_643 for piece in pieces],
+        char_end=np.cumsum([len(piece) for piece in pieces]),
+        insert_step=insert,
+        reveal_step=reveal,
+        log_prob=-chance.exponential(0.5, size=len(pieces)).astype(np.float32),
+        steps=STEPS,
+        family="flexmdm",
+        policy="confidence",
+        seed=number,
+    )
+
+
+def milliseconds(work: Callable[[Trace], object], traces: list[Trace], rounds: int) -> list[float]:
+    """Per trace the quickest of some rounds: what the machine does besides is not measured."""
+    best = []
+    for trace in traces:
+        times = []
+        for _ in range(rounds):
+            began = time.process_time()
+            work(trace)
+            times.append(1000 * (time.process_time() - began))
+        best.append(min(times))
+    return best
+
+
+def sizes(traces: list[Trace]) -> tuple[float, int]:
+    """Bytes per trace of a run, and of a file with the largest trace alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.create(Path(folder) / "run", RunCard("benchmark", {}))
+        run.append(0, traces)
+        run.finish()
+        together = (run.folder / "traces.parquet").stat().st_size / len(traces)
+        alone = []
+        for number, trace in enumerate(traces):
+            path = Path(folder) / f"{number}.parquet"
+            write_traces(path, [trace])
+            alone.append(path.stat().st_size)
+    return together, max(alone)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--small", action="store_true", help="few traces, to try the script")
+    small = parser.parse_args().small
+    traces = [trace_of(p, n) for n, p in enumerate(programs(4 if small else 48))]
+    rounds = 2 if small else 7
+    scopes = tuple(SCOPES)
+    plain = OrderSetting("exact", scopes, (), SEEDS)
+    full = OrderSetting("exact", scopes, CONTROLS, SEEDS)
+    rows = {
+        "prepare": lambda trace: prepare(trace, scopes),
+        "metrics": lambda trace: measure_sample(trace, plain),
+        "controls": lambda trace: measure_sample(trace, full),
+        "arness": sample_arness,
+    }
+    counts = [len(trace.pieces) for trace in traces]
+    print(f"{len(traces)} traces of {min(counts)} to {max(counts)} tokens in {STEPS} steps")
+    print(f"{'':10}{'median':>9}{'slowest':>9}   milliseconds of one thread")
+    slowest = {}
+    for name, work in rows.items():
+        found = milliseconds(work, traces, rounds)
+        slowest[name] = max(found)
+        print(f"{name:10}{statistics.median(found):9.2f}{max(found):9.2f}")
+    together, alone = sizes(traces)
+    print(f"on disk   {together:9.0f}{alone:9d}   bytes per trace of a run; a trace alone")
+    quick, small_enough = slowest["metrics"] < MILLISECONDS, together < BYTES
+    print(f"metrics under {MILLISECONDS:g} ms: {'yes' if quick else 'no'}")
+    print(f"a trace of a run under {BYTES} bytes: {'yes' if small_enough else 'no'}")
+
+
+if __name__ == "__main__":
+    main()
