@@ -167,6 +167,15 @@ def test_runs_with_their_verdicts(tmp_path: Path) -> None:
     assert math.isnan(scores(similarity(given, base, QUICK), "other", "correct")["ASTD"])
 
 
+def test_programs_extracted_elsewhere(tmp_path: Path) -> None:
+    base = make_run(tmp_path / "base", {"q1": [ADD]}, "left_to_right")
+    run = make_run(tmp_path / "other", {"q1": ["    return x", "    return y"]}, "random")
+    whole = Programs.of_run(run, texts={("q1", 0): "def f(x):\n    return x"})
+    table = similarity(whole, base, QUICK)
+    assert table.statuses["random"] == {"empty": 1, "parsed": 1}
+    assert scores(table, "random")["Coarse"] == 0.75
+
+
 def test_records_and_print() -> None:
     policy = Programs.of_texts("p", {"q1": [SHORT], "q2": [ADD]})
     table = similarity(policy, REFERENCE, QUICK)

@@ -132,6 +132,17 @@ def check_prompts(count: int, largest: int, most: int, seed: int) -> None:
         assert computed < total / 4
 
 
+@BOTH
+def test_what_trees_share_changes_nothing(rename_cost: int) -> None:
+    job = prompt(random.Random(10), 25)
+    left, right = [*job.samples, *(job.references or [])], job.samples
+    table = distances(left, right, rename_cost)
+    assert len(set(left)) > 8
+    for i, a in enumerate(left):
+        for j, b in enumerate(right):
+            assert table[i, j] == distance(a, b, rename_cost)
+
+
 def test_best_match_equals_the_full_matrix() -> None:
     check_prompts(25, 30, most=12, seed=5)
 

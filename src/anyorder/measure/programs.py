@@ -57,11 +57,13 @@ class Programs:
         *,
         verdicts: Verdicts | None = None,
         extraction: str | None = None,
+        texts: Mapping[Key, str] | None = None,
     ) -> Programs:
         """The samples of a run; its name is its policy, or else its folder's.
 
         Verdicts are those given, or the run's own where it was graded; `extraction` chooses among
-        several gradings.
+        several gradings. `texts` are programs extracted elsewhere, to be compared in place of the
+        run's own: a completion needs its prompt, for instance. A sample without one has none.
         """
         table = run.table(["task_id", "sample", "text", "program", "policy"])
         if verdicts is None and (run.folder / VERDICTS_FILE).is_file():
@@ -70,8 +72,9 @@ class Programs:
         policies = set()
         for row in table.to_pylist():
             key = row["task_id"], row["sample"]
-            extracted = row["program"] is not None
-            text = row["program"] if extracted else row["text"]
+            program = row["program"] if texts is None else texts.get(key, "")
+            extracted = program is not None
+            text = program if extracted else row["text"]
             correct = None if verdicts is None else verdicts.get(key)
             samples.append(Sample(*key, text, extracted, correct))
             policies.add(row["policy"])
@@ -106,7 +109,8 @@ class Programs:
 def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, bool]:
     """Which samples passed in the run's one grading, or in that of this extraction."""
     table = run.verdicts()
-    columns = [name for name in ("task", "data_digest", "extraction") if name in table.schema.names]
+    about = ("grading", "task", "data_digest", "extraction")
+    columns = [name for name in about if name in table.schema.names]
     rows = table.select(["task_id", "sample", "verdict", *columns]).to_pylist()
     if extraction is not None:
         rows = [row for row in rows if row.get("extraction") == extraction]

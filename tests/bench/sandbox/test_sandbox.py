@@ -105,7 +105,7 @@ def test_results_of_library_types(sandbox: Sandbox) -> None:
         "from fractions import Fraction\n"
         "def f():\n"
         "    return [Counter('aab'), deque([1], 3), Fraction(1, 3), np.float64(0.5), {1: 2}.keys()]"
-        "def g(): return np.arange(4).reshape(2, 2)\n"
+        "\ndef g(): return np.arange(4).reshape(2, 2)\n"
     )
     with start(sandbox, program) as child:
         counter, queue, third, half, keys = child.call("f")

@@ -40,7 +40,7 @@ LEVELS = {
     1: {RLIMITS},
 }
 
-# Refused whatever the arguments: with zeros for all of them, these do nothing if they go through.
+# Refused whatever the arguments: with -1 for all of them, these do nothing if they go through.
 REFUSED_CALLS = (
     *("execve", "execveat", "ptrace", "process_vm_readv", "process_vm_writev", "unshare", "setns"),
     *("mount", "pivot_root", "chroot", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd"),

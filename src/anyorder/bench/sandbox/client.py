@@ -31,10 +31,10 @@ PRELOAD = (
     *("dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "hashlib", "heapq"),
     *("inspect", "io", "itertools", "json", "math", "numbers", "operator", "queue", "random", "re"),
     *("statistics", "string", "textwrap", "threading", "time", "traceback", "types", "typing"),
-    *("unicodedata", "ctypes", "numpy"),
+    *("unicodedata", "ctypes", "numpy", "numpy.linalg", "numpy.random"),
 )
 """What programs commonly import; what is not installed is left out."""
-HEAVY = frozenset({"numpy"})
+HEAVY = frozenset({"numpy", "numpy.linalg", "numpy.random"})
 """What makes every fork dearer: kept in a second server, for the programs that name it."""
 
 

@@ -125,7 +125,7 @@ class Link:
             self._socket.sendall(SIZE.pack(len(data)) + data)
             size = self._exactly(SIZE.size)
             report: dict[str, Any] = decode(self._exactly(SIZE.unpack(size)[0]))
-        except (Broken, OSError):
+        except OSError:
             raise Broken(f"the fork-server did not start: {self._last_words()}") from None
         if "refused" in report:
             raise Refused(report["refused"])
@@ -190,7 +190,7 @@ class Link:
         while len(self._buffer) < count:
             piece = self._socket.recv(4096) if self.alive else b""
             if not piece:
-                raise self._broken()
+                raise ConnectionResetError("the fork-server is gone")
             self._buffer += piece
         data, self._buffer = self._buffer[:count], self._buffer[count:]
         return data

@@ -213,9 +213,8 @@ def _preload(path: list[str], modules: list[str]) -> list[str]:
 def _settle() -> None:
     """Hidden streams of chance start alike in every child: the same verdict in every run."""
     random.seed(0)  # after the last fork of Python's own, which would seed it anew
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(0)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(0)
 
 
 def _warm_up() -> None:

@@ -1,0 +1,180 @@
+"""`anyorder measure`: runs -> order, AR-ness, diversity, similarity, placement -> measures.json.
+
+Each measure is a function of measure/ (or, for placement, of apps/placement.py); this file calls
+them for some runs and keeps what they find in the run folders. measures.json holds one entry per
+measure (order: per mode), each with the digest of the traces that it is of; a measure taken again
+replaces its own entry and leaves the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anyorder.apps.measure_job import MeasureJob
+from anyorder.apps.placement import placement
+from anyorder.apps.progress_bar import progress_bar
+from anyorder.files import alone_in, replacing
+from anyorder.measure.arness import ArnessTable, arness
+from anyorder.measure.diversity import DiversityTable, diversity
+from anyorder.measure.order import order
+from anyorder.measure.order_table import OrderTable
+from anyorder.measure.placement_table import PlacementTable
+from anyorder.measure.programs import Programs
+from anyorder.measure.similarity import similarity
+from anyorder.measure.similarity_table import SimilarityTable
+from anyorder.trace import Run
+from anyorder.trace.card import installed_versions
+from anyorder.trace.run import TRACES_FILE
+
+MEASURES_FILE = "measures.json"
+SCHEMA = 1
+
+
+@dataclass
+class Measured:
+    """What was found, by the names of the runs."""
+
+    runs: dict[str, Run]
+    mode: str
+    order: dict[str, OrderTable] = field(default_factory=dict)
+    arness: dict[str, ArnessTable] = field(default_factory=dict)
+    diversity: DiversityTable | None = None
+    similarity: SimilarityTable | None = None
+    placement: dict[str, PlacementTable] = field(default_factory=dict)
+
+    def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
+        """As JSON: per run and measure, with every sample and, if asked for, every node."""
+        return {
+            "runs": {
+                name: {"run": str(run.folder), **self.of_run(name, nodes=nodes)}
+                for name, run in self.runs.items()
+            }
+        }
+
+    def of_run(self, name: str, *, nodes: bool) -> dict[str, Any]:
+        """The entries of one run's measures.json."""
+        found: dict[str, Any] = {}
+        if name in self.order:
+            found["order"] = {self.mode: self.order[name].to_record(nodes=nodes)}
+        if name in self.arness:
+            found["arness"] = self.arness[name].to_record()
+        if self.diversity is not None:
+            found["diversity"] = _part(self.diversity.to_record(), name)
+        if self.similarity is not None:
+            found["similarity"] = _part(self.similarity.to_record(), name)
+        if name in self.placement:
+            found["placement"] = self.placement[name].to_record()
+        return found
+
+
+def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
+    """Take the measures, write measures.json into every run, and return what was found."""
+    measured = Measured(_named(job.runs), job.mode)
+    programs = _Programs(job.extraction)
+    wanted = job.chosen()
+    per_run: dict[str, Callable[[str, Run], None]] = {
+        "order": lambda name, run: measured.order.update(
+            {name: order(run, job.mode, seeds=range(job.seeds))}
+        ),
+        "arness": lambda name, run: measured.arness.update({name: arness(run)}),
+        "placement": lambda name, run: measured.placement.update(
+            {name: _placement(run, job, progress)}
+        ),
+    }
+    steps = len(measured.runs) * len(set(wanted) & set(per_run)) + len(set(wanted) - set(per_run))
+    with progress_bar("measuring", steps, shown=progress) as advance:
+        for name, run in measured.runs.items():
+            for measure in (each for each in wanted if each in per_run):
+                per_run[measure](name, run)
+                advance(1)
+        if "diversity" in wanted:
+            measured.diversity = diversity(programs.of(measured.runs))
+            advance(1)
+        if "similarity" in wanted:
+            assert job.reference is not None
+            base = _named((job.reference,))
+            measured.similarity = similarity(programs.of(measured.runs), programs.of(base))
+            advance(1)
+    for name, run in measured.runs.items():
+        _store(run, measured.of_run(name, nodes=False))
+    return measured
+
+
+def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
+    assert job.placement is not None
+    return placement(
+        run,
+        job.placement,
+        progress=progress,
+        stride=job.stride,
+        region=job.region,
+        any_model=job.any_model,
+    )
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """The programs of runs, with the verdicts of one grading."""
+
+    extraction: str | None
+
+    def of(self, runs: Mapping[str, Run]) -> list[Programs]:
+        return [
+            Programs.of_run(run, name, extraction=self.extraction) for name, run in runs.items()
+        ]
+
+
+def _named(folders: tuple[Path, ...]) -> dict[str, Run]:
+    """Runs by the shortest endings of their paths that tell them apart."""
+    runs = [Run.open(folder) for folder in folders]
+    parts = [run.folder.resolve().parts for run in runs]
+    if len(set(parts)) < len(parts):
+        raise ValueError("a run is named twice: name each once")
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(path[-length:]) for path in parts]
+        if len(set(names)) == len(names):
+            break
+    return dict(zip(names, runs, strict=True))
+
+
+def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """Of a table over several runs, what concerns one of them; its ceiling stays."""
+
+    def concerns(row: Mapping[str, Any]) -> bool:
+        return row.get("ceiling") or name in (row.get("policy"), row.get("left"), row.get("right"))
+
+    return {
+        key: [row for row in rows if concerns(row)] if key in ("rows", "differences") else rows
+        for key, rows in record.items()
+    }
+
+
+def _store(run: Run, found: dict[str, Any]) -> None:
+    traces = run.card.files.get(TRACES_FILE)
+    with alone_in(run.folder):
+        record = dict(_stored(run.folder / MEASURES_FILE, traces))
+        for measure, entry in found.items():
+            kept = record.get(measure, {}) if measure == "order" else {}
+            record[measure] = {**kept, **entry}
+        head = {"schema": SCHEMA, "traces": traces, "versions": installed_versions()}
+        with replacing(run.folder / MEASURES_FILE) as file:
+            file.write(json.dumps(head | record, allow_nan=False).encode() + b"\n")
+
+
+def _stored(path: Path, traces: str | None) -> Iterator[tuple[str, Any]]:
+    """The entries that are there already, if they are of the same traces and format."""
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it, and measure again") from None
+    if record.get("schema") == SCHEMA and record.get("traces") == traces:
+        yield from ((name, entry) for name, entry in record.items() if name not in _HEAD)
+
+
+_HEAD = ("schema", "traces", "versions")

@@ -1,0 +1,92 @@
+"""`anyorder grade` killed at random moments and started again: no verdict is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from anyorder.bench.tasks import find_task
+from anyorder.cli import main
+
+CODE = """
+import sys
+from anyorder.apps import grading
+grading.PART_ROWS, grading.PART_SECONDS = 8, 0.2
+from anyorder.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[[int], Path]:
+    def make(samples: int) -> Path:
+        """Samples of the first stories, all different; every third is wrong."""
+        rows = []
+        for problem in find_task("stories", {}).problems(20):
+            for sample in range(samples):
+                text = f"{problem.solution}\n# {sample}\n"
+                if sample % 3 == 0:
+                    text = text.replace("return", "return 1 +", 1)
+                rows.append(
+                    {"task_id": problem.task_id, "sample": sample, "prompt": "", "text": text}
+                )
+        theirs = tmp_path / "theirs.jsonl"
+        theirs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert main(["import", str(theirs), "--out", str(tmp_path / "run")]) == 0
+        return tmp_path / "run"
+
+    return make
+
+
+def start(run: Path) -> subprocess.Popen[bytes]:
+    words = ["grade", str(run), "--task", "stories", "--workers", "2"]
+    return subprocess.Popen(
+        [sys.executable, "-c", CODE, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def parts(run: Path) -> int:
+    return len(list(run.glob("verdict-parts/*/*.parquet")))
+
+
+def kill_and_finish(run: Path, kills: int, count: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(kills):
+        before = parts(run)
+        process = start(run)
+        while parts(run) < before + 2 and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0, 0.1))
+        assert process.poll() is None, "it ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert parts(run) >= before + 2
+    process = start(run)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.decode()
+    assert b"verdicts are there already" in errors
+    rows = pq.read_table(run / "verdicts.parquet").to_pylist()
+    assert len(rows) == count
+    assert max(Counter((row["task_id"], row["sample"]) for row in rows).values()) == 1
+    assert all((row["verdict"] == "passed") == (row["sample"] % 3 != 0) for row in rows)
+    names = sorted(path.name for path in run.iterdir())
+    assert names == ["run.json", "traces.parquet", "verdicts.parquet"]
+
+
+def test_killed_once(make_run: Callable[[int], Path]) -> None:
+    kill_and_finish(make_run(4), kills=1, count=80, seed=0)
+
+
+@pytest.mark.long
+def test_killed_often(make_run: Callable[[int], Path]) -> None:
+    kill_and_finish(make_run(60), kills=8, count=1200, seed=1)

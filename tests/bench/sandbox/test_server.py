@@ -1,0 +1,208 @@
+"""The fork-server: it may die, be killed or outlive its grader, and nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anyorder.bench.sandbox import Broken, Failed, Limits, Sandbox, link
+
+if sys.platform != "linux":
+    pytest.skip("processes of Linux", allow_module_level=True)
+
+SOURCE = Path(link.__file__).resolve().parents[3]
+PROGRAM = "def f(x):\n    return x + 1\n"
+LEVELS = pytest.mark.parametrize("level", [3, 2])
+USE = {
+    3: ["rlimits", "seccomp", "landlock", "namespaces"],
+    2: ["rlimits", "seccomp", "landlock"],
+}
+
+
+@pytest.fixture
+def own(
+    request: pytest.FixtureRequest, sandboxes: Callable[[int], Sandbox]
+) -> Callable[[int], Sandbox]:
+    """`own(level)`: a sandbox that this test may break."""
+
+    def make(level: int) -> Sandbox:
+        sandboxes(level)  # skips where there is none
+        sandbox = Sandbox(minimum_level=level, use=USE[level])
+        request.addfinalizer(sandbox.close)
+        return sandbox
+
+    return make
+
+
+def server_of(sandbox: Sandbox) -> int:
+    """The process that forks: behind the one that waits for it, if there is one."""
+    outer = sandbox._links[False]._process.pid
+    inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+    return int(inner[0]) if "namespaces" in sandbox.applied else outer
+
+
+def grown(family: Callable[[], dict[int, str]], before: set[int], count: int) -> set[int]:
+    """The processes that were not there before, once there are so many."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        made = set(family()) - before
+        if len(made) >= count:
+            return made
+        time.sleep(0.02)
+    raise AssertionError(f"{len(made)} processes, not {count}")
+
+
+def gone(pids: set[int]) -> bool:
+    """Whether all have ended, soon."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        left = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        if not left:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@LEVELS
+def test_a_server_that_dies_takes_its_children_along_and_is_replaced(
+    own: Callable[[int], Sandbox], family: Callable[[], dict[int, str]], level: int
+) -> None:
+    sandbox = own(level)
+    idle = set(family())
+    running = [sandbox.start("import time\ntime.sleep(60)", Limits()) for _ in range(2)]
+    children = grown(family, idle, 2)
+    os.kill(server_of(sandbox), signal.SIGKILL)
+    with pytest.raises(Broken, match="no verdict"):
+        running[0].load()
+    with pytest.raises(Broken):
+        running[1].load()
+    assert gone(children)
+    assert running[0].end().how == "the fork-server ended"
+    with sandbox.start(PROGRAM, Limits()) as child:
+        assert child.call("f", (1,)) == 2
+    assert sandbox.level == level
+
+
+@LEVELS
+def test_a_server_that_died_unnoticed_is_replaced_at_once(
+    own: Callable[[int], Sandbox], level: int
+) -> None:
+    sandbox = own(level)
+    server = server_of(sandbox)
+    os.kill(server, signal.SIGKILL)
+    sandbox._links[False]._process.wait(10)
+    with sandbox.start(PROGRAM, Limits()) as child:
+        assert child.call("f", (1,)) == 2
+    assert server_of(sandbox) != server
+
+
+@LEVELS
+def test_closing_leaves_no_process(
+    own: Callable[[int], Sandbox], family: Callable[[], dict[int, str]], level: int
+) -> None:
+    before = set(family())
+    sandbox = own(level)
+    for _ in range(3):
+        sandbox.start("while True: pass", Limits())
+    made = grown(family, before, 4 if level == 2 else 5)
+    sandbox.close()
+    assert gone(made)
+    sandbox.close()
+
+
+GRADER = """
+import sys, time
+sys.path.insert(0, {source!r})
+from anyorder.bench.sandbox import Limits, Sandbox
+sandbox = Sandbox(minimum_level={level}, use={use!r})
+programs = ["while True: pass", "import time\\ntime.sleep(99)"]
+children = [sandbox.start(program, Limits()) for program in programs]
+print("ready", flush=True)
+time.sleep(99)
+"""
+
+
+@LEVELS
+def test_a_grader_that_is_killed_leaves_no_process(
+    sandboxes: Callable[[int], Sandbox], family: Callable[[], dict[int, str]], level: int
+) -> None:
+    sandboxes(level)
+    before = set(family())
+    code = GRADER.format(source=str(SOURCE), level=level, use=USE[level])
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as grader:
+        assert grader.stdout is not None and grader.stdout.readline() == b"ready\n"
+        made = grown(family, before | {grader.pid}, 3 if level == 2 else 4)
+        grader.kill()
+    assert gone(made)
+
+
+def test_a_server_that_does_not_answer_is_given_up(
+    own: Callable[[int], Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = own(2)
+    child = sandbox.start(PROGRAM, Limits())
+    assert child.call("f", (1,)) == 2
+    sandbox._links[False]._socket.settimeout(0.2)
+    os.kill(server_of(sandbox), signal.SIGSTOP)
+    assert child.end().how == "the fork-server ended"
+    with sandbox.start(PROGRAM, Limits()) as child:
+        assert child.call("f", (1,)) == 2
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def many(sandbox: Sandbox, count: int) -> None:
+    failing = "def f(x):\n    raise ValueError(x)\n"
+    for number in range(count):
+        program = PROGRAM if number % 3 else failing
+        with sandbox.start(program, Limits(cpu_seconds=5.0)) as child:
+            if number % 3:
+                assert child.call("f", (number,)) == number + 1
+            else:
+                with pytest.raises(Failed, match="ValueError"):
+                    child.call("f", (number,))
+
+
+def test_programs_leave_nothing_in_the_grader(
+    sandbox: Sandbox, family: Callable[[], dict[int, str]]
+) -> None:
+    many(sandbox, 20)
+    before = (open_descriptors(), set(family()))
+    many(sandbox, 60)
+    assert (open_descriptors(), set(family())) == before
+
+
+@pytest.mark.long
+@LEVELS
+def test_ten_thousand_programs(
+    own: Callable[[int], Sandbox], family: Callable[[], dict[int, str]], level: int
+) -> None:
+    """Memory of grader and server stays flat, and so do descriptors and processes."""
+    sandbox = own(level)
+    many(sandbox, 200)
+    server = server_of(sandbox)
+
+    def state() -> tuple[int, set[int], int]:
+        held = len(os.listdir(f"/proc/{server}/fd"))
+        return open_descriptors(), set(family()), held
+
+    def memory() -> int:
+        return int(Path(f"/proc/{server}/statm").read_text().split()[1]) * 4096 + resident()
+
+    before, size = state(), memory()
+    many(sandbox, 10_000 if level == 3 else 1_000)
+    assert state() == before
+    assert memory() < size + (4 << 20)

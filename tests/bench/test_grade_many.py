@@ -1,0 +1,95 @@
+"""Thousands of programs in one go: memory stays flat, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anyorder.bench.checks import Calls, Script
+from anyorder.bench.grade import Item, grade
+from anyorder.bench.sandbox import Limits
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BODIES = {
+    "passed": "return x + 1",
+    "wrong": "return [x] * 1000",
+    "error": "raise ValueError(x)",
+    "syntax": "return return",
+    "memory": "return bytearray(1 << 40)",
+}
+CHECKS = [
+    (Script("assert f(1) == 2\nassert f(5) == 6", remote=("f",)),),
+    (Calls("f", ((1,), (5,)), expected=(2, 6)),),
+]
+
+
+def programs(count: int) -> Iterator[Item]:
+    names = list(BODIES)
+    for number in range(count):
+        name = names[number % len(names)]
+        text = f"def f(x):\n    {BODIES[name]}\n# {number}\n"
+        yield Item((name, number), text, CHECKS[number // 64 % len(CHECKS)])
+
+
+def processes() -> dict[int, tuple[str, int]]:
+    """All below this process: state and resident bytes; zombies have none."""
+    stats = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                after = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            stats[int(entry.name)] = (after[0], int(after[1]), int(after[21]) * PAGE)
+    ours = {os.getpid()}
+    while more := {pid for pid, stat in stats.items() if stat[1] in ours} - ours:
+        ours |= more
+    return {pid: (stats[pid][0], stats[pid][2]) for pid in ours}
+
+
+def grade_many(count: int, measured_at: int, folder: Path) -> None:
+    before_files = set(Path(tempfile.gettempdir()).iterdir())
+    before = set(processes())
+    seen: Counter[str] = Counter()
+    sizes = []
+    for number, verdict in enumerate(grade(programs(count), workers=2, limits=Limits()), 1):
+        name, _ = verdict.key
+        assert verdict.verdict == name, verdict
+        seen[name] += 1
+        if number in (measured_at, count - 10):
+            now = processes()
+            states = [state for state, _ in now.values()]
+            assert states.count("Z") <= 4, "a child may have just ended, but nobody waits for long"
+            sizes.append((sum(size for _, size in now.values()), len(now)))
+            handles = len(os.listdir("/proc/self/fd"))
+            assert handles < 64
+    assert sum(seen.values()) == count
+    assert sizes[1][0] < sizes[0][0] + (32 << 20), f"memory grows: {sizes}"
+    assert sizes[1][1] <= sizes[0][1] + 4, f"processes pile up: {sizes}"
+    assert set(processes()) <= before, "processes were left behind"
+    left = set(Path(tempfile.gettempdir()).iterdir()) - before_files
+    assert not [path for path in left if "anyorder" in path.name]
+    assert not list(folder.iterdir()), "files were left behind"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files of the grader and its processes go."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_some_hundred_programs_leave_nothing(folder: Path) -> None:
+    grade_many(400, 200, folder)
+
+
+@pytest.mark.long
+def test_ten_thousand_programs_leave_nothing(folder: Path) -> None:
+    grade_many(10_000, 2_000, folder)
