@@ -10,7 +10,7 @@ pairs, drawn evenly over prompts and metrics, and scaled to all of them; a secon
 the pairs that are left when it, too, is given each pair of distinct trees only once. On the sample
 both must agree. Times are wall-clock on this machine, compiled code loaded before.
 
-    python benchmarks/measures.py            20 prompts x 32 x 32, about two minutes
+    python benchmarks/measures.py            20 prompts x 32 x 32, about a minute
     python benchmarks/measures.py --small    seconds, to try the script
 """
 

@@ -210,6 +210,9 @@ OBJECTS = """
         "assert counted(step=2) == 2\nassert counted(1) == 3",
         "for i in range(50):\n    assert counted(1) == i + 1",
         "assert counted(counted(counted(1))) == 4",
+        "def check(c):\n    assert c(1) == 1\n    assert c(2) == 0\n    assert c(3) == 3\n"
+        "try:\n    check(unlike)\nexcept AssertionError:\n    assert unlike(7) == 7\n"
+        "assert unlike(4) == 4\nassert unlike(5) == 5",
     ],
 )
 def test_tests_look_into_what_a_program_returns(sandbox: Sandbox, code: str) -> None:
@@ -256,6 +259,17 @@ def test_calls(sandbox: Sandbox) -> None:
     limited = Calls("f", (((1, 2),),), expected=(2,), builtins=("len",))
     assert judged(sandbox, "def f(x):\n    return len(x)", limited).verdict == "passed"
     assert judged(sandbox, "def f(x):\n    return len(list(x))", limited).verdict == "error"
+
+
+def test_what_a_program_does_to_its_arguments_is_not_seen_by_the_next(sandbox: Sandbox) -> None:
+    check = Calls("f", (([3, 1],), ([3, 1],)), expected=([1, 3], [1, 3]))
+    sorting = "def f(x):\n    x.sort()\n    return x"
+    clearing = "def f(x):\n    kept = sorted(x)\n    x.clear()\n    return kept"
+    for program in (sorting, clearing, sorting):
+        assert judged(sandbox, program, check).verdict == "passed"
+    assert check.inputs == (([3, 1],), ([3, 1],))
+    reference = Calls("f", (([3, 1],),), reference=clearing)
+    assert with_answers(sandbox, (reference,), LIMITS)[0].inputs == (([3, 1],),)  # type: ignore[union-attr]
 
 
 def test_huge_results_are_told_in_few_words(sandbox: Sandbox) -> None:

@@ -1,11 +1,41 @@
-"""Tasks by name: held-out problems, with the dials that the model was trained with."""
+"""Tasks by name, their variants and templates, and the built-in one."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
+from typing import Any
 
-from anyorder.bench.tasks import find_task
+import pytest
+from plain_runs import failures
+
+from anyorder.bench.checks import Calls
+from anyorder.bench.tasks import TASKS, find_task
 from anyorder.data.stories import StoriesConfig, problem
+from anyorder.measure.extract import EXTRACTIONS, extract
+
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": 'def double(x):\n    """ Twice x, e.g. {x} """\n',
+    "entry_point": "double",
+    "canonical_solution": "    return 2 * x\n",
+    "test": "def check(candidate):\n    assert candidate(2) == 4\n",
+}
+MBPP = {
+    "task_id": 11,
+    "text": "Write a function to double.",
+    "code": "def double(x):\r\n  return 2 * x",
+    "test_list": [f"assert double({n}) == {2 * n}" for n in range(5)],
+    "test_setup_code": "",
+    "challenge_test_list": [],
+}
+GSM8K = {"question": "What is six by seven?", "answer": "6*7 = 42\n#### 42"}
+
+
+def file_of(folder: Path, *rows: dict[str, Any]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def test_stories_are_held_out_and_have_the_models_dials() -> None:
@@ -23,8 +53,135 @@ def test_the_digest_tells_corpora_apart() -> None:
     assert plain.digest != other.digest
 
 
+def test_stories_are_graded_by_their_own_arithmetic() -> None:
+    task = find_task("stories", {"source": "stories", "layout": 1.0})
+    problems = task.problems(40)
+    right = [
+        (found, extract(f"{found.solution}\nSo it is.", mode=task.extraction)) for found in problems
+    ]
+    assert failures(right) == {}
+    wrong = [
+        (found, f"{found.solution}\n_f = solve\ndef solve(*v): return _f(*v) + 1")
+        for found in problems
+    ]
+    assert len(failures(wrong)) == len(problems)
+    check = problems[0].checks[0]
+    assert isinstance(check, Calls) and len(check.inputs) == 4 and check.reference is None
+
+
 def test_wrong_names_and_dials_are_refused() -> None:
     with pytest.raises(ValueError, match="choose one of stories"):
         find_task("humaneval?", {})
     with pytest.raises(ValueError, match="layout is 'much'"):
         find_task("stories", {"source": "stories", "layout": "much"})
+    with pytest.raises(ValueError, match="take no --data"):
+        find_task("stories", {}, data="x.jsonl")
+
+
+def test_every_task_has_a_known_extraction_and_limits(tmp_path: Path) -> None:
+    plus = HUMANEVAL | {"base_input": [[1]], "plus_input": [[2]], "atol": 0}
+    for name, row in {
+        "humaneval": HUMANEVAL,
+        "humaneval+": plus,
+        "mbpp": MBPP,
+        "gsm8k": GSM8K,
+    }.items():
+        task = find_task(name, {}, data=file_of(tmp_path, row))
+        assert task.extraction in EXTRACTIONS
+        assert task.limits["cpu_seconds"] > 0
+        assert task.name == name
+        assert task.template
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "problem"),
+    [
+        ("mbpp:", None, "no variant after the colon"),
+        ("mbpp:test", "train", "two variants, 'test' and 'train'"),
+        (
+            "mbpp:tset",
+            None,
+            "choose one of prompt, test, validation, train, sanitized, 378, compat",
+        ),
+        ("humaneval:compat", None, "it has none"),
+        ("humaneval+:test", None, "choose one of compat"),
+        ("stories:hard", None, "it has none"),
+        ("livecodebench:v4", None, "choose one of v5, v6, or a window"),
+        ("livecodebench:v5,v6", None, "takes one variant"),
+        ("livecodebench:2024-13-01..2025-01-01", None, "a window of contest dates"),
+        ("gsm8k:exact", None, "choose one of compat"),
+    ],
+)
+def test_wrong_variants_are_refused(name: str, variant: str | None, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        find_task(name, {}, variant=variant)
+
+
+def test_a_variant_is_named_in_one_of_two_ways(tmp_path: Path) -> None:
+    path = file_of(tmp_path, MBPP, MBPP | {"task_id": 2})
+    for task in (
+        find_task("mbpp:test", {}, data=path),
+        find_task("mbpp", {}, data=path, variant="test"),
+        find_task("mbpp:test", {}, data=str(path), variant="test"),
+    ):
+        assert task.name == "mbpp:test"
+        assert [found.task_id for found in task.problems(None)] == ["Mbpp/11"]
+
+
+def test_a_template_of_ones_own(tmp_path: Path) -> None:
+    data = file_of(tmp_path, HUMANEVAL)
+    template = tmp_path / "mine.txt"
+    template.write_bytes(b"Complete {entry_point} {{x}} { y } {}:\r\n{prompt}")
+    task = find_task("humaneval", {}, data=data, template=template)
+    found = task.problems(None)[0]
+    assert found.prompt == f"Complete double {{x}} {{ y }} {{}}:\n{HUMANEVAL['prompt']}"
+    assert found.prefix == f"{HUMANEVAL['prompt']}\n"  # the template does not change the program
+    assert task.digest == find_task("humaneval", {}, data=data).digest
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{promt}", r"no field \{promt\}: humaneval has \{prompt\}"),
+        (b" \n", "is empty"),
+        (b"\xff\xfe", "cannot be read"),
+        (None, "give a file, or one of raw, instruct, dultra"),
+    ],
+)
+def test_bad_templates_are_refused(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    template = tmp_path / "mine.txt"
+    if content is not None:
+        template.write_bytes(content)
+    with pytest.raises(ValueError, match=problem) as caught:
+        find_task("humaneval", {}, data=file_of(tmp_path, HUMANEVAL), template=template)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_published_prompts(tmp_path: Path) -> None:
+    def prompt(name: str, row: dict[str, Any], template: str | None) -> str:
+        task = find_task(name, {}, data=file_of(tmp_path, row), template=template)
+        return task.problems(1)[0].prompt
+
+    head = HUMANEVAL["prompt"]
+    assert prompt("humaneval", HUMANEVAL, None) == head
+    instruct = prompt("humaneval", HUMANEVAL, "instruct")
+    assert f"block:\n```python\n{head.strip()}\n```\n" in instruct
+    assert instruct.endswith("corresponding tests:\n```python\n")
+    shown = "\n".join(MBPP["test_list"][:3])  # three of five
+    assert prompt("mbpp", MBPP, None) == (
+        f"Write a function to double.\nThe code should pass these tests:\n\n{shown}\n\n"
+        "Here is the completed function:\n```python\n"
+    )
+    assert prompt("gsm8k", GSM8K, None) == "What is six by seven?\n"
+
+
+def test_all_tasks_are_there() -> None:
+    assert list(TASKS) == [
+        "stories",
+        "humaneval",
+        "humaneval+",
+        "mbpp",
+        "mbpp+",
+        "livecodebench",
+        "gsm8k",
+    ]

@@ -164,7 +164,7 @@ def test_the_same_as_trying_all_runs_of_many_texts() -> None:
         ("try:\n    a\nexcept E:\n    b\nfinally\n    c", "try:\n    a\nexcept E:\n    b"),
         ("if a:\n    b\n# still\nelse\n    c", "if a:\n    b\n# still"),
         ("    a = 1\nb = 2", "b = 2"),
-        ("x = '''\nopen\ny = 1", "y = 1"),
+        ("x = '''\noops oops\ny = 1", "y = 1"),
         ("x = (\ndef f():\n    return 1", "def f():\n    return 1"),
         ("@d\n@e\ndef f():\n    return 1\nf(", "@d\n@e\ndef f():\n    return 1"),
         ("x = 1\n\0\ny = 1\nz = 1", "y = 1\nz = 1"),

@@ -1,4 +1,4 @@
-"""The release's own numbers: every aggregate and node value, from an import to the record.
+"""The release's own numbers: every aggregate and node value, through import and measure.
 
 The golden file is data, kept beside the project; each line is a trace of one token per character
 with what the release's metric code printed for it.
@@ -6,15 +6,15 @@ with what the release's metric code printed for it.
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anyorder.cli import main
-from anyorder.measure.order import order
-from anyorder.trace import Run
 
 SCOPE_OF = {
     "reference_aware": "full_output",
@@ -59,8 +59,10 @@ def record(
     (folder / "goldens.jsonl").write_text(lines, encoding="utf-8")
     out = folder / "run"
     assert main(["import", str(folder / "goldens.jsonl"), "--out", str(out)]) == 0
-    made = order(Run.open(out), mode="compat").to_record()
-    return dict(json.loads(json.dumps(made, allow_nan=False)))
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        assert main(["measure", str(out), "--mode", "compat", "--only", "order", "--json"]) == 0
+    return dict(json.loads(printed.getvalue())["runs"]["run"]["order"]["compat"])
 
 
 def test_all_of_them(goldens: list[dict[str, Any]], record: dict[str, Any]) -> None:

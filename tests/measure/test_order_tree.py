@@ -156,6 +156,7 @@ def test_other_versions_of_python_see_the_same(version: str) -> None:
         "x = 1\r\nif x:\r\n    y = '''a\r\nb'''\r\n",
         "x = 1\rif x:\r\ty = 2\r",
         "if x:\n    a = 1\n\x0c\n    b = 2  # c\n\n# end",
+        "def f(a·1):\n    ℘·x = a·1+1if a·1 else 2\n    return ℘·x\n",
         (SOURCE / "anyorder" / "measure" / "order_nodes.py").read_text(encoding="utf-8"),
         (SOURCE / "anyorder" / "cli" / "__init__.py").read_text(encoding="utf-8"),
     ]

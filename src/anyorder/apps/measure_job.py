@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from anyorder.apps.jobs import Folder, Name
+from anyorder.measure.syntax_ast import TreeOptions
 
 MEASURES = ("order", "arness", "diversity", "similarity", "placement")
 MODES = ("exact", "compat")
@@ -35,6 +36,8 @@ class MeasureJob:
     """Random orders for the controls."""
     extraction: Name = None
     """Of which grading, where a run has several: the correct programs are those it passed."""
+    tree: TreeOptions = field(default_factory=TreeOptions)
+    """How programs become trees."""
     stride: int = 16
     """placement: every so many steps."""
     region: str = "code"

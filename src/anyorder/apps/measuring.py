@@ -9,6 +9,7 @@ replaces its own entry and leaves the others.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +24,10 @@ from anyorder.measure.diversity import DiversityTable, diversity
 from anyorder.measure.order import order
 from anyorder.measure.order_table import OrderTable
 from anyorder.measure.placement_table import PlacementTable
-from anyorder.measure.programs import Programs
-from anyorder.measure.similarity import similarity
+from anyorder.measure.programs import METRICS, ProgramOptions, Programs
+from anyorder.measure.similarity import SimilarityOptions, similarity
 from anyorder.measure.similarity_table import SimilarityTable
+from anyorder.measure.syntax_grammar import available
 from anyorder.trace import Run
 from anyorder.trace.card import installed_versions
 from anyorder.trace.run import TRACES_FILE
@@ -74,7 +76,7 @@ class Measured:
 def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     """Take the measures, write measures.json into every run, and return what was found."""
     measured = Measured(_named(job.runs), job.mode)
-    programs = _Programs(job.extraction)
+    programs, options = _Programs(job.extraction), _comparison(job)
     wanted = job.chosen()
     per_run: dict[str, Callable[[str, Run], None]] = {
         "order": lambda name, run: measured.order.update(
@@ -92,16 +94,27 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
                 per_run[measure](name, run)
                 advance(1)
         if "diversity" in wanted:
-            measured.diversity = diversity(programs.of(measured.runs))
+            measured.diversity = diversity(programs.of(measured.runs), options)
             advance(1)
         if "similarity" in wanted:
             assert job.reference is not None
             base = _named((job.reference,))
-            measured.similarity = similarity(programs.of(measured.runs), programs.of(base))
+            measured.similarity = similarity(programs.of(measured.runs), programs.of(base), options)
             advance(1)
     for name, run in measured.runs.items():
         _store(run, measured.of_run(name, nodes=False))
     return measured
+
+
+def _comparison(job: MeasureJob) -> SimilarityOptions:
+    """How programs are compared: by every metric that is installed."""
+    metrics = tuple(name for name in METRICS if name != "TSED" or available())
+    if len(metrics) < len(METRICS) and {"similarity", "diversity"} & set(job.chosen()):
+        print(
+            "TSED is left out, it needs tree-sitter: pip install 'anyorder[syntax]'",
+            file=sys.stderr,
+        )
+    return SimilarityOptions(programs=ProgramOptions(metrics=metrics, trees=job.tree))
 
 
 def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:

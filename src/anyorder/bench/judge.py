@@ -11,6 +11,7 @@ are plain values in this process (comparisons.py); what the program says about i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -106,7 +107,7 @@ def _answered(
     )
     try:
         with Desk(sandbox, check.reference, patient, awake).child() as child:
-            expected = tuple(child.calls(check.function, check.inputs))
+            expected = tuple(child.calls(check.function, copy.deepcopy(check.inputs)))
     except Failed as failed:
         raise Unfit(
             f"the reference solution of {check.function} fails ({failed.detail}): the data file is "
@@ -118,7 +119,8 @@ def _answered(
 def _judge_calls(desk: Desk, check: Calls) -> None:
     assert check.expected is not None
     with desk.child(builtins=check.builtins) as child:
-        results = child.calls(check.function, check.inputs)
+        # Copies: what a program does to its arguments is done to the caller's objects as well.
+        results = child.calls(check.function, copy.deepcopy(check.inputs))
         for number, expected in enumerate(check.expected):
             got = next(results)
             if not compare(check.compare, got, expected, check.atol):

@@ -50,7 +50,7 @@ class Session:
 
     def prefetch(self, function: str, calls: Sequence[tuple[Any, ...]]) -> None:
         """Send calls that the test statements will make next, in this order."""
-        self._settle()
+        self._abandon()
         self._waiting.extend((function, arguments) for arguments in calls)
         self._batch = self.child.calls(function, tuple(calls))
 
@@ -60,9 +60,10 @@ class Session:
         if isinstance(function, Remote):
             self._settle()
         elif self._waiting:
-            expected, known = self._waiting.popleft()
-            assert function == expected and len(arguments) == len(known), "calls out of order"
-            return self._told(self._next_result)
+            if self._waiting[0] == (function, arguments) and not keywords:
+                self._waiting.popleft()
+                return self._told(self._next_result)
+            self._abandon()
         lowered = tuple(map(_lowered, arguments))
         named = {name: _lowered(value) for name, value in keywords.items()}
         return self._told(lambda: self.child.call(function, lowered, named))
@@ -77,6 +78,12 @@ class Session:
         if isinstance(result, Failed):
             raise result
         return result
+
+    def _abandon(self) -> None:
+        """Forget what is left of a batch: the tests failed inside it, caught that, and went on."""
+        self._settle()
+        self._waiting.clear()
+        self._results.clear()
 
     def _settle(self) -> None:
         """Take what is left of a batch, because something else is to be asked now."""

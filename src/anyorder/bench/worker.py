@@ -15,7 +15,6 @@ import resource
 import signal
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from anyorder.bench.checks import Check, from_record
@@ -76,7 +75,7 @@ def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
             if "checks" in job:  # absent: the same as those of the job before
                 given = map(from_record, job["checks"])
                 checks = with_answers(sandbox, tuple(given), limits, _awake)
-            reply = asdict(judge(sandbox, job["program"], checks, limits, _awake))
+            reply = vars(judge(sandbox, job["program"], checks, limits, _awake))
         except Unfit as error:
             reply = {"unfit": str(error)}
         except Broken as error:

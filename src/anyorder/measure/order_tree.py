@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from anyorder.measure.syntax_statements import (
     GENERATED_TESTS,
     Statement,
-    _is_marker,
     child_statements,
     is_string,
+    is_test_marker,
     statement_tree,
 )
 from anyorder.measure.syntax_tokens import NOBODY, Token, assign_tokens
@@ -87,7 +87,7 @@ def start_of_trailing_tests(body: Sequence[ast.stmt]) -> int:
     start = defined[-1] + 1
     while start < len(body) and isinstance(body[start], IMPORTS):
         start += 1
-    return start if any(_is_marker(node) for node in body[start:]) else len(body)
+    return start if any(is_test_marker(node) for node in body[start:]) else len(body)
 
 
 def _with_decorators(source: str, tree: Sequence[Statement], tokens: list[Token]) -> list[Token]:

@@ -133,7 +133,7 @@ _CHILDREN: dict[type, Callable[..., list[ast.stmt]]] = {
 
 def _start_of_tests(body: Sequence[ast.stmt]) -> int:
     """The index of the statement from which on the module's statements are generated tests."""
-    last_marker = max((i for i, node in enumerate(body) if _is_marker(node)), default=-1)
+    last_marker = max((i for i, node in enumerate(body) if is_test_marker(node)), default=-1)
     defined = False
     for index, node in enumerate(body):
         if isinstance(node, _DEFINITIONS):
@@ -143,7 +143,7 @@ def _start_of_tests(body: Sequence[ast.stmt]) -> int:
     return len(body)
 
 
-def _is_marker(node: ast.stmt) -> bool:
+def is_test_marker(node: ast.stmt) -> bool:
     """An assert, a call as a statement, or an `if` that guards `__main__` or holds one of these."""
     waiting = [node]
     while waiting:

@@ -7,7 +7,8 @@ indentation belong to the compound statement around it, `except`, `case` and `el
 Match and If, a docstring to its owner; comments and newlines at the top belong to nobody.
 
 The same on every Python: from 3.12 on an f-string comes in pieces, which are joined again, and
-what stands inside one is not looked at (before 3.12 its positions are wrong).
+what stands inside one is not looked at (before 3.12 its positions are wrong); names that earlier
+releases break up are whole.
 
 Only statements and the outermost expressions below them are looked at: an expression never holds
 a statement, and inside it everything has the same owner.
@@ -20,7 +21,7 @@ import io
 import re
 import token as kinds
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from anyorder.measure.syntax_statements import Statement
@@ -53,7 +54,7 @@ def assign_tokens(source: str, tree: Sequence[Statement], *, compat: bool = Fals
     owner = _owners(source, tree, starts)
     return [
         Token(start, end, kind, max(owner[start:end])[1])
-        for start, end, kind in _spans(source, starts)
+        for start, end, kind in _whole_names(_spans(source, starts))
     ]
 
 
@@ -81,10 +82,33 @@ def _spans(source: str, starts: list[int]) -> Iterator[tuple[int, int, str]]:
                 end = start + len(item.string)  # early releases of 3.12 misplace some ends
             else:
                 end = _place(starts, *item.end, size)
-            if end > start and kind not in ("ENCODING", "ENDMARKER"):
+            blank = kind == "ERRORTOKEN" and item.string.isspace()
+            if end > start and not blank and kind not in ("ENCODING", "ENDMARKER"):
                 yield start, end, kind
     except (tokenize.TokenError, SyntaxError):
         return
+
+
+def _whole_names(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+    """The same with every name in one piece.
+
+    Before 3.12 a character such as the middle dot breaks a name up and is an ERRORTOKEN itself, as
+    is the blank before it (which `_spans` leaves out); a program that parses has no others.
+    """
+    held: tuple[int, int, str] | None = None
+    for start, end, kind in spans:
+        if held is not None and held[1] == start and _goes_on(held[2], kind):
+            held = held[0], end, "NAME"
+            continue
+        if held is not None:
+            yield held
+        held = start, end, kind
+    if held is not None:
+        yield held
+
+
+def _goes_on(kind: str, following: str) -> bool:
+    return kind in ("NAME", "ERRORTOKEN") and following in ("NAME", "ERRORTOKEN", "NUMBER")
 
 
 def _place(starts: list[int], line: int, column: int, size: int) -> int:

@@ -46,6 +46,13 @@ def test_results_of_many_calls_come_one_by_one(sandbox: Sandbox) -> None:
         assert [next(results), next(results)] == [0, 1]
 
 
+def test_results_that_were_not_read_are_not_mistaken_for_others(sandbox: Sandbox) -> None:
+    with start(sandbox, "def f(x): return x") as child:
+        next(child.calls("f", [(0,), (1,)]))
+        with pytest.raises(AssertionError, match="have not been read"):
+            child.call("f", (2,))
+
+
 def test_several_children_at_once(sandbox: Sandbox) -> None:
     program = "n = 0\ndef f():\n    global n\n    n += 1\n    return n\n"
     children = [start(sandbox, program) for _ in range(4)]
@@ -357,7 +364,7 @@ def test_what_is_beside_the_program_is_nothing_of_ours(sandbox: Sandbox) -> None
         modules, environment, path, folder, root = child.call("f")
         assert modules == [] and path == [] and folder == "/" and root is False
         assert set(environment) <= {
-            *("HOME", "LC_ALL", "PYTHONHASHSEED"),
+            *("HOME", "LC_ALL", "PYTHONHASHSEED", "LD_LIBRARY_PATH"),
             *(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL")),
         }
 

@@ -54,17 +54,13 @@ class Confinement:
             _become_nobody()
             return
         root = os.geteuid() == 0 and not self.wrapped
-        number = None
-        if root:
-            with open("/proc/self/uid_map") as file:
-                number = identity.own_number(file.read(), os.getpid())
+        number = identity.own_number(_uid_map(), os.getpid()) if root else None
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write(_OUT_OF_MEMORY_SCORE)  # when memory runs out, not the grader first
         self._neighbours = self._count_neighbours(alone=number is not None)
         if NAMESPACES in self.use and not self.wrapped:
             namespaces.isolate([*self.readable, os.devnull], root=root)
-        reading = number is not None and self._needs_reading()
-        identity.become(number, keep_reading=reading)
+        self._become(number, root=root)
         if NAMESPACES in self.use and not self.wrapped:
             namespaces.first_process()
             if number is not None and namespaces.leave_users():
@@ -73,9 +69,19 @@ class Confinement:
         elif NAMESPACES in self.use:
             self.applied[NAMESPACES] = "bubblewrap"
 
+    def _become(self, number: int | None, *, root: bool) -> None:
+        reading = number is not None and self._needs_reading()
+        try:
+            identity.become(number, keep_reading=reading)
+        except PermissionError:  # root in name only, as in some containers
+            identity.become(None, keep_reading=False)
+            number = None
+        if root and number is None:
+            self.notes.append("runs as root, whose processes and threads are not counted")
+
     def _needs_reading(self) -> bool:
         """Whether the interpreter lies where the server's own user could not read it."""
-        if NAMESPACES in self.use or identity.others_can_read(os.path.dirname(os.__file__)):
+        if NAMESPACES in self.use or all(map(identity.others_can_read, self.readable)):
             return False
         if LANDLOCK in self.use:
             self.notes.append("keeps one capability: to read an interpreter closed to other users")
@@ -147,6 +153,14 @@ class Confinement:
             self._filter.install(os.getpid())
 
 
+def _uid_map() -> str:
+    try:
+        with open("/proc/self/uid_map") as file:
+            return file.read()
+    except OSError:
+        return "0 0 4294967295"  # no such file: the host's own users
+
+
 def _become_nobody() -> None:
     if os.geteuid() == 0:
         import pwd
@@ -160,7 +174,7 @@ def _become_nobody() -> None:
 def _tasks_of(uid: int) -> int:
     """The threads of all processes of a user, as the limit on processes counts them."""
     found = 0
-    for entry in os.scandir("/proc"):
+    for entry in os.scandir("/proc") if os.path.isdir("/proc") else ():
         with suppress(OSError):  # it has ended meanwhile
             if entry.name.isdigit() and entry.stat().st_uid == uid:
                 found += len(os.listdir(f"/proc/{entry.name}/task"))

@@ -45,6 +45,7 @@ class Child:
         self._buffer = bytearray()
         self._output = bytearray()
         self._loaded = False
+        self._unread = 0
         self._failure: Failed | None = None
         self._ended: Ended | None = None
         self._poll = select.poll()
@@ -80,10 +81,15 @@ class Child:
         return self._take(args, kwargs or {})
 
     def calls(self, function: str | Remote, inputs: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """The results of many calls, one by one: the child computes while the caller compares."""
+        """The results of many calls, one by one: the child computes while the caller compares.
+
+        Whoever does not want them all ends the child.
+        """
         given = list(inputs)
         self._ask("calls", self._target(function), [self._arguments(args) for args in given])
+        self._unread = len(given)
         for args in given:
+            self._unread -= 1
             yield self._take(args, {})
 
     def ask(self, operation: str, *args: Any) -> Any:
@@ -128,6 +134,7 @@ class Child:
 
     def _ask(self, *request: Any) -> None:
         self.load()
+        assert not self._unread, "results of earlier calls have not been read"
         self.send(encode(request, limit=self._limits.message_bytes))
 
     def _take(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -33,16 +33,16 @@ def own_number(uid_map: str, seed: int) -> int | None:
 
 
 def others_can_read(path: str) -> bool:
-    """Whether a user who owns nothing can reach the folder and read it."""
+    """Whether a user who owns nothing can reach the file or folder and read it."""
     path = os.path.realpath(path)
-    if not os.stat(path).st_mode & stat.S_IROTH:
+    mode = os.stat(path).st_mode
+    if not mode & stat.S_IROTH or (stat.S_ISDIR(mode) and not mode & stat.S_IXOTH):
         return False
-    while True:
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
         if not os.stat(path).st_mode & stat.S_IXOTH:
             return False
-        if path == os.path.dirname(path):
-            return True
-        path = os.path.dirname(path)
+    return True
 
 
 def become(number: int | None, *, keep_reading: bool) -> None:

@@ -105,7 +105,7 @@ class Link:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                env=_ENVIRONMENT,
+                env=_environment(),
                 cwd="/",
                 start_new_session=True,
             )
@@ -210,6 +210,12 @@ class Link:
                 self._process.wait()
         if self._process.stderr is not None:
             self._process.stderr.close()
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the grader's, but for what a loader may need to find the interpreter's library."""
+    kept = os.environ.get("LD_LIBRARY_PATH")
+    return _ENVIRONMENT if kept is None else {**_ENVIRONMENT, "LD_LIBRARY_PATH": kept}
 
 
 def _command(descriptor: int) -> list[str]:

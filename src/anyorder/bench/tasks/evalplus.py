@@ -2,9 +2,9 @@
 
 JSON has neither tuples nor complex numbers, so the native inputs of MBPP+ have lost some types.
 They are found again from the row's own `assertion` text, whose calls are Python: where every
-example has a tuple, the input gets a tuple. Where evalplus keeps lists although the examples have
-tuples, and for numbers that are written as strings, there is a table. The result equals the inputs
-of the OriginFmt file, which are Python as well (a test compares all 378).
+example has a tuple, the input gets a tuple. For the few problems where evalplus does otherwise, and
+for numbers that are written as strings, there are tables. The result equals the inputs of the
+OriginFmt file, which are Python as well (a test compares all 378).
 
 Answers are compared as in the OriginFmt file: exactly, else within `atol` (1e-6 for floats where it
 is 0); as sets in seven problems; and in three by whether anything but None came back.
@@ -26,6 +26,8 @@ LISTS_UP_TO = {98: 2, 104: 2, 140: 2, 145: 2}
 """Problems whose inputs stay lists: no tuple above this depth (1: the argument itself)."""
 TUPLES_UP_TO = {596: 1}
 """Problems whose inputs are tuples at this depth only."""
+NESTED_TUPLES = frozenset({580, 791})
+"""Problems whose inputs are tuples all the way down, deeper than any example."""
 NUMBERS: dict[int, tuple[Callable[[Any], Any], ...]] = {124: (float, complex), 252: (complex,)}
 """Problems whose arguments are numbers written as strings, and what each is."""
 
@@ -65,6 +67,8 @@ def restored_inputs(
             tuple(kind(value) for kind, value in zip(NUMBERS[number], arguments, strict=True))
             for arguments in inputs
         ]
+    if number in NESTED_TUPLES:
+        return [tuple(map(_nested, arguments)) for arguments in inputs]
     calls = [
         node.args
         for node in ast.walk(ast.parse(assertion))
@@ -72,19 +76,18 @@ def restored_inputs(
         and isinstance(node.func, ast.Name)
         and node.func.id == function
     ]
-    lists, tuples = LISTS_UP_TO.get(number, 0), TUPLES_UP_TO.get(number, 1000)
-    restored = []
-    for arguments in inputs:
-        places = [
-            [call[place] for call in calls if place < len(call)] for place in range(len(arguments))
-        ]
-        restored.append(
-            tuple(
-                _like(value, examples, range(lists + 1, tuples + 1))
-                for value, examples in zip(arguments, places, strict=True)
-            )
+    depths = range(LISTS_UP_TO.get(number, 0) + 1, TUPLES_UP_TO.get(number, 1000) + 1)
+    return [
+        tuple(
+            _like(value, [call[place] for call in calls if place < len(call)], depths)
+            for place, value in enumerate(arguments)
         )
-    return restored
+        for arguments in inputs
+    ]
+
+
+def _nested(value: Any) -> Any:
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
 
 
 def _like(value: Any, examples: list[ast.expr], depths: range, depth: int = 1) -> Any:

@@ -23,7 +23,16 @@ from anyorder.bench.checks import Check, Script
 from anyorder.bench.tasks.evalplus import reference_calls
 from anyorder.bench.tasks.names import needed_setup
 from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
-from anyorder.bench.tasks.rows import Columns, Hub, Row, Rows, distinct, kind_of, read_rows
+from anyorder.bench.tasks.rows import (
+    Columns,
+    Hub,
+    Row,
+    Rows,
+    distinct,
+    kind_of,
+    read_each,
+    read_rows,
+)
 from anyorder.bench.tasks.templates import fill, find_template
 
 _COMMON: Columns = {"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str}
@@ -79,9 +88,8 @@ def _benchmark(task: str, wish: Wish) -> Benchmark:
     rows = read_rows(wish.data, HUBS[task])
     kind = kind_of(rows, KINDS, "HumanEval")
     _check_edition(rows, kind, task)
-    problems = [
-        _problem(row, task, kind, template, "compat" in wish.variant) for row in rows.records
-    ]
+    compat = "compat" in wish.variant
+    problems = read_each(rows, lambda row, where: _problem(row, task, kind, template, compat))
     return Benchmark(
         name=wish.name(task),
         digest=rows.digest,

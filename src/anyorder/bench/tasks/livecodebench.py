@@ -25,7 +25,7 @@ from typing import Any
 from anyorder.bench.checks import Calls, Check, Console
 from anyorder.bench.tasks.lcb_tests import Test, read_tests
 from anyorder.bench.tasks.problem import CODE_LIMITS, Benchmark, Problem, Wish
-from anyorder.bench.tasks.rows import Columns, Hub, Row, Rows, distinct, kind_of, read_rows
+from anyorder.bench.tasks.rows import Columns, Hub, Row, distinct, kind_of, read_each, read_rows
 from anyorder.bench.tasks.templates import fill, find_template
 
 DATASET = "livecodebench/code_generation_lite"
@@ -92,11 +92,11 @@ def livecodebench(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     template = find_template(wish.template, TEMPLATES, FIELDS, "livecodebench")
     rows = read_rows(wish.data, Hub(DATASET, files=FILES.get(variant or "", ALL_FILES)))
     kind_of(rows, KINDS, "LiveCodeBench")
-    chosen = [
-        _problem(row, template, f"{rows.where}: row {number}")
-        for number, row in enumerate(rows.records, start=1)
-        if first <= _day(row, number, rows) <= last
-    ]
+
+    def inside(row: Row, where: str) -> Problem | None:
+        return _problem(row, template, where) if first <= _day(row, where) <= last else None
+
+    chosen = [problem for problem in read_each(rows, inside) if problem is not None]
     return Benchmark(
         name=wish.name("livecodebench"),
         digest=rows.digest,
@@ -122,12 +122,12 @@ def _window(variant: str | None) -> tuple[date, date]:
         ) from None
 
 
-def _day(row: Row, number: int, rows: Rows) -> date:
+def _day(row: Row, where: str) -> date:
     text = str(row["contest_date"])[:10]
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{rows.where}: row {number}: contest_date {text!r} is no date") from None
+        raise ValueError(f"{where}: contest_date {text!r} is no date: repair it") from None
 
 
 def _problem(row: Row, template: str, where: str) -> Problem:

@@ -29,7 +29,16 @@ from anyorder.bench.checks import Check, Script
 from anyorder.bench.tasks.evalplus import mbpp_calls
 from anyorder.bench.tasks.names import defined_names, entry_point, missing_names, needed_setup
 from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
-from anyorder.bench.tasks.rows import Columns, Hub, Row, Rows, distinct, kind_of, read_rows
+from anyorder.bench.tasks.rows import (
+    Columns,
+    Hub,
+    Row,
+    Rows,
+    distinct,
+    kind_of,
+    read_each,
+    read_rows,
+)
 from anyorder.bench.tasks.templates import fill, find_template
 
 _TESTED: Columns = {"task_id": (int, str), "code": str, "test_list": list}
@@ -133,22 +142,19 @@ def _benchmark(
     template = find_template(wish.template, TEMPLATES, FIELDS, task)
     compat = "compat" in wish.variant
     ranges = [SPLITS[part] for part in wish.variant if part in SPLITS]
-    problems = []
-    for place, row in enumerate(rows.records, start=1):
-        try:
-            found = read(row, f"{rows.where}: row {place}", compat)
-        except SyntaxError as error:
-            raise ValueError(f"{rows.where}: row {place} is not Python ({error.msg})") from None
-        if all(found.number in numbers for numbers in ranges):
-            problems.append((found.number, _problem(found, template)))
-    problems.sort(key=lambda numbered: numbered[0])
+    found = [
+        row
+        for row in read_each(rows, lambda row, where: read(row, where, compat))
+        if all(row.number in numbers for numbers in ranges)
+    ]
+    found.sort(key=lambda row: row.number)
     return Benchmark(
         name=wish.name(task),
         digest=rows.digest,
         extraction=EXTRACTION,
         limits=CODE_LIMITS,
         template=template,
-        found=distinct([problem for _, problem in problems], rows.where),
+        found=distinct([_problem(row, template) for row in found], rows.where),
     )
 
 

@@ -16,10 +16,10 @@ import json
 import os
 import socket
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -27,6 +27,7 @@ from anyorder.bench.tasks.problem import Problem
 
 GZIP_MAGIC = b"\x1f\x8b"
 
+Found = TypeVar("Found")
 Row = dict[str, Any]
 Columns = Mapping[str, type | tuple[type, ...]]
 """The columns that a kind of file must have, and their types."""
@@ -107,6 +108,18 @@ def kind_of(rows: Rows, kinds: Mapping[str, Columns], what: str) -> str:
         f"{rows.where} is not a file of {what}: its columns are {', '.join(first)}; needed are "
         f"{needed}"
     )
+
+
+def read_each(rows: Rows, read: Callable[[Row, str], Found]) -> list[Found]:
+    """What `read` makes of each row; it is told where the row is."""
+    found = []
+    for number, record in enumerate(rows.records, start=1):
+        where = f"{rows.where}: row {number}"
+        try:
+            found.append(read(record, where))
+        except SyntaxError as error:
+            raise ValueError(f"{where} is not Python ({error.msg}): remove or repair it") from None
+    return found
 
 
 def distinct(problems: Sequence[Problem], where: str) -> tuple[Problem, ...]:

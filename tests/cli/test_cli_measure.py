@@ -1,0 +1,171 @@
+"""`anyorder measure`: tables with controls, one JSON document, and measures.json that grows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anyorder.apps import measuring
+from anyorder.cli import main
+from anyorder.trace import Run, RunCard
+
+PROGRAM = [
+    "def",
+    " f",
+    "(",
+    "a",
+    ")",
+    ":",
+    "\n    ",
+    "b",
+    " = ",
+    "a",
+    "\n    ",
+    "return",
+    " b",
+    "\n",
+]
+
+
+def line(task: str, sample: int, steps: list[int], policy: str, tokens: list[str] = PROGRAM) -> str:
+    record = {"task_id": task, "sample": sample, "prompt": "", "tokens": tokens, "policy": policy}
+    return json.dumps(record | {"insert_step": [0] * len(tokens), "reveal_step": steps})
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """The same programs, written from left to right and from right to left."""
+    forwards = list(range(1, len(PROGRAM) + 1))
+    orders = {"forwards": forwards, "backwards": forwards[::-1]}
+    for name, steps in orders.items():
+        lines = [line(f"t{task}", sample, steps, name) for task in range(3) for sample in range(2)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+        words = ["import", str(tmp_path / f"{name}.jsonl"), "--out", str(tmp_path / name)]
+        assert main(words) == 0
+    return tmp_path
+
+
+def document(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    capsys.readouterr()
+    assert main(["measure", *words, "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out)["runs"])
+
+
+def test_every_measure_that_the_runs_allow(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(runs / "backwards"), "--reference", str(runs / "forwards")]
+    found = document(words, capsys)["backwards"]
+    assert isinstance(found, dict)
+    assert set(found) == {"run", "order", "arness", "diversity", "similarity"}
+    cell = found["order"]["exact"]["aggregate"]["full_output"]["split_only"]["rub"]
+    assert cell["mean"] == cell["controls"]["left_to_right"] == 0
+    assert cell["controls"]["random"] > 0
+    assert found["arness"]["aggregate"]["tau"]["mean"] == -1
+    assert found["arness"]["aggregate"]["tau"]["mirrored"] == 1
+    (row,) = [row for row in found["similarity"]["rows"] if not row["ceiling"]]
+    assert {name: score["estimate"] for name, score in row["scores"].items()} == {
+        "TSED": 1,
+        "ASTD": 1,
+        "Coarse": 1,
+    }
+    samples = found["order"]["exact"]["samples"]
+    assert len(samples) == 6 and samples[0]["scopes"]["full_output"]["nodes"]
+
+
+def test_results_are_kept_beside_those_of_before(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = runs / "forwards"
+    assert main(["measure", str(folder), "--only", "order"]) == 0
+    assert main(["measure", str(folder), "--only", "order,arness", "--mode", "compat"]) == 0
+    kept = json.loads((folder / "measures.json").read_bytes())
+    assert set(kept["order"]) == {"exact", "compat"} and "arness" in kept
+    assert kept["traces"] == Run.open(folder).card.files["traces.parquet"]
+    printed = capsys.readouterr().out
+    assert "left to right" in printed and "random" in printed and "between" in printed
+
+
+def test_entries_of_other_traces_are_not_kept(runs: Path) -> None:
+    folder = runs / "forwards"
+    assert main(["measure", str(folder), "--only", "arness"]) == 0
+    record = json.loads((folder / "measures.json").read_bytes())
+    (folder / "measures.json").write_text(json.dumps(record | {"traces": "0" * 64}))
+    assert main(["measure", str(folder), "--only", "order"]) == 0
+    assert "arness" not in json.loads((folder / "measures.json").read_bytes())
+
+
+def test_without_tree_sitter_the_rest_is_measured(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measuring, "available", lambda: False)
+    assert main(["measure", str(runs / "forwards"), "--only", "diversity"]) == 0
+    output = capsys.readouterr()
+    assert "TSED is left out" in output.err and "anyorder[syntax]" in output.err
+    assert "nearest ASTD" in output.out and "nearest TSED" not in output.out
+
+
+def test_runs_of_one_name_are_told_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inner = runs / "other" / "forwards"
+    assert main(["import", str(runs / "backwards.jsonl"), "--out", str(inner)]) == 0
+    found = document([str(runs / "forwards"), str(inner), "--only", "arness"], capsys)
+    assert set(found) == {f"{runs.name}/forwards", "other/forwards"}
+
+
+def test_options_of_trees(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(runs / "forwards"), "--only", "diversity", "--tree.placeholders", "single"]
+    found = document(words, capsys)["forwards"]
+    assert isinstance(found, dict)
+    assert "single" in json.dumps(found["diversity"]["settings"])
+
+
+def test_the_paper_stands_beside_a_run_of_its_protocol(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = Run.open(runs / "forwards")
+    options = {"policy": "sampled", "insertion_temperature": 1.0}
+    config = {"task": "humaneval", "preset": "flexmdm-passk", "options": options}
+    run = Run.create(runs / "published", RunCard("anyorder sample", config))
+    run.append(0, list(plain.traces()))
+    run.finish()
+    assert main(["measure", str(runs / "published"), "--only", "order"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        printed.count("paper, FlexMDM") == 4 and "0.706" in printed
+    )  # split-only CBC, full_output
+    config = {"task": "mbpp", "preset": "similarity", "options": {"policy": "entropy"}}
+    run = Run.create(runs / "similar", RunCard("anyorder sample", config))
+    run.append(0, list(plain.traces()))
+    run.finish()
+    words = ["measure", str(runs / "similar"), "--reference", str(runs / "forwards")]
+    assert main([*words, "--only", "similarity"]) == 0
+    assert "paper, Dream-base" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--only", "taste"], "choose from order"),
+        (["--only", "similarity"], "needs --reference"),
+        (["--only", "order", "--placement", "m"], "has no effect without placement"),
+        (["--mode", "fast"], "exact or compat"),
+        (["--seeds", "0"], "at least 1"),
+        (["--tree.placeholders", "many"], "indexed"),
+        (["--placement", "nowhere"], "no model 'nowhere'"),
+    ],
+)
+def test_bad_wishes(
+    runs: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["measure", str(runs / "forwards"), *words]) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("anyorder: error: ")
+    assert not (runs / "forwards" / "measures.json").exists()
+
+
+def test_damaged_results_are_not_overwritten(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runs / "forwards" / "measures.json").write_text("{")
+    assert main(["measure", str(runs / "forwards"), "--only", "arness"]) == 1
+    assert "delete it" in capsys.readouterr().err
