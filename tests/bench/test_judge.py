@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from anyorder.bench.checks import Calls, Check, Console, Script
-from anyorder.bench.judge import Unfit, judge, with_answers
+from anyorder.bench.judge import Unfit, judge, prepare
 from anyorder.bench.sandbox import Limits, Sandbox
 from anyorder.bench.verdicts import Judged
 
@@ -22,7 +22,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def judged(sandbox: Sandbox, program: str, *checks: Check) -> Judged:
-    return judge(sandbox, textwrap.dedent(program), checks, LIMITS)
+    return judge(sandbox, textwrap.dedent(program), prepare(sandbox, checks, LIMITS))
 
 
 ASSERTS = Script("assert f(1) == 2\nassert f(2) == 3\nassert f(3) == 4", remote=("f",))
@@ -269,7 +269,10 @@ def test_what_a_program_does_to_its_arguments_is_not_seen_by_the_next(sandbox: S
         assert judged(sandbox, program, check).verdict == "passed"
     assert check.inputs == (([3, 1],), ([3, 1],))
     reference = Calls("f", (([3, 1],),), reference=clearing)
-    assert with_answers(sandbox, (reference,), LIMITS)[0].inputs == (([3, 1],),)  # type: ignore[union-attr]
+    (ready,) = prepare(sandbox, (reference,), LIMITS)
+    assert isinstance(ready.check, Calls)
+    assert ready.check.inputs == (([3, 1],),)
+    assert ready.check.expected == ([1, 3],)
 
 
 def test_huge_results_are_told_in_few_words(sandbox: Sandbox) -> None:
@@ -282,12 +285,22 @@ def test_huge_results_are_told_in_few_words(sandbox: Sandbox) -> None:
 
 def test_references_give_the_answers(sandbox: Sandbox) -> None:
     given = Calls("f", ((1,), (2,)), reference="def f(x):\n    return x + 1", compare="equal")
-    (answered,) = with_answers(sandbox, (given,), LIMITS)
-    assert isinstance(answered, Calls)
-    assert answered.expected == (2, 3)
-    assert judged(sandbox, RIGHT, answered).verdict == "passed"
+    (ready,) = prepare(sandbox, (given,), LIMITS)
+    assert isinstance(ready.check, Calls)
+    assert ready.check.expected == (2, 3)
+    assert ready.limits == LIMITS
+    assert judge(sandbox, RIGHT, (ready,)).verdict == "passed"
     with pytest.raises(Unfit, match="ZeroDivisionError"):
-        with_answers(sandbox, (Calls("f", ((1,),), reference="def f(x):\n    1 / 0"),), LIMITS)
+        prepare(sandbox, (Calls("f", ((1,),), reference="def f(x):\n    1 / 0"),), LIMITS)
+
+
+def test_a_slow_reference_gives_programs_more_time(sandbox: Sandbox) -> None:
+    slow = "def f(x):\n    for _ in range(20_000_000):\n        pass\n    return x"
+    limits = Limits(cpu_seconds=0.2, wall_seconds=5)
+    (ready,) = prepare(sandbox, (Calls("f", ((1,),), reference=slow),), limits)
+    assert ready.limits.cpu_seconds > 0.3
+    assert ready.limits.wall_seconds > 7
+    assert judge(sandbox, slow, (ready,)).verdict == "passed"
 
 
 def test_console(sandbox: Sandbox) -> None:

@@ -106,7 +106,7 @@ def test_both_tasks_share_ids_prompts_and_prefixes(load: Callable[..., list[Prob
 def test_the_native_file_has_the_base_tests_too(load: Callable[..., list[Problem]]) -> None:
     base, other = load("humaneval", BASE), load("humaneval", NATIVE)
     differing = [a.task_id for a, b in zip(base, other, strict=True) if a.checks != b.checks]
-    assert set(differing) <= {"HumanEval/47", "HumanEval/95", "HumanEval/163"}, differing
+    assert differing == []
 
 
 def test_native_checks(load: Callable[..., list[Problem]]) -> None:
@@ -143,21 +143,17 @@ def test_the_native_inputs_are_those_of_the_other_format(
 
 
 def test_any_root_of_the_polynomial_is_right(load: Callable[..., list[Problem]]) -> None:
-    """evalplus accepts every x with |poly(xs, x)| <= atol; the reference's root is one of them."""
-    bisection = """
+    """evalplus accepts every x with |poly(xs, x)| <= atol, not only the reference's."""
+    nearby = """
+_first = find_zero
 def find_zero(xs):
-    def at(x): return sum(c * x ** n for n, c in enumerate(xs))
-    low, high = -1.0, 1.0
-    while at(low) * at(high) > 0: low, high = 2 * low, 2 * high
-    for _ in range(300):
-        middle = (low + high) / 2
-        if at(low) * at(middle) <= 0: high = middle
-        else: low = middle
-    return high
+    x = _first(xs)
+    better = x - poly(xs, x) / (poly([c * n for n, c in enumerate(xs)][1:], x) or 1)
+    return better if abs(poly(xs, better)) < abs(poly(xs, x)) else x
 """
     for file in (NATIVE, ORIGIN):
         found = next(p for p in load("humaneval+", file) if p.task_id == "HumanEval/32")
-        assert failures([(found, found.solution), (found, bisection)]) == {}
+        assert failures([(found, found.solution), (found, f"{found.solution}{nearby}")]) == {}
         assert failures([(found, "def find_zero(xs): return 1e9")])
         assert failures([(found, "def find_zero(xs): return -1e9")])
 

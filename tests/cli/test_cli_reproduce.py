@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from anyorder.bench.grade import Verdict
+from anyorder.bench.verdict_table import Grading, VerdictTable, gradings_of
 from anyorder.cli import main
 
 SMALL = (
@@ -55,6 +57,26 @@ def test_another_batch_size_changes_nothing_but_the_card(
     assert (out / "traces.parquet").is_file()
 
 
+def test_verdicts_are_compared_too(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "mdm", run)
+    assert main(["grade", str(run), "--workers", "1"]) == 0
+    capsys.readouterr()
+    assert main(["reproduce", str(run), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["verdicts"] == result["same_verdicts"] == 6
+    (settings,) = gradings_of(run).values()
+    table = VerdictTable(run, Grading(**settings))
+    table.append([Verdict(("stories/1", 1), "passed", level=3, attempts=1)])  # as if it had
+    table.finish({})
+    assert main(["reproduce", str(run)]) == 1
+    error = capsys.readouterr().err
+    assert "0 of 6 samples and 1 of 6 verdicts differ" in error
+    assert "stories/1 sample 1: passed before" in error
+
+
 def test_other_weights_are_noticed(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,7 +86,7 @@ def test_other_weights_are_noticed(
     assert main(["reproduce", str(runs / "mdm"), "--model", other]) == 1
     output = capsys.readouterr()
     assert "model_digest" in output.out
-    assert "samples differ" in output.err and "token_ids" in output.err
+    assert "6 of 6 samples" in output.err and "token_ids" in output.err
 
 
 def test_what_cannot_be_reproduced_says_why(

@@ -3,7 +3,8 @@
 The card holds the resolved configuration, so nothing else is needed but the model (and the data of
 the task); both are compared by digest. Two samples are the same when their tokens and steps are
 equal and their log-probabilities agree to 1e-4: another batch size or another processor changes
-the last digits of a float, and nothing more.
+the last digits of a float, and nothing more. Where the run was graded by its own task, the new
+samples are graded again in the same way, and the verdicts compared.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from anyorder.apps.grade_job import GradeJob
+from anyorder.apps.grading import grade_run
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.sampling import sample_to_run
+from anyorder.bench.verdict_table import Grading, Key, VerdictTable, gradings_of
 from anyorder.trace import Run, RunCard, Trace
-from anyorder.trace.run import CARD_FILE
+from anyorder.trace.run import CARD_FILE, VERDICTS_FILE
 
 LOG_PROB_TOLERANCE = 1e-4
 SAME_COLUMNS = (
@@ -60,10 +64,14 @@ class Reproduction:
     """What was not the same to begin with: digests, versions."""
     seconds: tuple[float, float]
     """Sampling time then and now."""
+    verdicts: int = 0
+    """Stored verdicts of the run's own task, of every extraction."""
+    same_verdicts: int = 0
+    """Those that were given again."""
 
     @property
     def reproduced(self) -> bool:
-        return self.identical == self.samples
+        return self.identical == self.samples and self.same_verdicts == self.verdicts
 
 
 def reproduce(card: Path, changes: Changes, *, out: Path | None, command: str) -> Reproduction:
@@ -76,7 +84,8 @@ def reproduce(card: Path, changes: Changes, *, out: Path | None, command: str) -
     job, options = recorded_job(stored, changes)
     with _folder(out) as folder:
         again = sample_to_run(replace(job, out=folder), options, command=command)
-        return compare(stored, again, kept=out is not None)
+        result = compare(stored, again, kept=out is not None)
+        return _with_verdicts(result, stored, again, job.data)
 
 
 def recorded_job(run: Run, changes: Changes) -> tuple[SampleJob, dict[str, Any]]:
@@ -122,6 +131,44 @@ def compare(stored: Run, again: Run, *, kept: bool) -> Reproduction:
         notes=_notes(stored.card, again.card),
         seconds=(times[0], times[1]),
     )
+
+
+def _with_verdicts(result: Reproduction, stored: Run, again: Run, data: str | None) -> Reproduction:
+    """The result with the verdicts of the new samples beside the stored ones."""
+    if not (stored.folder / VERDICTS_FILE).is_file():
+        return result
+    task = stored.card.config["task"]
+    recorded = [Grading(**settings) for settings in gradings_of(stored.folder).values()]
+    different, compared = [], 0
+    for grading in (each for each in recorded if each.task == task):
+        then = _verdicts(stored, grading)
+        job = GradeJob(
+            data=data,
+            extraction=grading.extraction,
+            only=",".join(dict.fromkeys(task_id for task_id, _ in then)),
+            timeout=grading.limits["cpu_seconds"],
+            memory=grading.limits["memory_bytes"] >> 20,
+            allow_weak_isolation=True,  # as strong as it is here; the level is in the table
+        )
+        grade_run(again.folder, job)
+        now = _verdicts(again, grading)
+        compared += len(then)
+        different += [
+            f"{task_id} sample {sample}: {verdict} before, {now.get((task_id, sample))} now"
+            for (task_id, sample), verdict in then.items()
+            if now.get((task_id, sample)) != verdict
+        ]
+    return replace(
+        result,
+        verdicts=compared,
+        same_verdicts=compared - len(different),
+        differences=(result.differences + different)[:SHOWN],
+    )
+
+
+def _verdicts(run: Run, grading: Grading) -> dict[Key, str]:
+    rows = VerdictTable(run.folder, grading).rows()
+    return {(row["task_id"], row["sample"]): row["verdict"] for row in rows}
 
 
 def _unlike(left: Trace, right: Trace) -> list[str]:

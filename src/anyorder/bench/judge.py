@@ -23,12 +23,26 @@ from anyorder.bench.judge_script import run_script
 from anyorder.bench.sandbox import Child, Failed, Limits, Remote, Sandbox
 from anyorder.bench.verdicts import MEMORY, PASSED, WRONG, Judged, NotPassed
 
-REFERENCE_SHARE = 4
+REFERENCE_PATIENCE = 4
 """A reference may take so many times what a program may: it is right, and is run once."""
+REFERENCE_SHARE = 2
+"""A program may take at least so many times what the reference took (evalplus has such a rule)."""
 
 
 class Unfit(ValueError):
     """A problem cannot be graded: its own reference fails."""
+
+
+Awake = Callable[[float], None]
+"""Told, before each child, how long it may take: whoever watches this process waits so long."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A check with its answers at hand."""
+
+    check: Check
+    limits: Limits
 
 
 @dataclass
@@ -37,19 +51,17 @@ class Desk:
 
     sandbox: Sandbox
     program: str
-    limits: Limits
-    awake: Callable[[float], None]
-    """Told, before each child, how long it may take: whoever watches this process waits so long."""
+    awake: Awake
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
 
     @contextmanager
     def child(
-        self, *, stdin: str | None = None, builtins: Sequence[str] | None = None
+        self, limits: Limits, *, stdin: str | None = None, builtins: Sequence[str] | None = None
     ) -> Iterator[Child]:
         """The program in a fresh child, its top level done."""
-        self.awake(self.limits.wall_seconds)
-        child = self.sandbox.start(self.program, self.limits, stdin=stdin, builtins=builtins)
+        self.awake(limits.wall_seconds)
+        child = self.sandbox.start(self.program, limits, stdin=stdin, builtins=builtins)
         try:
             child.load()
             yield child
@@ -59,19 +71,31 @@ class Desk:
             self.wall_seconds += ended.wall_seconds
 
 
+def _nobody(seconds: float) -> None:
+    """Nobody watches."""
+
+
+def prepare(
+    sandbox: Sandbox, checks: Sequence[Check], limits: Limits, awake: Awake = _nobody
+) -> tuple[Ready, ...]:
+    """Checks to judge programs by; references run here, once, in the sandbox like all else."""
+    return tuple(
+        _answered(sandbox, check, limits, awake)
+        if isinstance(check, Calls) and check.reference is not None
+        else Ready(check, limits)
+        for check in checks
+    )
+
+
 def judge(
-    sandbox: Sandbox,
-    program: str,
-    checks: Sequence[Check],
-    limits: Limits,
-    awake: Callable[[float], None] = lambda seconds: None,
+    sandbox: Sandbox, program: str, checks: Sequence[Ready], awake: Awake = _nobody
 ) -> Judged:
     """The verdict on a complete program."""
-    desk = Desk(sandbox, program, limits, awake)
+    desk = Desk(sandbox, program, awake)
     verdict, detail = PASSED, ""
     try:
-        for check in checks:
-            _JUDGES[type(check)](desk, check)
+        for ready in checks:
+            _JUDGES[type(ready.check)](desk, ready.check, ready.limits)
     except NotPassed as reason:
         verdict, detail = reason.verdict, reason.detail
     except Failed as failed:
@@ -81,44 +105,34 @@ def judge(
     return Judged(verdict, detail, desk.cpu_seconds, desk.wall_seconds)
 
 
-def with_answers(
-    sandbox: Sandbox,
-    checks: Sequence[Check],
-    limits: Limits,
-    awake: Callable[[float], None] = lambda seconds: None,
-) -> tuple[Check, ...]:
-    """The same checks, with what their references return, which run in the sandbox too."""
-    return tuple(
-        _answered(sandbox, check, limits, awake)
-        if isinstance(check, Calls) and check.reference is not None
-        else check
-        for check in checks
-    )
-
-
-def _answered(
-    sandbox: Sandbox, check: Calls, limits: Limits, awake: Callable[[float], None]
-) -> Calls:
+def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> Ready:
     assert check.reference is not None
-    patient = replace(
-        limits,
-        cpu_seconds=REFERENCE_SHARE * limits.cpu_seconds,
-        wall_seconds=REFERENCE_SHARE * limits.wall_seconds,
-    )
+    desk = Desk(sandbox, check.reference, awake)
     try:
-        with Desk(sandbox, check.reference, patient, awake).child() as child:
+        with desk.child(_times(limits, REFERENCE_PATIENCE * limits.cpu_seconds)) as child:
             expected = tuple(child.calls(check.function, copy.deepcopy(check.inputs)))
     except Failed as failed:
         raise Unfit(
             f"the reference solution of {check.function} fails ({failed.detail}): the data file is "
             "damaged, or a module that it needs is not installed"
         ) from None
-    return replace(check, expected=expected, reference=None)
+    answered = replace(check, expected=expected, reference=None)
+    return Ready(answered, _times(limits, REFERENCE_SHARE * desk.cpu_seconds))
 
 
-def _judge_calls(desk: Desk, check: Calls) -> None:
+def _times(limits: Limits, cpu_seconds: float) -> Limits:
+    """The same limits with at least so much time, the guard in proportion."""
+    factor = max(1.0, cpu_seconds / limits.cpu_seconds)
+    return replace(
+        limits,
+        cpu_seconds=factor * limits.cpu_seconds,
+        wall_seconds=factor * limits.wall_seconds,
+    )
+
+
+def _judge_calls(desk: Desk, check: Calls, limits: Limits) -> None:
     assert check.expected is not None
-    with desk.child(builtins=check.builtins) as child:
+    with desk.child(limits, builtins=check.builtins) as child:
         # Copies: what a program does to its arguments is done to the caller's objects as well.
         results = child.calls(check.function, copy.deepcopy(check.inputs))
         for number, expected in enumerate(check.expected):
@@ -128,20 +142,20 @@ def _judge_calls(desk: Desk, check: Calls) -> None:
                 raise NotPassed(WRONG, f"{place}: {_brief(got)} instead of {_brief(expected)}")
 
 
-def _judge_console(desk: Desk, check: Console) -> None:
+def _judge_console(desk: Desk, check: Console, limits: Limits) -> None:
     for number, (given, wanted) in enumerate(check.cases):
-        with desk.child(stdin=given) as child:
+        with desk.child(limits, stdin=given) as child:
             if not compare(check.compare, child.output, wanted):
                 place = f"case {number + 1} of {len(check.cases)}"
                 raise NotPassed(WRONG, f"{place}: printed {_brief(child.output)}")
 
 
-def _judge_script(desk: Desk, check: Script) -> None:
-    with desk.child() as child:
+def _judge_script(desk: Desk, check: Script, limits: Limits) -> None:
+    with desk.child(limits) as child:
         run_script(child, check)
 
 
-_JUDGES: dict[type, Callable[[Desk, Any], None]] = {
+_JUDGES: dict[type, Callable[[Desk, Any, Limits], None]] = {
     Script: _judge_script,
     Calls: _judge_calls,
     Console: _judge_console,

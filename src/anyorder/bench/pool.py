@@ -56,6 +56,7 @@ class Job:
     checks: str
     """The checks as records, in JSON."""
     limits: dict[str, Any]
+    """Go with the checks: jobs of one pool have the same."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,15 @@ class _Worker:
     checks_key: str = ""
 
     def hand(self, job: Job) -> None:
-        new = {} if job.checks_key == self.checks_key else {"checks": job.checks}
-        self.checks_key = job.checks_key
+        message: dict[str, Any] = {"job": job.number, "program": job.program}
+        checks = {}
+        if job.checks_key != self.checks_key:
+            self.checks_key = job.checks_key
+            message["limits"] = job.limits
+            checks = {"checks": job.checks}
         self.jobs.append(job)
-        message = {"job": job.number, "program": job.program, "limits": job.limits}
         with suppress(BrokenPipeError):  # it died: its end of the other pipe will say so
-            send(self.outbox, frame(message, **new))
+            send(self.outbox, frame(message, **checks))
 
     def bury(self) -> tuple[str, bool]:
         """How it died, once it has; and whether it was stuck and its alarm ended it."""

@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from anyorder.bench.checks import Check, from_record
+from anyorder.bench.checks import from_record
 from anyorder.bench.frames import Inbox, frame, send
-from anyorder.bench.judge import Unfit, judge, with_answers
+from anyorder.bench.judge import Ready, Unfit, judge, prepare
 from anyorder.bench.sandbox import Broken, Limits, Sandbox
 
 ALARM_GRACE = 10.0
@@ -66,16 +66,15 @@ def _settle(*handles: int) -> None:
 
 
 def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Ready, ...] = ()
     for job in _arriving(inbox):
         if "stop" in job:
             return
-        limits = Limits(**job["limits"])
         try:
             if "checks" in job:  # absent: the same as those of the job before
-                given = map(from_record, job["checks"])
-                checks = with_answers(sandbox, tuple(given), limits, _awake)
-            reply = vars(judge(sandbox, job["program"], checks, limits, _awake))
+                given = tuple(map(from_record, job["checks"]))
+                checks = prepare(sandbox, given, Limits(**job["limits"]), _awake)
+            reply = vars(judge(sandbox, job["program"], checks, _awake))
         except Unfit as error:
             reply = {"unfit": str(error)}
         except Broken as error:

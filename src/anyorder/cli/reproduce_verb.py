@@ -17,7 +17,8 @@ from anyorder.cli.parsing import command_line, parse
 class Flags:
     """Sample again what a run card describes, and compare trace by trace.
 
-    Exit code 1 when a sample differs. The model and the data are found where the card says; name
+    Where the run was graded by its own task, verdicts are compared too. Exit code 1 when anything
+    differs. The model and the data are found where the card says; name
     them if they have moved.
 
       anyorder reproduce runs/stories/run.json
@@ -52,8 +53,12 @@ def main(words: list[str]) -> None:
         for note in result.notes:
             print(f"not the same to begin with: {note}")
         print(f"{result.identical} of {result.samples} samples are identical")
+        if result.verdicts:
+            print(f"{result.same_verdicts} of {result.verdicts} verdicts are the same")
     if not result.reproduced:
         shown = "\n".join(f"  {line}" for line in result.differences)
+        other = result.verdicts - result.same_verdicts
         raise ValueError(
-            f"{result.samples - result.identical} of {result.samples} samples differ\n{shown}"
+            f"{result.samples - result.identical} of {result.samples} samples and {other} of "
+            f"{result.verdicts} verdicts differ\n{shown}"
         )
