@@ -47,10 +47,11 @@ class Cost:
 
 
 def trivial(count: int) -> list[dict[str, Any]]:
+    """Samples of one problem: one line, one assert."""
     return [
         {
-            "program": f"def f(x):\n    return x + {number}\n",
-            "tests": f"assert f(1) == {number + 1}\n",
+            "program": f"def f(x):\n    return x + 1  # {number}\n",
+            "tests": "assert f(1) == 2\n",
             "setup": "",
             "remote": ["f"],
         }
@@ -82,8 +83,8 @@ def canonical(count: int, data: Path | None) -> tuple[str, list[dict[str, Any]]]
     copies = -(-count // len(programs))
     distinct = [
         {**program, "program": f"{program['program']}\n# {copy}\n"}
-        for copy in range(copies)
         for program in programs
+        for copy in range(copies)
     ]
     return f"{name}, canonical", distinct[:count]
 
@@ -112,6 +113,8 @@ def ours(programs: list[dict[str, Any]]) -> list[bool]:
 
 def human_eval_style(programs: list[dict[str, Any]], timeout: float = 30.0) -> list[bool]:
     """As the common harness does it: a manager and a process for each program."""
+    import numpy  # noqa: F401  (the harness has it loaded, for its estimator)
+
     context = multiprocessing.get_context("fork")
     passed = []
     for each in programs:

@@ -87,6 +87,19 @@ def test_killed_once(make_run: Callable[[int], Path]) -> None:
     kill_and_finish(make_run(4), kills=1, count=80, seed=0)
 
 
+def test_interrupted(make_run: Callable[[int], Path]) -> None:
+    run = make_run(40)
+    process = start(run)
+    while parts(run) < 1 and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.decode().splitlines()[-1].endswith("interrupted; repeat the command to go on")
+    assert not (run / "verdicts.parquet").exists()
+    assert parts(run) >= 1
+
+
 @pytest.mark.long
 def test_killed_often(make_run: Callable[[int], Path]) -> None:
     kill_and_finish(make_run(60), kills=8, count=1200, seed=1)

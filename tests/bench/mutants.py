@@ -9,20 +9,29 @@ from __future__ import annotations
 import ast
 import copy
 import random
+import warnings
 from collections.abc import Callable, Iterator
 
 OPERATORS: list[type[ast.operator]] = [ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod]
 COMPARISONS: list[type[ast.cmpop]] = [ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq]
 
 
-def mutants(program: str, seed: int, count: int) -> Iterator[str]:
-    """Up to `count` distinct mutants of a program, none of them equal to it."""
+def mutants(program: str, seed: int, count: int, within: str | None = None) -> Iterator[str]:
+    """Up to `count` distinct mutants of a program, none of them equal to it.
+
+    `within`: change this function only.
+    """
     chance = random.Random(f"{seed}:{program}")
-    tree = ast.parse(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # odd escapes in the solutions
+        tree = ast.parse(program)
     seen = {ast.unparse(tree)}
     for _ in range(20 * count):
         changed = copy.deepcopy(tree)
-        places = [node for node in ast.walk(changed) if type(node) in CHANGES]
+        scope = next(
+            (node for node in changed.body if getattr(node, "name", "") == within), changed
+        )
+        places = [node for node in ast.walk(scope) if type(node) in CHANGES]
         if not places:
             return
         node = chance.choice(places)

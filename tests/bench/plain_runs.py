@@ -9,53 +9,54 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import json
 import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from anyorder.bench.checks import Calls, Check, Console, Script
+from anyorder.bench.checks import Calls, Console, Script
 from anyorder.bench.comparisons import compare
 from anyorder.bench.tasks import Problem
 
 
-def failures(programs: Iterable[tuple[Problem, str | None]], seconds: int = 120) -> dict[str, str]:
-    """Which of the programs (without prologue) fail, and how; all run in one forked child."""
-    found = {}
-    for problem, program in programs:
-        reason = "no code" if program is None else _forked(problem, program, seconds)
-        if reason:
-            found[problem.task_id] = reason
-    return found
-
-
-def _forked(problem: Problem, program: str, seconds: int) -> str:
+def failures(programs: Iterable[tuple[Problem, str | None]], seconds: int = 250) -> dict[str, str]:
+    """Which of the programs (without prologue) fail, and how; they run one after another."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        status = "unfinished"
         try:
             os.close(reading)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(seconds)
-            sys.setrecursionlimit(3000)
-            status = _reason(f"{problem.prologue}{program}", problem.checks)
+            warnings.simplefilter("ignore")
+            found = {
+                problem.task_id: reason
+                for problem, program in programs
+                if (reason := _reason(problem, program))
+            }
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(found, pipe)
         finally:
-            os.write(writing, status.encode()[:2000])
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
     _, how = os.waitpid(child, 0)
-    return said if how == 0 else f"killed by signal {os.WTERMSIG(how)}"
+    assert said, f"the programs did not come to an end: {how}"
+    answer: dict[str, str] = json.loads(said)
+    return answer
 
 
-def _reason(program: str, checks: Iterable[Check]) -> str:
+def _reason(problem: Problem, program: str | None) -> str:
+    if program is None:
+        return "no code"
     try:
-        for check in checks:
-            _RUNNERS[type(check)](program, check)
+        for check in problem.checks:
+            _RUNNERS[type(check)](f"{problem.prologue}{program}", check)
     except BaseException as error:  # noqa: BLE001  (whatever a program raises is its answer)
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} (line {last.lineno})"[:300]

@@ -60,10 +60,10 @@ def test_no_pair_of_values_makes_a_comparison_fail(name: str) -> None:
                 assert compare(name, left, right, atol) in (True, False)
 
 
-@pytest.mark.parametrize("name", COMPARISONS)
 @given(left=PLAIN, right=PLAIN)
-def test_no_plain_value_makes_a_comparison_fail(name: str, left: Any, right: Any) -> None:
-    assert compare(name, left, right) in (True, False)
+def test_no_plain_value_makes_a_comparison_fail(left: Any, right: Any) -> None:
+    for name in COMPARISONS:
+        assert compare(name, left, right) in (True, False)
 
 
 def test_an_unknown_rule_is_named() -> None:

@@ -17,7 +17,8 @@ from anyorder.bench.checks import Script
 from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits
 
-QUICK = Limits(cpu_seconds=1, wall_seconds=3)
+RIGHT = "def f(x):\n    return x + 1\n"
+QUICK = Limits(cpu_seconds=0.6, wall_seconds=3)
 CHECKS = (Script("assert f(1) == 2\nassert f(5) == 6", remote=("f",)),)
 
 
@@ -41,6 +42,11 @@ def descendants(pid: int) -> set[int]:
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {pid}
+
+
+def children(pid: int) -> set[int]:
+    names = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return set(map(int, names))
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +107,7 @@ def test_time_outs_are_run_again_alone() -> None:
     assert all(found[number].verdict == "passed" for number in range(9))
 
 
+@pytest.mark.long
 def test_what_passes_alone_has_passed(tmp_path: Path) -> None:
     """A program that was too slow beside others gets its chance."""
     slow_first = (
@@ -129,6 +136,19 @@ def test_a_dead_worker_costs_its_program_only() -> None:
         assert (found[name].verdict, found[name].attempts) == ("error", 2)
         assert "signal 9" in found[name].detail
     assert all(found[number].verdict == "passed" for number in range(30))
+
+
+def test_a_killed_fork_server_is_replaced() -> None:
+    items = [Item(number, f"{RIGHT}# {number}", CHECKS) for number in range(40)]
+    found = []
+    for verdict in grade(items, workers=1, limits=QUICK, minimum_level=1):
+        found.append(verdict)
+        if len(found) in (5, 25):
+            (worker,) = children(os.getpid())
+            for server in children(worker):
+                os.kill(server, signal.SIGKILL)
+    assert {verdict.verdict for verdict in found} == {"passed"}
+    assert len({verdict.key for verdict in found}) == len(found) == 40
 
 
 def test_a_problem_that_cannot_be_graded_is_told() -> None:
@@ -203,7 +223,7 @@ def test_workers_are_light(tmp_path: Path) -> None:
     assert (out.split(), errors) == (["passed"] * 3, "")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_grader_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
     process = run_script(tmp_path, count=100_000)
     assert process.stdout is not None

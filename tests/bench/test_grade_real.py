@@ -11,6 +11,7 @@ import pytest
 from mutants import mutants
 from plain_execution import passes_plainly
 
+from anyorder.bench.checks import Script
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, find_task
@@ -60,7 +61,8 @@ def check_solutions(problems: list[Problem], limits: Limits) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "every"), [("humaneval", 8), ("mbpp sanitized", 20), ("humaneval+", 40), ("mbpp+", 90)]
+    ("name", "every"),
+    [("humaneval", 8), ("mbpp sanitized", 20), ("humaneval+", 50), ("mbpp+", 120)],
 )
 def test_some_canonical_solutions(name: str, every: int, data_file: DataFile) -> None:
     check_solutions(*problems_of(name, data_file, every))
@@ -78,7 +80,12 @@ def disagreements(problems: list[Problem], each: int, seed: int) -> tuple[int, i
     programs: dict[tuple[str, int], tuple[str, Problem]] = {}
     for problem in problems:
         assert problem.solution is not None
-        for number, program in enumerate(mutants(problem.solution, seed, each)):
+        # Where a prompt defines a helper that its test calls (HumanEval/32, 38 and 50), plain
+        # execution takes the program's helper and the grader takes the prompt's. A program that
+        # spoils the helper alone may fail the one and pass the other: leave the helper as it is.
+        setups = [check.setup for check in problem.checks if isinstance(check, Script)]
+        within = problem.entry_point if any("def " in setup for setup in setups) else None
+        for number, program in enumerate(mutants(problem.solution, seed, each, within)):
             programs[problem.task_id, number] = (program, problem)
     items = [
         Item(key, program, problem.checks, problem.prologue)
@@ -96,11 +103,11 @@ def disagreements(problems: list[Problem], each: int, seed: int) -> tuple[int, i
 
 
 def test_some_verdicts_equal_plain_execution(data_file: DataFile) -> None:
-    problems = problems_of("humaneval", data_file, 6)[0]
-    problems += problems_of("mbpp sanitized", data_file, 16)[0]
+    problems = problems_of("humaneval", data_file, 10)[0]
+    problems += problems_of("mbpp sanitized", data_file, 25)[0]
     count, passed, differ = disagreements(problems, each=2, seed=1)
-    assert count > 90
-    assert 5 < passed < count - 30
+    assert count > 60
+    assert 5 < passed < count - 20
     assert not differ
 
 

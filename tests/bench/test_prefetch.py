@@ -68,6 +68,7 @@ def test_calls_are_announced_in_the_order_in_which_they_are_made(code: str) -> N
         "assert {1: f(1), 2: f(2)} == {1: 1, 2: 2}\nassert {f(1): f(2)}",
         "assert f(1).bit_length() == 1\nassert f(2).bit_length() == 2",
         "assert f(1) == 1",  # not worth it
+        "def check(c):\n    assert c(1)\n    assert c(2)\ntry:\n    check(f)\nfinally:\n    pass",
     ],
 )
 def test_what_cannot_be_foreseen_is_not_announced(code: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -24,7 +25,7 @@ ORIGIN = "benchmarks/MbppPlus-OriginFmt-v0.2.0.jsonl.gz"
 NATIVE = "benchmarks/MbppPlus-v0.2.0.jsonl.gz"
 
 SLOW_BASE = {"Mbpp/123"}
-SLOW = {f"Mbpp/{n}" for n in (84, 123, 255, 271, 300, 389, 392, 583, 589, 592, 599, 603, 630)}
+SLOW = {f"Mbpp/{n}" for n in (84, 123, 271, 300, 389, 392, 583, 589, 592, 599, 603, 630)}
 """Problems whose canonical solutions take seconds on the inputs; Mbpp/599 takes half a minute."""
 
 Load = Callable[..., list[Problem]]
@@ -102,7 +103,9 @@ def test_the_full_file(load: Load) -> None:
     assert all("Node" in note for note in ungradable.values())
     for found in problems:
         assert found.solution is not None
-        compile(found.solution, found.task_id, "exec")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the references have odd escapes
+            compile(found.solution, found.task_id, "exec")
         assert found.entry_point in found.solution
         if found.checks:
             expected = {"Mbpp/601": ("max_chain_length", "Pair")}
@@ -163,9 +166,24 @@ def test_native_inputs_have_their_types_again(load: Load) -> None:
         restored = check_of(native, Calls).inputs
         left = dict.fromkeys(repr(types_of(item)) for item in restored)
         right = dict.fromkeys(repr(types_of(item)) for item in given)
+        if native.task_id == "Mbpp/255":
+            assert len(right) - len(left) == 5
+            assert set(left) < set(right)
+            continue
         assert list(left) == list(right), native.task_id
         if any(isinstance(value, complex) for item in given for value in item):
             assert set(restored) == set(given)
+
+
+def test_answers_of_a_gigabyte_are_left_out(load: Load) -> None:
+    native, origin = named(load("mbpp+", NATIVE), 255), named(load("mbpp+", ORIGIN), 255)
+    assert native.note == origin.note and "5 inputs" in native.note
+    inputs = check_of(native, Calls).inputs
+    assert len(inputs) == 107
+    code = check_of(origin, Script).code
+    scope: dict[str, Any] = {}
+    exec(code[: code.rindex("for i, inp")], scope)
+    assert sorted(map(repr, inputs)) == sorted(repr(tuple(item)) for item in scope["inputs"])
 
 
 def test_types_are_learnt_from_the_assertions() -> None:
@@ -205,7 +223,7 @@ def test_whether_something_came_back(load: Load, name: str) -> None:
 def test_the_published_tests_of_three_problems_pass_anything(
     load: Load, data_file: Callable[[str], Path]
 ) -> None:
-    repaired = [found.task_id for found in load("mbpp+", ORIGIN) if found.note]
+    repaired = [found.task_id for found in load("mbpp+", ORIGIN) if "repaired" in found.note]
     assert repaired == ["Mbpp/737", "Mbpp/787", "Mbpp/794"]
     compat = find_task("mbpp+:compat", {}, data=data_file(ORIGIN)).problems(None)
     for number in NOT_NONE:
@@ -240,9 +258,12 @@ def test_canonical_solutions_pass_plus_tests(load: Load, name: str) -> None:
 
 
 def test_the_native_prompt_is_the_sentence(load: Load) -> None:
+    """The native file has the sentences without their web addresses, and some other tests."""
     native, origin = load("mbpp:378", NATIVE), load("mbpp:378", ORIGIN)
-    sentences = [
-        [p.prompt.split("\nThe code should")[0] for p in part] for part in (native, origin)
-    ]
-    assert sum(a == b for a, b in zip(*sentences, strict=True)) > 370
-    assert all(ast.parse(found.solution or "") for found in native)
+    differing = 0
+    for left, right in zip(native, origin, strict=True):
+        sentence, other = (found.prompt.split("\nThe code should")[0] for found in (left, right))
+        assert sentence == re.sub(r"https?://\S+", "", other)
+        differing += sentence != other
+    assert differing == 18
+    assert sum(a.prompt == b.prompt for a, b in zip(native, origin, strict=True)) == 348

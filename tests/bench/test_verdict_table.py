@@ -148,11 +148,12 @@ base = sys.argv[1]
 os.fsync = lambda handle: None
 keys = [(task, number) for task in "ab" for number in range(2)]
 
-def write(folder):
+def write_other(folder):
     other = VerdictTable(Path(folder), Grading("t", "d", "other"))
-    if not other.done():
-        other.append([Verdict(("a", 0), "wrong")])
+    other.append([Verdict(("a", 0), "wrong")])
     other.finish({})
+
+def write(folder):
     table = VerdictTable(Path(folder), Grading("t", "d", "mode"))
     left = [key for key in keys if key not in table.done()]
     for start in range(0, len(left), 2):
@@ -173,10 +174,12 @@ def kill_before(number, folder):
 if __name__ == "__main__":
     import tempfile
     with tempfile.TemporaryDirectory() as folder:  # what is imported on first use, once for all
+        write_other(folder)
         write(folder)
     for number in range(1, 500):
         folder = os.path.join(base, f"run-{number:03d}")
         os.mkdir(folder)
+        write_other(folder)
         child = os.fork()
         if child == 0:
             kill_before(number, folder)
@@ -195,7 +198,7 @@ def test_killed_before_any_file_operation(tmp_path: Path, monkeypatch: pytest.Mo
     scope: dict[str, Any] = {"__name__": "again"}
     exec(EVERY_MOMENT.replace("sys.argv[1]", json.dumps(str(tmp_path))), scope)
     folders = sorted(tmp_path.iterdir())
-    assert len(folders) > 30
+    assert len(folders) > 20
     kept = []
     for folder in folders:
         table = VerdictTable(folder, Grading("t", "d", "mode"))

@@ -215,26 +215,26 @@ def test_the_task_of_the_run_card_is_the_default(
     assert json.loads(capsys.readouterr().out)["verdicts"] == {"passed": 6, "wrong": 2}
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ([], "name one with --task"),
-        (["--task", "nowhere"], "no task"),
-        (["--task", "stories", "--only", "stories/9999"], "no such problem"),
-        (["--task", "stories", "--only", "stories/7"], "no samples of these problems"),
-        (["--task", "stories", "--extraction", "guess"], "no extraction 'guess'"),
-        (["--task", "stories", "--k", "1,8"], "pass@8 needs at least 8 samples"),
-        (["--task", "stories", "--k", "0"], "whole numbers from 1"),
-        (["--task", "stories", "--estimator", "median"], "no estimator"),
-        (["--task", "stories", "--timeout", "-1"], "--timeout must be"),
-        (["--task", "stories", "--memory", "1"], "--memory must be"),
-        (["--task", "stories", "--workers", "0"], "--workers must be"),
-        (["--task", "stories", "--only", "stories/1", "--limit", "1"], "not both"),
-    ],
-)
-def test_errors(words: list[str], says: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert says in failing(["grade", str(run), *words], capsys)
-    assert sorted(path.name for path in run.iterdir()) == ["run.json", "traces.parquet"]
+ERRORS = [
+    ([], "name one with --task"),
+    (["--task", "nowhere"], "no task"),
+    (["--task", "stories", "--only", "stories/9999"], "no such problem"),
+    (["--task", "stories", "--only", "stories/7"], "no samples of these problems"),
+    (["--task", "stories", "--extraction", "guess"], "no extraction 'guess'"),
+    (["--task", "stories", "--k", "1,8"], "pass@8 needs at least 8 samples"),
+    (["--task", "stories", "--k", "0"], "whole numbers from 1"),
+    (["--task", "stories", "--estimator", "median"], "no estimator"),
+    (["--task", "stories", "--timeout", "-1"], "--timeout must be"),
+    (["--task", "stories", "--memory", "1"], "--memory must be"),
+    (["--task", "stories", "--workers", "0"], "--workers must be"),
+    (["--task", "stories", "--only", "stories/1", "--limit", "1"], "not both"),
+]
+
+
+def test_errors(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in ERRORS:
+        assert says in failing(["grade", str(run), *words], capsys), words
+        assert sorted(path.name for path in run.iterdir()) == ["run.json", "traces.parquet"]
 
 
 def test_samples_of_another_task(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,9 +132,9 @@ def test_the_paper_stands_beside_a_run_of_its_protocol(
     run.finish()
     assert main(["measure", str(runs / "published"), "--only", "order"]) == 0
     printed = capsys.readouterr().out
-    assert (
-        printed.count("paper, FlexMDM") == 4 and "0.706" in printed
-    )  # split-only CBC, full_output
+    assert printed.count("paper, FlexMDM") == 4
+    assert "0.706" in printed  # split-only CBC, full_output
+    assert "--mode compat" in printed
     config = {"task": "mbpp", "preset": "similarity", "options": {"policy": "entropy"}}
     run = Run.create(runs / "similar", RunCard("anyorder sample", config))
     run.append(0, list(plain.traces()))
@@ -152,6 +154,11 @@ def test_the_paper_stands_beside_a_run_of_its_protocol(
         (["--seeds", "0"], "at least 1"),
         (["--tree.placeholders", "many"], "indexed"),
         (["--placement", "nowhere"], "no model 'nowhere'"),
+        (["--reference", "nowhere"], "nowhere is not a folder"),
+        (["--stride", "8"], "--stride has no effect here: it is for placement"),
+        (["--any-model"], "--any-model has no effect here"),
+        (["--only", "arness", "--mode", "compat"], "--mode has no effect here: it is for order"),
+        (["--only", "order", "--tree.contexts"], "--tree has no effect here"),
     ],
 )
 def test_bad_wishes(
@@ -161,6 +168,34 @@ def test_bad_wishes(
     error = capsys.readouterr().err
     assert message in error and error.startswith("anyorder: error: ")
     assert not (runs / "forwards" / "measures.json").exists()
+
+
+def test_what_was_measured_before_an_error_is_kept(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model made the first run and not the second."""
+
+    def refuse(run: Run, *_: object) -> None:
+        if run.folder.name == "backwards":
+            raise ValueError("another model: give the one that made it")
+
+    monkeypatch.setattr(measuring, "_placement", refuse)
+    monkeypatch.setattr(measuring.Measured, "of_run", lambda *_, **__: {"arness": {}})
+    words = ["measure", str(runs / "forwards"), str(runs / "backwards"), "--placement", "m"]
+    assert main(words) == 1
+    assert "another model" in capsys.readouterr().err
+    assert (runs / "forwards" / "measures.json").exists()
+    assert not (runs / "backwards" / "measures.json").exists()
+
+
+def test_without_placement_torch_is_not_loaded(runs: Path) -> None:
+    script = (
+        "import sys; from anyorder.cli import main; "
+        "code = main(['measure', sys.argv[1], '--only', 'order,arness']); "
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, str(runs / "forwards")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def test_damaged_results_are_not_overwritten(

@@ -175,6 +175,8 @@ def test_only_the_program_counts() -> None:
     sample = sample_arness(trace(text, steps, program="x = 1"), KS)
     assert (sample.items, sample.scores["global@1"].value) == (5, 1)
     assert sample_arness(trace(text, steps), KS).items == len(text)
+    none = sample_arness(trace(text, steps), KS, looked_for=True)
+    assert (none.status, none.items) == ("no_program", 0)
     lost = sample_arness(trace(text, steps, program="nowhere in it"), KS)
     assert (lost.status, lost.items) == ("no_program", 0)
 
@@ -210,7 +212,8 @@ def test_the_table(tmp_path: Path) -> None:
     cell = table.cells["global@1"]
     assert cell.samples == 3
     assert cell.mean == pytest.approx((1 + 0.25 + 1) / 3)
-    assert cell.interval.estimate == pytest.approx((1 + 0.625) / 2)
+    assert cell.interval.estimate == pytest.approx(cell.mean)
+    assert cell.interval.n == 2
     assert cell.chance == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
     assert cell.mirrored == pytest.approx((0.25 + 1 + 0.25) / 3)
     assert cell.position == pytest.approx((cell.mean - cell.chance) / (1 - cell.chance))
@@ -222,6 +225,15 @@ def test_the_table(tmp_path: Path) -> None:
     run.finish()
     assert arness(Run.open(tmp_path / "run"), ks=[1, 2]).to_record() == record
     assert "samples" not in table.to_record(samples=False)
+
+
+def test_a_run_says_whether_programs_were_looked_for(tmp_path: Path) -> None:
+    """One sample has a program, so the other, without one, has no code: not its whole text."""
+    traces = [trace("abcd", [1, 2, 3, 4], program="abcd"), trace("abcd", [4, 3, 2, 1], sample=1)]
+    run = Run.create(tmp_path / "run", RunCard("test", {}))
+    run.append(0, traces)
+    run.finish()
+    assert arness(Run.open(tmp_path / "run")).statuses == {"scored": 1, "no_program": 1}
 
 
 def test_nothing_at_all() -> None:

@@ -156,7 +156,7 @@ def test_hostile_texts_end_soon(text: str) -> None:
         warnings.simplefilter("error")
         for mode in ("sanitize_completion", "function", "block"):
             extract(text, mode=mode, entry_point="double", prefix=PREFIX)
-    assert time.process_time() - start < 20  # seconds where it would be hours
+    assert time.process_time() - start < 5
 
 
 def test_a_deep_expression_keeps_its_own_lines() -> None:

@@ -174,6 +174,26 @@ def test_a_text_that_goes_on_from_its_prompt() -> None:
 
 
 @pytest.mark.parametrize(
+    ("prompt", "body"),
+    [
+        ("def f(x):\n", "    return x\n"),
+        ("def f(x):\n    return", " x + 1\n"),
+        ("def f(x):", "\n    for a in x:\n        a\n"),
+    ],
+)
+def test_indented_text_goes_on_even_if_it_parses_without_its_indentation(
+    prompt: str, body: str
+) -> None:
+    """Stripped, each of these is a program of its own; after its prompt it is a function's body."""
+    (sample,) = measured(trace(body, prompt=prompt))["samples"]
+    assert sample["fallback"] == "continued"
+    assert sample["scopes"]["entry_only"]["nonleaf"] >= 1
+    for other in ("Write a function.", ""):
+        (alone,) = measured(trace(body, prompt=other))["samples"]
+        assert alone["fallback"] == "whole"
+
+
+@pytest.mark.parametrize(
     ("text", "changes", "status"),
     [
         ("x = (", {}, "unparsable"),
@@ -219,6 +239,7 @@ def test_the_first_of_two_equal_programs_is_the_release_s_choice() -> None:
 
 
 def test_published_aggregation_is_over_samples_and_intervals_are_over_tasks() -> None:
+    """Tasks with unequal numbers of samples: score, interval, controls, position of one mean."""
     backwards = list(range(len(TEXT), 0, -1))
     shuffled = np.random.default_rng(0).permutation(len(TEXT)) + 1
     traces = [
@@ -230,12 +251,15 @@ def test_published_aggregation_is_over_samples_and_intervals_are_over_tasks() ->
     table = order(traces)
     cell = table.cells["full_output", "split_only", "cbc"]
     assert cell.samples == 3
-    high = table.samples[0].scopes["full_output"]
-    assert high is not None
-    top = high.means[1, 0]
+    first = table.samples[0].scopes["full_output"]
+    assert first is not None
+    top = first.means[1, 0]
     assert cell.mean == pytest.approx((top + 1 / 3 + 1 / 3) / 3)
-    assert cell.interval.estimate == pytest.approx((top + 1 / 3) / 2)
+    assert cell.interval.estimate == pytest.approx(cell.mean)
     assert cell.interval.n == 2
+    low, high = cell.controls["left_to_right"], cell.controls["random"]
+    assert cell.position is not None
+    assert cell.position.estimate == pytest.approx((cell.mean - low) / (high - low))
     assert table.cells["full_output", "overall", "cbc"].samples == 4
 
 

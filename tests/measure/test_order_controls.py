@@ -195,7 +195,8 @@ def test_segments_have_an_order_of_their_own() -> None:
     """A line that comes whole cannot be returned to, and is never open; its order still shows."""
     record = order([by_line([2, 1, 4, 3])]).to_record()
     (sample,) = record["samples"]
-    assert sample["segments"] == {"unit": "segment", "count": 4, "tau": pytest.approx(1 / 3)}
+    tau = {"tau": pytest.approx(1 / 3), "chance": 0}
+    assert sample["segments"] == {"unit": "segment", "count": 4, **tau}
     assert sample["scopes"]["full_output"]["split_only"] == {
         "cbc": 0.25,
         "rub": 0,
@@ -213,9 +214,25 @@ def test_without_segments_lines_are_measured() -> None:
     text = LINES
     steps = np.repeat([3, 2, 1, 4], 6)
     (sample,) = order([trace(text, steps)]).to_record()["samples"]
-    assert sample["segments"] == {"unit": "line", "count": 4, "tau": 0.0}
+    found = sample["segments"]
+    assert (found["unit"], found["count"], found["tau"]) == ("line", 4, 0.0)
     backwards = trace(text, np.arange(len(text), 0, -1))
-    assert order([backwards]).segments["line"][1].estimate == -1
+    assert order([backwards]).segments["line"].tau.estimate == -1
+    without = order([backwards], controls=()).to_record()
+    assert without["segments"]["line"]["chance"] is None
+
+
+def test_chance_for_lines_is_that_of_random_tokens() -> None:
+    """A longer line ends later in a random order: with a long first line tau is far below 0."""
+    text = "def f(a_long_argument, and_another_one, a_third):\n    a = 1\n    b = 2\n"
+    size = len(text)
+    traces = [
+        trace(text, np.random.default_rng(n).permutation(size) + 1, task_id=f"t{n}")
+        for n in range(40)
+    ]
+    samples, tau, chance = order(traces, seeds=range(4)).segments["line"]
+    assert samples == 40 and chance < -0.3
+    assert tau.low < chance < tau.high
 
 
 def test_segment_steps_are_the_last_of_their_tokens() -> None:

@@ -22,6 +22,8 @@ def test_numbers_as_printed() -> None:
     assert row["correct"] == {"tsed": 0.8603, "astd": 0.8057, "coarse": 0.8356}
     (row,) = published("order", task="mbpp", model="FlexMDM", scope="code_only")
     assert row["split"] == {"cbc": 0.601, "rub": 0.464, "rub_plus": 0.306, "obw": 0.657}
+    temperatures = [row["temperature"] for row in published("order", scope="full_output")]
+    assert temperatures == [0.2, 0.1, 0.1, 0.1]
     (row,) = published("pass_at_k", task="mbpp+", insertion_temperature=0.6)
     assert row["pass_at_k"] == {"1": 54.98, "2": 66.11, "4": 73.06, "8": 77.38, "16": 80.69}
     (row,) = published("segments", policy="average")

@@ -51,6 +51,14 @@ def test_by_hand() -> None:
     }
 
 
+def test_runs_of_other_tasks_are_named() -> None:
+    policies = [Programs.of_texts("p", {"q1": [ADD]}), Programs.of_texts("far", {"z1": [ADD]})]
+    notes = similarity(policies, REFERENCE, QUICK).notes
+    assert [note for note in notes if "no task in common" in note] == [
+        "far has no task in common with l2r: compare runs of the same task"
+    ]
+
+
 def test_the_reference_among_itself_is_the_ceiling() -> None:
     reference = Programs.of_texts("l2r", {"q1": [ADD, SAME, SHORT], "q2": [ADD]})
     table = similarity(Programs.of_texts("p", {"q1": [ADD]}), reference, QUICK)
@@ -126,11 +134,16 @@ def test_an_extracted_program_must_parse_as_it_is() -> None:
     assert texts.statuses["p"] == {"fallback": 1} and scores(texts, "p")["ASTD"] == 1.0
 
 
-def make_run(folder: Path, programs: dict[str, list[str]], policy: str | None) -> Run:
+def make_run(
+    folder: Path, programs: dict[str, list[str | None]], policy: str | None, **changes: str | None
+) -> Run:
     run = Run.create(folder, RunCard(command="test", config={}))
     traces = [
         Trace(
-            task_id=task, sample=number, prompt="", text=f"so:\n{text}", program=text, policy=policy
+            task_id=task,
+            sample=number,
+            policy=policy,
+            **{"prompt": "", "text": f"so:\n{text}", "program": text, **changes},  # type: ignore[arg-type]
         )
         for task, texts in programs.items()
         for number, text in enumerate(texts)
@@ -138,6 +151,23 @@ def make_run(folder: Path, programs: dict[str, list[str]], policy: str | None) -
     run.append(0, traces)
     run.finish()
     return Run.open(folder)
+
+
+def test_a_sample_without_a_program_has_none_where_one_was_looked_for(tmp_path: Path) -> None:
+    """The word `so` would parse; but extraction found no program in this answer."""
+    run = make_run(tmp_path / "run", {"q1": [ADD, None]}, "p", text="so\nfor you\n")
+    table = similarity(run, REFERENCE, QUICK)
+    assert table.statuses["p"] == {"empty": 1, "parsed": 1}
+    assert table.row("p").samples == 1
+
+
+def test_a_completion_is_read_after_its_prompt(tmp_path: Path) -> None:
+    """Alone, only a piece of it would parse, and the piece would be compared."""
+    head, body = ADD[: ADD.index("\n") + 1], ADD[ADD.index("\n") + 1 :]
+    run = make_run(tmp_path / "run", {"q2": [None]}, "p", prompt=head, text=body)
+    table = similarity(run, REFERENCE, QUICK)
+    assert table.statuses["p"] == {"parsed": 1}
+    assert scores(table, "p") == {"TSED": 1, "ASTD": 1, "Coarse": 1}
 
 
 def write_verdicts(run: Run, rows: list[tuple[str, int, str, str]]) -> None:
@@ -160,6 +190,8 @@ def test_runs_with_their_verdicts(tmp_path: Path) -> None:
     write_verdicts(run, [("q1", 0, "passed", "plain"), ("q1", 0, "wrong", "cleaned")])
     with pytest.raises(ValueError, match="2 gradings"):
         similarity(run, base, QUICK)
+    with pytest.raises(ValueError, match="0 gradings called 'raw', of cleaned; plain"):
+        stored_verdicts(run, "raw")
     assert stored_verdicts(run, "cleaned") == {("q1", 0): False}
     chosen = Programs.of_run(run, extraction="plain")
     assert scores(similarity(chosen, base, QUICK), "other", "correct")["ASTD"] < 1

@@ -1,4 +1,4 @@
-"""docs/similarity.md says what the code does: its snippet, and every number of the example."""
+"""docs/similarity.md says what the code does: its snippets, and every number of the example."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_snippet_prints_what_the_page_says() -> None:
-    [snippet], [printed] = blocks("python"), blocks("text")
-    caught = io.StringIO()
-    with contextlib.redirect_stdout(caught):
-        exec(snippet, {})
-    assert caught.getvalue() == printed
+def test_the_snippets_print_what_the_page_says() -> None:
+    for snippet, printed in zip(blocks("python"), blocks("text"), strict=True):
+        caught = io.StringIO()
+        with contextlib.redirect_stdout(caught):
+            exec(snippet, {})
+        assert caught.getvalue() == printed
 
 
 def test_the_example_by_hand() -> None:

@@ -160,10 +160,11 @@ def _torch(path: Path) -> Any:
     try:
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
-        first = str(error).strip().split("\n", 1)[0]
+        needs = re.search(r"GLOBAL (\S+)", str(error))  # the rest is advice to run the code
+        what = needs[1] if needs else type(error).__name__
         raise ValueError(
-            f"{path} holds objects that only code can make, and none is run ({first[:120]}): save "
-            'plain tensors, as in torch.save({"history": output.history}, path)'
+            f"{path} holds objects that only code can make, and none is run ({what}): save plain "
+            'tensors, as in torch.save({"history": output.history}, path)'
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError) as error:
         first = str(error).strip().split("\n", 1)[0]

@@ -99,8 +99,8 @@ class Graded:
     reports: tuple[Report, ...]
     missing: dict[str, int]
     """Task id -> samples that it lacks."""
-    ungraded: dict[str, str]
-    """Task id -> why: problems that have no checks; they are in no rate."""
+    notes: dict[str, str]
+    """Task id -> what the task says about it: why it is not graded, or that a test was repaired."""
     timing: Timing | None
     """What sampling cost; None where the run does not say."""
 
@@ -112,7 +112,7 @@ class Graded:
             "task": self.task,
             "data_digest": self.data_digest,
             "missing": self.missing,
-            "ungraded": self.ungraded,
+            "notes": self.notes,
             "timing": None if self.timing is None else self.timing.to_record(),
             **(records[0] if len(records) == 1 else {"gradings": records}),
         }
@@ -123,7 +123,7 @@ def graded(
     task: Task,
     reports: Sequence[Report],
     expected: Mapping[str, int],
-    ungraded: dict[str, str],
+    notes: dict[str, str],
 ) -> Graded:
     """The reports together, with what is missing and what sampling cost."""
     there = Counter(row.task_id for row in reports[0].rows)
@@ -136,7 +136,7 @@ def graded(
         cost = timing(run)
     except ValueError:  # imported samples have no times
         cost = None
-    return Graded(run.folder, task.name, task.digest, tuple(reports), missing, ungraded, cost)
+    return Graded(run.folder, task.name, task.digest, tuple(reports), missing, notes, cost)
 
 
 def report(
@@ -236,9 +236,7 @@ def _facts(graded: Graded) -> list[str]:
             f"{sum(graded.missing.values())} samples are missing, of {len(graded.missing)} "
             f"problems: {some}{more}"
         )
-    if graded.ungraded:
-        some = ", ".join(list(graded.ungraded)[:SHOWN_MISSING])
-        lines.append(f"{len(graded.ungraded)} problems cannot be graded: {some}")
+    lines += [f"{task_id}: {note}" for task_id, note in graded.notes.items()]
     if graded.timing is not None:
         cost = graded.timing
         forwards = "" if cost.forwards is None else f", {cost.forwards.estimate:.1f} forwards"

@@ -50,7 +50,7 @@ class _Plan:
     problems: dict[str, Problem]
     """By task id, those to grade, in the task's order."""
     ungraded: dict[str, str]
-    """Task id -> why: problems without checks, whose samples get no verdict."""
+    """Task id -> why: problems without checks, whose samples get no verdict and are in no rate."""
     keys: list[Key]
     """The samples to grade, in the order of the run."""
     modes: tuple[str, ...]
@@ -82,6 +82,8 @@ def _planned(run: Run, job: GradeJob) -> _Plan:
     same = name == config.get("task")
     data = job.data or (config.get("data") if same else None)
     task = find_task(name, config.get("trained_on") or {}, data=data)
+    if same and job.data is None and run.card.data_digest not in (None, task.digest):
+        print(f"the data of {task.name} is not what {run.folder} was sampled from", file=sys.stderr)
     limit = config.get("limit") if same else None
     everything = {problem.task_id: problem for problem in task.problems(limit)}
     keys = _samples(run)
@@ -234,7 +236,8 @@ def _reported(plan: _Plan, job: GradeJob) -> Graded:
     shown: Sequence[str] = [ANY_OF_4] if extraction == ANY_OF_4 else list(rows)
     expected = _expected_samples(plan)
     reports = [report(mode, rows[mode], job, expected) for mode in shown]
-    return graded(plan.run, plan.task, reports, expected, plan.ungraded)
+    notes = {task_id: problem.note for task_id, problem in plan.problems.items() if problem.note}
+    return graded(plan.run, plan.task, reports, expected, notes | plan.ungraded)
 
 
 def _expected_samples(plan: _Plan) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,17 @@ from anyorder.measure.syntax_ast import TreeOptions
 
 MEASURES = ("order", "arness", "diversity", "similarity", "placement")
 MODES = ("exact", "compat")
+
+_ONLY_FOR = {
+    "mode": ("order",),
+    "seeds": ("order",),
+    "extraction": ("diversity", "similarity"),
+    "tree": ("diversity", "similarity"),
+    "stride": ("placement",),
+    "region": ("placement",),
+    "any_model": ("placement",),
+}
+"""Settings that other measures would ignore."""
 
 Names = Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME", help_behavior_hint="")]
 
@@ -35,7 +46,8 @@ class MeasureJob:
     seeds: int = 8
     """Random orders for the controls."""
     extraction: Name = None
-    """Of which grading, where a run has several: the correct programs are those it passed."""
+    """Of which grading, where a run has several, by its extraction, task or name: the correct
+    programs are those it passed."""
     tree: TreeOptions = field(default_factory=TreeOptions)
     """How programs become trees."""
     stride: int = 16
@@ -58,6 +70,14 @@ class MeasureJob:
                 raise ValueError(f"--only {name} needs --{needs}")
             if getattr(self, needs) is not None and name not in self.chosen():
                 raise ValueError(f"--{needs} has no effect without {name}: add it to --only")
+        defaults = {each.name: each.default for each in fields(self)} | {"tree": TreeOptions()}
+        for name, measures in _ONLY_FOR.items():
+            if getattr(self, name) == defaults[name] or {*measures} & {*self.chosen()}:
+                continue
+            raise ValueError(
+                f"--{name.replace('_', '-')} has no effect here: it is for "
+                f"{' and '.join(measures)}; leave it out, or have that measured too"
+            )
 
     def chosen(self) -> tuple[str, ...]:
         """The measures to take."""

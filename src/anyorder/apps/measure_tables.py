@@ -27,6 +27,7 @@ from anyorder.measure.similarity_table import SimilarityTable
 from anyorder.trace import RunCard
 
 TITLES = {"cbc": "CBC", "rub": "RUB", "rub_plus": "RUB+", "obw": "OBW"}
+PAPERS_MODE = "compat"
 PLACEMENT_STEPS = 6
 WIDEST = 160
 
@@ -79,10 +80,11 @@ def _order(name: str, found: OrderTable, card: RunCard) -> tuple[Table, list[str
                         f"  paper, {row['model']}", *(_number(values[m]) for m in METRICS)
                     )
     notes = [_counts("samples", found.statuses)]
+    if published_order(card) and found.setting.mode != PAPERS_MODE:
+        notes.append(f"the paper's numbers are by its published code: --mode {PAPERS_MODE}")
     notes += [
-        f"segments ({unit}): tau {_with(interval)} over {count} samples"
-        for unit, (count, interval) in found.segments.items()
-        if count
+        f"order of the {unit}s: tau {_with(tau)}, chance {_number(chance)}, over {count} samples"
+        for unit, (count, tau, chance) in found.segments.items()
     ]
     if found.misaligned:
         notes.append(f"{found.misaligned} samples misaligned, as in the published code")

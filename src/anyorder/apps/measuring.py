@@ -3,20 +3,20 @@
 Each measure is a function of measure/ (or, for placement, of apps/placement.py); this file calls
 them for some runs and keeps what they find in the run folders. measures.json holds one entry per
 measure (order: per mode), each with the digest of the traces that it is of; a measure taken again
-replaces its own entry and leaves the others.
+replaces its own entry and leaves the others. What can be refused is refused before the work begins,
+and a run's own measures are kept as soon as they are there.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from anyorder.apps.measure_job import MeasureJob
-from anyorder.apps.placement import placement
 from anyorder.apps.progress_bar import progress_bar
 from anyorder.files import alone_in, replacing
 from anyorder.measure.arness import ArnessTable, arness
@@ -46,6 +46,8 @@ class Measured:
     arness: dict[str, ArnessTable] = field(default_factory=dict)
     diversity: DiversityTable | None = None
     similarity: SimilarityTable | None = None
+    reference_traces: str | None = None
+    """The digest of the traces that similarity is to."""
     placement: dict[str, PlacementTable] = field(default_factory=dict)
 
     def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
@@ -67,7 +69,8 @@ class Measured:
         if self.diversity is not None:
             found["diversity"] = _part(self.diversity.to_record(), name)
         if self.similarity is not None:
-            found["similarity"] = _part(self.similarity.to_record(), name)
+            record = _part(self.similarity.to_record(), name)
+            found["similarity"] = {**record, "reference_traces": self.reference_traces}
         if name in self.placement:
             found["placement"] = self.placement[name].to_record()
         return found
@@ -75,35 +78,50 @@ class Measured:
 
 def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     """Take the measures, write measures.json into every run, and return what was found."""
-    measured = Measured(_named(job.runs), job.mode)
-    programs, options = _Programs(job.extraction), _comparison(job)
-    wanted = job.chosen()
+    measured, wanted = Measured(_named(job.runs), job.mode), job.chosen()
+    for run in measured.runs.values():
+        _stored(run)
+    programs, references = _compared(measured, job)
+    options = _comparison(job)
     per_run: dict[str, Callable[[str, Run], None]] = {
+        # First what may still be refused: a model that did not make the run.
+        "placement": lambda name, run: measured.placement.update(
+            {name: _placement(run, job, progress)}
+        ),
         "order": lambda name, run: measured.order.update(
             {name: order(run, job.mode, seeds=range(job.seeds))}
         ),
         "arness": lambda name, run: measured.arness.update({name: arness(run)}),
-        "placement": lambda name, run: measured.placement.update(
-            {name: _placement(run, job, progress)}
-        ),
     }
     steps = len(measured.runs) * len(set(wanted) & set(per_run)) + len(set(wanted) - set(per_run))
     with progress_bar("measuring", steps, shown=progress) as advance:
         for name, run in measured.runs.items():
-            for measure in (each for each in wanted if each in per_run):
+            for measure in (each for each in per_run if each in wanted):
                 per_run[measure](name, run)
                 advance(1)
+            _store(run, measured.of_run(name, nodes=False))
         if "diversity" in wanted:
-            measured.diversity = diversity(programs.of(measured.runs), options)
+            measured.diversity = diversity(programs, options)
             advance(1)
         if "similarity" in wanted:
-            assert job.reference is not None
-            base = _named((job.reference,))
-            measured.similarity = similarity(programs.of(measured.runs), programs.of(base), options)
+            measured.similarity = similarity(programs, references, options)
             advance(1)
     for name, run in measured.runs.items():
         _store(run, measured.of_run(name, nodes=False))
     return measured
+
+
+def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list[Programs]]:
+    """The programs of the runs, and those of the reference, as far as they are compared."""
+    if not {"diversity", "similarity"} & {*job.chosen()}:
+        return [], []
+    base = {} if job.reference is None else _named((job.reference,))
+    measured.reference_traces = next((_digest(run) for run in base.values()), None)
+    programs, references = (
+        [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
+        for runs in (measured.runs, base)
+    )
+    return programs, references
 
 
 def _comparison(job: MeasureJob) -> SimilarityOptions:
@@ -118,6 +136,8 @@ def _comparison(job: MeasureJob) -> SimilarityOptions:
 
 
 def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
+    from anyorder.apps.placement import placement  # torch, which nothing else here needs
+
     assert job.placement is not None
     return placement(
         run,
@@ -127,18 +147,6 @@ def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
         region=job.region,
         any_model=job.any_model,
     )
-
-
-@dataclass(frozen=True)
-class _Programs:
-    """The programs of runs, with the verdicts of one grading."""
-
-    extraction: str | None
-
-    def of(self, runs: Mapping[str, Run]) -> list[Programs]:
-        return [
-            Programs.of_run(run, name, extraction=self.extraction) for name, run in runs.items()
-        ]
 
 
 def _named(folders: tuple[Path, ...]) -> dict[str, Run]:
@@ -166,28 +174,33 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
+def _digest(run: Run) -> str | None:
+    return run.card.files.get(TRACES_FILE)
+
+
 def _store(run: Run, found: dict[str, Any]) -> None:
-    traces = run.card.files.get(TRACES_FILE)
     with alone_in(run.folder):
-        record = dict(_stored(run.folder / MEASURES_FILE, traces))
+        record = _stored(run)
         for measure, entry in found.items():
             kept = record.get(measure, {}) if measure == "order" else {}
             record[measure] = {**kept, **entry}
-        head = {"schema": SCHEMA, "traces": traces, "versions": installed_versions()}
+        head = {"schema": SCHEMA, "traces": _digest(run), "versions": installed_versions()}
         with replacing(run.folder / MEASURES_FILE) as file:
             file.write(json.dumps(head | record, allow_nan=False).encode() + b"\n")
 
 
-def _stored(path: Path, traces: str | None) -> Iterator[tuple[str, Any]]:
+def _stored(run: Run) -> dict[str, Any]:
     """The entries that are there already, if they are of the same traces and format."""
+    path = run.folder / MEASURES_FILE
     try:
-        record = json.loads(path.read_bytes())
+        record = dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
-        return
-    except ValueError as error:
+        return {}
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it, and measure again") from None
-    if record.get("schema") == SCHEMA and record.get("traces") == traces:
-        yield from ((name, entry) for name, entry in record.items() if name not in _HEAD)
+    if (record.get("schema"), record.get("traces")) != (SCHEMA, _digest(run)):
+        return {}
+    return {name: entry for name, entry in record.items() if name not in _HEAD}
 
 
 _HEAD = ("schema", "traces", "versions")

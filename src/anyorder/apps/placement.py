@@ -40,7 +40,7 @@ from anyorder.measure.placement_rows import (
     to_table,
     write_file,
 )
-from anyorder.measure.placement_span import REGIONS, tokens_inside
+from anyorder.measure.placement_span import REGIONS, programs_looked_for, tokens_inside
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.model import Model, load
 from anyorder.process.noise import key_of
@@ -140,9 +140,8 @@ class _Work:
             "options": None if options is None else dict(vars(options)),
             **{name: getattr(settings, name) for name in ("stride", "region", "tokens", "places")},
         }
-        programs = run.table(["program"]).column("program")
-        looked_for = programs.null_count < len(programs)
-        return cls(run, model, settings, reader, about, len(programs), looked_for)
+        samples = run.table(["sample"]).num_rows
+        return cls(run, model, settings, reader, about, samples, programs_looked_for(run))
 
     @property
     def parts(self) -> Path:
@@ -258,12 +257,12 @@ def check_model(run: Run, model: Model, any_model: bool) -> None:
         if stored is None or ours in NO_DIGEST:
             who = f"{run.folder} does not say" if stored is None else f"{model.name} cannot show"
             raise ValueError(
-                f"{who} which {what} it is: set any_model if this is the one that made the traces"
+                f"{who} which {what} it is: set any_model (--any-model) if this made the traces"
             )
         if stored != ours:
             raise ValueError(
                 f"{run.folder} was made with another {what} ({stored[:8]}, not {ours[:8]}): give "
-                "the model that made it, or set any_model if you know that they are the same"
+                "the model that made it, or set any_model (--any-model) if they are the same"
             )
 
 

@@ -78,8 +78,7 @@ def grade(
     minimum_level: int = 2,
 ) -> Generator[Verdict, None, None]:
     """The verdict of every item; `workers` processes at most (unset: one for each processor)."""
-    count = workers or len(os.sched_getaffinity(0))
-    with Pool(count, minimum_level) as pool:
+    with Pool(workers or _processors(), minimum_level) as pool:
         yield from _Grading(pool, limits or Limits()).run(iter(items))
 
 
@@ -183,7 +182,7 @@ class _Grading:
     def _hear(self, outcome: Outcome) -> Iterator[Verdict]:
         program, reply = self.open[outcome.job.number], outcome.reply
         if "unfit" in reply:
-            raise ValueError(reply["unfit"])
+            raise ValueError(f"{program.keys[0]} cannot be graded: {reply['unfit']}")
         if "lost" in reply:
             reply = {"verdict": TIMEOUT if outcome.stuck else ERROR, "detail": reply["lost"]}
         if (reply["verdict"] == TIMEOUT or "lost" in outcome.reply) and program.attempts < RUNS:
@@ -203,6 +202,12 @@ class _Grading:
             self.finished.popitem(last=False)
         for key in program.keys:
             yield _for_key(verdict, key)
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _for_key(verdict: Verdict, key: Hashable) -> Verdict:

@@ -19,7 +19,7 @@ from typing import Any
 
 from anyorder.bench.checks import Calls, Check, Console, Script
 from anyorder.bench.comparisons import compare
-from anyorder.bench.judge_script import run_script
+from anyorder.bench.judge_script import compile_script, run_script
 from anyorder.bench.sandbox import Child, Failed, Limits, Remote, Sandbox
 from anyorder.bench.verdicts import MEMORY, PASSED, WRONG, Judged, NotPassed
 
@@ -30,7 +30,7 @@ REFERENCE_SHARE = 2
 
 
 class Unfit(ValueError):
-    """A problem cannot be graded: its own reference fails."""
+    """A problem cannot be graded: its own tests or reference fail."""
 
 
 Awake = Callable[[float], None]
@@ -79,12 +79,18 @@ def prepare(
     sandbox: Sandbox, checks: Sequence[Check], limits: Limits, awake: Awake = _nobody
 ) -> tuple[Ready, ...]:
     """Checks to judge programs by; references run here, once, in the sandbox like all else."""
-    return tuple(
-        _answered(sandbox, check, limits, awake)
-        if isinstance(check, Calls) and check.reference is not None
-        else Ready(check, limits)
-        for check in checks
-    )
+    ready = []
+    for check in checks:
+        if isinstance(check, Calls) and check.reference is not None:
+            ready.append(_answered(sandbox, check, limits, awake))
+            continue
+        if isinstance(check, Script):
+            try:
+                compile_script(check)
+            except (SyntaxError, ValueError) as error:
+                raise Unfit(f"its tests are no Python ({error}): restore the data file") from None
+        ready.append(Ready(check, limits))
+    return tuple(ready)
 
 
 def judge(
@@ -113,8 +119,8 @@ def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> R
             expected = tuple(child.calls(check.function, copy.deepcopy(check.inputs)))
     except Failed as failed:
         raise Unfit(
-            f"the reference solution of {check.function} fails ({failed.detail}): the data file is "
-            "damaged, or a module that it needs is not installed"
+            f"the reference solution of {check.function} fails ({failed.detail}): restore the data "
+            "file, or install the module that it needs"
         ) from None
     answered = replace(check, expected=expected, reference=None)
     return Ready(answered, _times(limits, REFERENCE_SHARE * desk.cpu_seconds))

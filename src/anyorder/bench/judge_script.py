@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any
 
 from anyorder.bench.checks import Script
-from anyorder.bench.prefetch import PREFETCH, compile_tests
+from anyorder.bench.prefetch import PREFETCH, compile_tests, goes_on_after_failure
 from anyorder.bench.remote import Function, Object, Session, failure_of
 from anyorder.bench.sandbox import Child
 from anyorder.bench.verdicts import WRONG, NotPassed
@@ -34,17 +34,24 @@ def run_script(child: Child, check: Script) -> None:
     # Before the setup, which may use them, and after it, which may define the stubs of a prompt.
     scope.update(functions)
     random.seed(SEED)
-    _run(_compiled(check.setup, SETUP), scope, session, check.setup)
+    setup, tests = compile_script(check)
+    _run(setup, scope, session, check.setup)
     scope.update(functions)
     scope[PREFETCH] = _prefetcher(session)
-    _run(_compiled(check.code, TESTS), scope, session, check.code)
+    _run(tests, scope, session, check.code)
     if session.ended is not None:  # the tests caught it, and went on without the program
         raise session.ended
 
 
+def compile_script(check: Script) -> tuple[CodeType, CodeType]:
+    """Setup and statements, ready to run; kept for the next program."""
+    foresee = not goes_on_after_failure(check.setup)
+    return _compiled(check.setup, SETUP, False), _compiled(check.code, TESTS, foresee)
+
+
 @lru_cache(maxsize=16)
-def _compiled(code: str, filename: str) -> CodeType:
-    return compile_tests(code, filename)
+def _compiled(code: str, filename: str, foresee: bool) -> CodeType:
+    return compile_tests(code, filename, foresee=foresee)
 
 
 def _prefetcher(session: Session) -> Any:

@@ -11,27 +11,28 @@ answer the calls). The test statements themselves stay as they are, so `is True`
 eps`, `math.isclose` and the rest mean what they mean.
 
 A run is broken by whatever could change the number, the order or the arguments of the calls:
-anything but an assert, short circuits, comprehensions, arguments that are not constant. Which names
+anything but an assert, short circuits, comprehensions, arguments that are not constant. Tests that
+could catch a failure and go on (`try`, `with`) are left as they are altogether. Which names
 belong to the program is known only when the statements run, so all names of a run are handed over.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 PREFETCH = "__prefetch__"
 """What the inserted statements call: __prefetch__(((function, arguments), ...), others)."""
 
+_CATCHING = re.compile(r"\b(?:try|with|except)\b")
+
 FEWEST = 2
 """Calls that are worth a batch."""
 
-_CONSTANT = (
-    *(ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp),
-    *(ast.expr_context, ast.operator, ast.unaryop),
-)
 _PLAIN = (
     *(ast.Constant, ast.List, ast.Tuple, ast.Set, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call),
     *(ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.keyword),
@@ -53,25 +54,28 @@ class _Asserts:
     def with_prefetch(self) -> list[ast.stmt]:
         if len(self.calls) < FEWEST:
             return self.statements
-        names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in sorted(self.others)]
-        arguments: list[ast.expr] = [
-            ast.Tuple(self.calls, ast.Load()),
-            ast.Tuple(names, ast.Load()),
-        ]
-        call = ast.Expr(ast.Call(ast.Name(PREFETCH, ast.Load()), arguments, []))
-        ast.copy_location(call, self.statements[0])
-        return [ast.fix_missing_locations(call), *self.statements]
+        here = self.statements[0]
+        names = [_name(name, here) for name in sorted(self.others)]
+        arguments = [_tuple(self.calls, here), _tuple(names, here)]
+        call = ast.copy_location(ast.Call(_name(PREFETCH, here), arguments, []), here)
+        return [ast.copy_location(ast.Expr(call), here), *self.statements]
 
 
-def compile_tests(code: str, filename: str) -> CodeType:
+def compile_tests(code: str, filename: str, *, foresee: bool = True) -> CodeType:
     """The statements as a code object that calls `__prefetch__` before runs of plain asserts."""
     tree = ast.parse(code, filename)
-    tree.body = list(_rewritten(tree.body))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            node.body = list(_rewritten(node.body))
+    if foresee and not goes_on_after_failure(code):
+        tree.body = list(_rewritten(tree.body))
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                node.body = list(_rewritten(node.body))
     # Without these two, our own future import and -O would change what the tests say.
     return compile(tree, filename, "exec", dont_inherit=True, optimize=0)
+
+
+def goes_on_after_failure(code: str) -> bool:
+    """Whether the statements may catch what they raise; said too often rather than too rarely."""
+    return _CATCHING.search(code) is not None
 
 
 def _rewritten(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -113,9 +117,8 @@ def _collect(node: ast.AST, found: _Asserts) -> bool:
             return False  # a method of something that a call returned may be the program's
         constant = not node.keywords and all(map(_is_constant, node.args))
         if constant and isinstance(node.func, ast.Name):
-            function = ast.Name(node.func.id, ast.Load())
-            arguments = ast.Tuple(list(node.args), ast.Load())
-            found.calls.append(ast.Tuple([function, arguments], ast.Load()))
+            arguments = _tuple(list(node.args), node)
+            found.calls.append(_tuple([_name(node.func.id, node), arguments], node))
             return True
     return all(_collect(child, found) for child in ast.iter_child_nodes(node))
 
@@ -125,5 +128,29 @@ def _root(node: ast.expr) -> ast.expr:
     return _root(node.value) if isinstance(node, ast.Attribute) else node
 
 
-def _is_constant(node: ast.AST) -> bool:
-    return all(isinstance(part, _CONSTANT) for part in ast.walk(node))
+def _is_constant(node: ast.AST | None) -> bool:
+    """Whether an expression holds literals and operators only. Tests have long ones: by hand."""
+    kind = type(node)
+    if kind is ast.Constant:
+        return True
+    parts = _PARTS.get(kind)
+    return parts is not None and all(map(_is_constant, parts(node)))
+
+
+_PARTS: dict[type, Callable[[Any], Iterable[ast.AST | None]]] = {
+    ast.List: lambda node: node.elts,
+    ast.Tuple: lambda node: node.elts,
+    ast.Set: lambda node: node.elts,
+    ast.Dict: lambda node: [*node.keys, *node.values],
+    ast.UnaryOp: lambda node: (node.operand,),
+    ast.BinOp: lambda node: (node.left, node.right),
+}
+"""The expressions that are constant if their parts are; a dict's `**` has no key, hence is not."""
+
+
+def _name(name: str, where: ast.stmt | ast.expr) -> ast.expr:
+    return ast.copy_location(ast.Name(name, ast.Load()), where)
+
+
+def _tuple(items: list[ast.expr], where: ast.stmt | ast.expr) -> ast.expr:
+    return ast.copy_location(ast.Tuple(items, ast.Load()), where)

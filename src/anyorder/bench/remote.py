@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from anyorder.bench.sandbox import Child, Failed, Remote
+from anyorder.bench.sandbox import Broken, Child, Failed, Remote
 
 MOST_ITEMS = 1 << 20
 """Items of a generator or another iterable that are brought over at once; more is an error."""
@@ -30,9 +30,9 @@ FROM_PROGRAM = "_anyorder_failed"
 class Ended(BaseException):
     """The program has ended and answers no more."""
 
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(failed.detail)
-        self.failed = failed
+    def __init__(self, why: Failed | Broken) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class Session:
@@ -40,8 +40,8 @@ class Session:
 
     def __init__(self, child: Child) -> None:
         self.child = child
-        self.ended: Failed | None = None
-        """Why the program ended, if it did."""
+        self.ended: Failed | Broken | None = None
+        """Why the program ended, if it did; Broken: it is not known whether it would have."""
         self._batch: Iterator[Any] = iter(())
         self._waiting: deque[tuple[str, tuple[Any, ...]]] = deque()
         """Calls of the batch that the test statements have not come to yet."""
@@ -50,49 +50,37 @@ class Session:
 
     def prefetch(self, function: str, calls: Sequence[tuple[Any, ...]]) -> None:
         """Send calls that the test statements will make next, in this order."""
-        self._abandon()
+        assert not self._waiting
         self._waiting.extend((function, arguments) for arguments in calls)
         self._batch = self.child.calls(function, tuple(calls))
 
     def call(
         self, function: str | Remote, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        if isinstance(function, Remote):
-            self._settle()
-        elif self._waiting:
-            if self._waiting[0] == (function, arguments) and not keywords:
-                self._waiting.popleft()
-                return self._told(self._next_result)
-            self._abandon()
+        if self._waiting and not isinstance(function, Remote):
+            foreseen = self._waiting.popleft()
+            assert foreseen == (function, arguments), "a call that was not foreseen"
+            return self._told(self._next_result)
         lowered = tuple(map(_lowered, arguments))
         named = {name: _lowered(value) for name, value in keywords.items()}
-        return self._told(lambda: self.child.call(function, lowered, named))
+        return self._told(lambda: self._settled().call(function, lowered, named))
 
     def ask(self, operation: str, *arguments: Any) -> Any:
-        self._settle()
         lowered = tuple(map(_lowered, arguments))
-        return self._told(lambda: self.child.ask(operation, *lowered))
+        return self._told(lambda: self._settled().ask(operation, *lowered))
 
     def _next_result(self) -> Any:
-        result = self._results.popleft() if self._results else next(self._batch)
-        if isinstance(result, Failed):
-            raise result
-        return result
+        return self._results.popleft() if self._results else next(self._batch)
 
-    def _abandon(self) -> None:
-        """Forget what is left of a batch: the tests failed inside it, caught that, and went on."""
-        self._settle()
-        self._waiting.clear()
-        self._results.clear()
+    def _settled(self) -> Child:
+        """The child, once it has answered all that was sent, to be asked something else.
 
-    def _settle(self) -> None:
-        """Take what is left of a batch, because something else is to be asked now."""
-        missing = len(self._waiting) - len(self._results)
-        try:
-            for _ in range(missing):
-                self._results.append(next(self._batch))
-        except Failed as failed:  # to be raised when the tests come to that call
-            self._results.append(failed)
+        If it fails on a later call of the batch, the tests learn that now: nothing in them catches
+        a failure and goes on (prefetch.py sees to that), so it makes no difference to the verdict.
+        """
+        while len(self._results) < len(self._waiting):
+            self._results.append(next(self._batch))
+        return self.child
 
     def _told(self, answer: Any) -> Any:
         if self.ended is not None:
@@ -100,11 +88,12 @@ class Session:
         try:
             return _raised_up(answer(), self)
         except Failed as failed:
-            if failed.exception is None:
-                self.ended = failed
-                raise Ended(failed) from None
-            error = _builtin_exception(failed)
-        raise error
+            if failed.exception is not None:
+                raise _builtin_exception(failed) from None
+            self.ended = failed
+        except Broken as broken:
+            self.ended = broken
+        raise Ended(self.ended)
 
 
 class Function:
@@ -131,6 +120,10 @@ class Object:
         return self._session.call(self._remote, arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
+        # Python and its libraries look for such names by themselves, and believe what they find
+        # there: numpy would read memory at an address that `__array_interface__` gives.
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
         return self._session.ask("attribute", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -143,9 +136,12 @@ class Object:
         return int(self._session.ask("length", self))
 
     def __bool__(self) -> bool:
-        for ask in (lambda: self.__getattr__("__bool__")(), self.__len__):
+        def told() -> Any:
+            return self._session.ask("attribute", self, "__bool__")()
+
+        for ask in (told, self.__len__):
             try:
-                return bool(ask())
+                return ask() not in (False, 0)
             except (AttributeError, TypeError):
                 continue
         return True
@@ -166,10 +162,10 @@ class Object:
         return f"<{self._remote.type_name} of the program>"
 
 
-def failure_of(error: BaseException) -> Failed | None:
+def failure_of(error: BaseException) -> Failed | Broken | None:
     """What the program did, if it is the program that raised; None if the tests did."""
     if isinstance(error, Ended):
-        return error.failed
+        return error.why
     failed = getattr(error, FROM_PROGRAM, None)
     return failed if isinstance(failed, Failed) else None
 

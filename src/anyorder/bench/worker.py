@@ -20,7 +20,7 @@ from typing import Any
 from anyorder.bench.checks import from_record
 from anyorder.bench.frames import Inbox, frame, send
 from anyorder.bench.judge import Ready, Unfit, judge, prepare
-from anyorder.bench.sandbox import Broken, Limits, Sandbox
+from anyorder.bench.sandbox import Limits, Sandbox
 
 ALARM_GRACE = 10.0
 """Seconds beyond a child's wall-clock guard before test statements count as stuck."""
@@ -77,8 +77,6 @@ def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
             reply = vars(judge(sandbox, job["program"], checks, _awake))
         except Unfit as error:
             reply = {"unfit": str(error)}
-        except Broken as error:
-            reply = {"lost": str(error)}
         _alarm(0)
         send(outbox, frame({"job": job["job"], **reply}))
 

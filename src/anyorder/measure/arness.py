@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.measure.intervals import Interval, mean_interval
-from anyorder.measure.placement_span import find_program
-from anyorder.measure.pooling import known_mean, plain, task_means
+from anyorder.measure.intervals import Interval
+from anyorder.measure.placement_span import find_program, programs_looked_for
+from anyorder.measure.pooling import known_mean, plain, sample_interval
 from anyorder.measure.reveal_order import OrderScore, order_scores
 from anyorder.trace import Run, Trace
 
@@ -89,7 +89,7 @@ class ArnessCell:
     mean: float
     samples: int
     interval: Interval
-    """Over tasks, each with the mean of its samples."""
+    """Over tasks, each with all of its samples."""
     chance: float
     left_to_right: float
     mirrored: float
@@ -147,7 +147,8 @@ def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> A
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
         raise ValueError(f"ks={tuple(ks)}: give different whole numbers from 1 on")
     traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
-    samples = tuple(sample_arness(trace, ks) for trace in traces)
+    looked_for = isinstance(run_or_traces, Run) and programs_looked_for(run_or_traces)
+    samples = tuple(sample_arness(trace, ks, looked_for=looked_for) for trace in traces)
     scored = [sample for sample in samples if sample.status == SCORED]
     silent = [sample.silent for sample in scored if sample.silent is not None]
     names = list(order_scores([1], ks))
@@ -161,14 +162,19 @@ def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> A
     )
 
 
-def sample_arness(trace: Trace, ks: Sequence[int] = KS) -> SampleArness:
-    """One sample; never an exception because of its text."""
+def sample_arness(
+    trace: Trace, ks: Sequence[int] = KS, *, looked_for: bool = False
+) -> SampleArness:
+    """One sample; never an exception because of its text.
+
+    looked_for: a program was looked for in every sample, so one without a program has no code.
+    """
     if trace.reveal_step is None or trace.char_end is None:
         return SampleArness(trace.task_id, trace.sample, NO_STEPS)
     steps = trace.reveal_step.astype(np.int64)
     end = trace.char_end.astype(np.int64)
     start = np.concatenate([[0], end])[: len(end)]
-    how, (first, after) = find_program(trace)
+    how, (first, after) = find_program(trace, looked_for)
     generated = steps > 0
     item = generated & (end > start) & (start < after) & (end > first)
     hidden = steps[generated & (end == start)]
@@ -202,7 +208,7 @@ def _cell(samples: Sequence[SampleArness], name: str) -> ArnessCell:
     return ArnessCell(
         mean=value,
         samples=len(rows),
-        interval=mean_interval(task_means(tasks, table[:, 0])),
+        interval=sample_interval(tasks, table[:, 0]),
         chance=chance,
         left_to_right=left_to_right,
         mirrored=mirrored,

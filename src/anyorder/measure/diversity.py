@@ -2,8 +2,8 @@
 
 Per prompt, over the samples that parse (or that are correct):
 
-    distinct_texts   share of samples with a text of their own
-    distinct_trees   the same by anonymised syntax tree (that of ASTD), so names do not count
+    distinct texts   their number / samples
+    distinct trees   the same by anonymised syntax tree (that of ASTD), so names do not count
     nearest          mean over samples of the similarity to the most similar other sample
     pairwise         mean similarity over all pairs of samples
 
@@ -37,7 +37,7 @@ class DiversityRow:
     """Those with two samples or more that pass the filter."""
     samples: int
     distinct: Mapping[str, Interval]
-    """texts and trees: share of samples."""
+    """texts and trees: how many there are / samples."""
     nearest: Mapping[str, Interval]
     """By metric."""
     pairwise: Mapping[str, Interval]
@@ -114,7 +114,7 @@ def _row(
 
 
 def _shares(groups: Sequence[Sequence[Prepared]]) -> Iterator[tuple[str, list[float]]]:
-    """Per prompt the share of samples with a text, and with a tree, of its own."""
+    """Per prompt: distinct texts / samples, and distinct trees / samples."""
     yield "texts", [len({item.sample.text for item in items}) / len(items) for items in groups]
     yield "trees", [len({item.anonymous for item in items}) / len(items) for items in groups]
 

@@ -27,6 +27,9 @@ UNPARSEABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowErr
 
 _CONTINUES = frozenset({"else", "elif", "except", "finally"})
 """Words that go on with a statement although they stand at the margin."""
+LONGEST_LINE = 10_000
+"""Characters of the longest line that is looked at: nobody writes such lines, and Python's
+tokenisers need minutes for some. A text that parses whole may have longer ones."""
 _UNREADABLE = re.compile(r"[\0\ud800-\udfff]|^\s*\\\s*$")
 """Null and surrogates, which not even a comment may hold; and lines that are one backslash, which
 Python's tokenisers read in different ways (a text that parses whole may have them)."""
@@ -71,7 +74,11 @@ class _Chains:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._walls = [n for n, line in enumerate(lines) if _UNREADABLE.search(line)]
+        self._walls = [
+            number
+            for number, line in enumerate(lines)
+            if len(line) > LONGEST_LINE or _UNREADABLE.search(line)
+        ]
         self._walls.append(len(lines))
         self._stops = {wall: wall for wall in self._walls}
 

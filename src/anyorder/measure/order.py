@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from anyorder.measure.order_controls import (
     CONTROLS,
+    RANDOM,
     SEEDS,
     Dealt,
     control_keys,
@@ -35,6 +36,7 @@ from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
 from anyorder.measure.order_program import SCOPES, OrderProgram, ProgramFacts, prepare
 from anyorder.measure.order_sample import SampleOrder, ScopeOrder, SegmentOrder
 from anyorder.measure.order_table import OrderSetting, OrderTable, aggregate
+from anyorder.measure.pooling import known_mean
 from anyorder.measure.reveal_order import tau_b
 from anyorder.trace import Run, Trace
 
@@ -117,7 +119,7 @@ def measure_sample(
         facts,
         scopes=_by_scope(program, scores, where),
         visits=scores.visits[0],
-        segments=_segment_order(trace, places),
+        segments=_segment_order(trace, places, steps[where.get(RANDOM, slice(0))]),
     )
 
 
@@ -183,8 +185,12 @@ def _by_scope(
     return found
 
 
-def _segment_order(trace: Trace, places: _Places) -> SegmentOrder | None:
-    """The order of the segments, or of the lines where there are none; by their last steps."""
+def _segment_order(trace: Trace, places: _Places, random: IntArray) -> SegmentOrder | None:
+    """The order of the segments, or of the lines where there are none; by their last steps.
+
+    `random` are the rows of the random control (R N). Segments dealt out anew have a tau of 0 on
+    average; tokens dealt out anew have not, where lines differ in length.
+    """
     steps = places.steps[places.movable]
     if places.segments is not None:
         unit, which = "segment", places.segments[places.movable]
@@ -197,4 +203,8 @@ def _segment_order(trace: Trace, places: _Places) -> SegmentOrder | None:
         return None
     _, number = np.unique(which[inside], return_inverse=True)
     last = segment_steps(steps[inside], number)
-    return SegmentOrder(unit, len(last), tau_b(last))
+    chance = 0.0
+    if unit == "line":
+        rows = random[:, places.movable]
+        chance = known_mean(tau_b(segment_steps(row, number)) for row in rows)
+    return SegmentOrder(unit, len(last), tau_b(last), chance)

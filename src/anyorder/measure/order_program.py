@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from anyorder.measure.order_nodes import Blocks
 from anyorder.measure.order_tree import order_tree
-from anyorder.measure.syntax import Parsed, Status, parse_program
+from anyorder.measure.syntax import Parsed, parse_answer, parse_program
 from anyorder.measure.syntax_statements import GENERATED_TESTS, Statement
 from anyorder.trace import Trace
 
@@ -104,7 +104,7 @@ def prepare(
     start = offset or 0
     facts = ProgramFacts(
         str(parsed.status),
-        "continued" if start < 0 else parsed.fallback or None,
+        parsed.fallback or None,
         misaligned=offset is None,
     )
     if not parsed.valid or parsed.tree is None:
@@ -133,15 +133,7 @@ def prepare(
 
 def _find_exact(trace: Trace) -> tuple[Parsed, int | None]:
     """The text, else the text as it goes on from its prompt, else the fallbacks."""
-    parsed = parse_program(trace.text, ["whole"])
-    if parsed.valid or parsed.status is Status.EMPTY:
-        return parsed, parsed.offset
-    if parsed.status is Status.UNPARSABLE and trace.prompt:
-        both = parse_program(trace.prompt + trace.text, ["whole"])
-        offset = both.offset - len(trace.prompt)
-        if both.valid and offset < 0 < offset + len(both.source):
-            return both, offset
-    parsed = parse_program(trace.text)
+    parsed = parse_answer(trace.prompt, trace.text)
     return parsed, parsed.offset
 
 

@@ -63,6 +63,8 @@ class SegmentOrder:
     count: int
     tau: float
     """Kendall's tau-b; NaN where there is one segment, or all came at once."""
+    chance: float
+    """Mean tau of the control: of segments 0; of lines not, since a longer line ends later."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class SampleOrder:
         }
         if self.segments is not None:
             found = self.segments
-            record["segments"] = {"unit": found.unit, "count": found.count, "tau": plain(found.tau)}
+            numbers = {"tau": plain(found.tau), "chance": plain(found.chance)}
+            record["segments"] = {"unit": found.unit, "count": found.count, **numbers}
         return record
 
     def _scope(self, name: str, nodes: bool) -> dict[str, Any] | None:

@@ -7,8 +7,7 @@ samples that have one. Beside it stand the controls, averaged in the same way, a
     position = (score - left_to_right) / (random - left_to_right)
 
 so 0 is what strict left to right scores on the same programs and 1 what chance does. Intervals
-come from drawing tasks: there each task counts once, with the mean of its samples, so where tasks
-have unequal numbers of samples the interval's own estimate differs from the published mean.
+come from drawing tasks, each with all of its samples.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.measure.intervals import LEVEL, Interval, bootstrap, mean_interval
+from anyorder.measure.intervals import LEVEL, Interval, bootstrap, ratio_interval
 from anyorder.measure.order_controls import LEFT_TO_RIGHT, RANDOM
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_sample import PARTS, SampleOrder, ScopeOrder, mean, named
-from anyorder.measure.pooling import known_mean, plain, task_means
+from anyorder.measure.pooling import known_mean, plain, sample_interval, task_sums
 
 FloatArray = NDArray[np.float64]
 
@@ -73,6 +72,15 @@ class DepthRow:
         return counts | {part: named(getattr(self, part)) for part in PARTS}
 
 
+class SegmentCell(NamedTuple):
+    """The order of the segments, or lines, over all samples that have one."""
+
+    samples: int
+    tau: Interval
+    chance: float
+    """The same mean for the control; NaN without it."""
+
+
 @dataclass(frozen=True)
 class OrderSetting:
     """What was asked for."""
@@ -95,8 +103,8 @@ class OrderTable:
     cells: dict[tuple[str, str, str], OrderCell]
     """By scope, part and metric."""
     depths: dict[str, tuple[DepthRow, ...]]
-    segments: dict[str, tuple[int, Interval]]
-    """Per unit: how many samples have a tau, and its mean over tasks."""
+    segments: dict[str, SegmentCell]
+    """Per unit, segment or line."""
 
     def to_record(self, *, samples: bool = True, nodes: bool = True) -> dict[str, Any]:
         """As JSON; without `samples` only what is over all of them."""
@@ -115,8 +123,8 @@ class OrderTable:
             "misaligned": self.misaligned,
             "aggregate": aggregate,
             "segments": {
-                unit: {"samples": count, "tau": interval.to_record()}
-                for unit, (count, interval) in self.segments.items()
+                unit: {"samples": count, "tau": tau.to_record(), "chance": plain(chance)}
+                for unit, (count, tau, chance) in self.segments.items()
             },
         }
         if samples:
@@ -154,16 +162,16 @@ def _cell(
             tasks.append(sample.task_id)
             values.append([found.means[at], *(_control(found, name, at) for name in controls)])
     table = np.array(values).reshape(len(values), 1 + len(controls))
-    by_task = task_means(tasks, table)
-    columns = dict(zip(controls, by_task.T[1:], strict=True))
+    sums, counts = task_sums(tasks, table)
+    columns = dict(zip(controls, sums.T[1:], strict=True))
     position = None
     if LEFT_TO_RIGHT in columns and RANDOM in columns:
-        position = _position(by_task[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
+        position = _position(sums[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
     own, *others = (known_mean(column) for column in table.T)
     return OrderCell(
         mean=own,
         samples=len(values),
-        interval=mean_interval(by_task[:, 0]),
+        interval=ratio_interval(sums[:, 0], counts),
         controls={
             name: value
             for name, value in zip(controls, others, strict=True)
@@ -178,7 +186,10 @@ def _control(order: ScopeOrder, name: str, at: tuple[int, int]) -> float:
 
 
 def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
-    """Where the mean lies between its controls, tasks drawn together; NaN where they are equal."""
+    """Where the mean lies between its controls, tasks drawn together; NaN where they are equal.
+
+    Given are the sums over each task's samples; their number cancels.
+    """
     if not own.size or math.isclose(low.mean(), high.mean(), abs_tol=1e-12):
         return Interval(math.nan, math.nan, math.nan, own.size, LEVEL, "equal controls")
     try:
@@ -212,15 +223,17 @@ def _depths(samples: Sequence[SampleOrder], scope: str) -> tuple[DepthRow, ...]:
     )
 
 
-def _segments(samples: Sequence[SampleOrder]) -> dict[str, tuple[int, Interval]]:
-    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
+def _segments(samples: Sequence[SampleOrder]) -> dict[str, SegmentCell]:
+    found: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
     for sample in samples:
-        if sample.segments is not None and not math.isnan(sample.segments.tau):
-            found[sample.segments.unit].append((sample.task_id, sample.segments.tau))
+        own = sample.segments
+        if own is not None and not math.isnan(own.tau):
+            found[own.unit].append((sample.task_id, own.tau, own.chance))
     result = {}
     for unit, rows in sorted(found.items()):
-        tasks, values = zip(*rows, strict=True)
-        result[unit] = (len(rows), mean_interval(task_means(tasks, np.array(values))))
+        tasks, values, chances = zip(*rows, strict=True)
+        tau = sample_interval(tasks, np.array(values))
+        result[unit] = SegmentCell(len(rows), tau, known_mean(chances))
     return result
 
 

@@ -27,11 +27,17 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.trace import Trace
+from anyorder.trace import Run, Trace
 
 BoolArray = NDArray[np.bool_]
 Extent = tuple[int, int]
 """[first, after the last) character."""
+
+
+def programs_looked_for(run: Run) -> bool:
+    """Whether the samples' programs were looked for: then one without a program has no code."""
+    programs = run.table(["program"]).column("program")
+    return bool(programs.null_count < len(programs))
 
 
 def find_program(trace: Trace, looked_for: bool = False) -> tuple[str, Extent]:

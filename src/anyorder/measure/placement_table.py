@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,14 @@ class StepSummary:
     def to_record(self) -> dict[str, Any]:
         plain = {name: value.to_record() for name, value in self.values.items()}
         return {"step": self.step, "canvases": self.canvases} | plain
+
+
+class _Canvas(NamedTuple):
+    """What a summary needs of one canvas."""
+
+    step: int
+    sample: tuple[str, int]
+    numbers: dict[str, float]
 
 
 class PlacementTable:
@@ -115,12 +123,17 @@ class PlacementTable:
 
     def summary(self, steps: Sequence[int] | None = None) -> list[StepSummary]:
         """A line for each step, or for those asked for, and last one over all of these."""
-        rows = [(row, _numbers(row)) for row in self.rows() if row["masked"]]
-        there = sorted({row["step"] for row, _ in rows})
+        # Only the means of a canvas are kept: its tokens would hold the whole file in memory.
+        found = [
+            _Canvas(row["step"], (row["task_id"], row["sample"]), _numbers(row))
+            for row in self.rows()
+            if row["masked"]
+        ]
+        there = sorted({canvas.step for canvas in found})
         chosen = [step for step in there if steps is None or step in steps]
         groups: list[tuple[int | None, set[int]]] = [(step, {step}) for step in chosen]
         return [
-            _summed(step, [each for each in rows if each[0]["step"] in among])
+            _summed(step, [canvas for canvas in found if canvas.step in among])
             for step, among in [*groups, (None, set(chosen))]
         ]
 
@@ -167,21 +180,19 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _summed(
-    step: int | None, rows: Sequence[tuple[dict[str, Any], dict[str, float]]]
-) -> StepSummary:
+def _summed(step: int | None, canvases: Sequence[_Canvas]) -> StepSummary:
     """Canvases to samples to tasks to an interval."""
     samples: dict[tuple[str, int], list[dict[str, float]]] = {}
-    for row, numbers in rows:
-        samples.setdefault((row["task_id"], row["sample"]), []).append(numbers)
+    for canvas in canvases:
+        samples.setdefault(canvas.sample, []).append(canvas.numbers)
     values = {}
-    for name in rows[0][1] if rows else ():
+    for name in canvases[0].numbers if canvases else ():
         tasks: dict[str, list[float]] = {}
-        for (task, _), canvases in samples.items():
-            tasks.setdefault(task, []).append(known_mean(each[name] for each in canvases))
+        for (task, _), numbers in samples.items():
+            tasks.setdefault(task, []).append(known_mean(each[name] for each in numbers))
         means = np.asarray([known_mean(each) for each in tasks.values()])
         values[name] = mean_interval(means[~np.isnan(means)], resamples=RESAMPLES)
-    return StepSummary(step, len(rows), values)
+    return StepSummary(step, len(canvases), values)
 
 
 def _values(column: Any) -> list[Any]:

@@ -1,6 +1,7 @@
-"""Bringing the values of samples together: means that skip what is missing, one mean per task.
+"""Bringing the values of samples together: means that skip what is missing, intervals over tasks.
 
-Missing is NaN here and null in JSON. Intervals over the task means are intervals.py.
+Missing is NaN here and null in JSON. A mean is over samples, as published; its interval draws
+tasks, each with all of its samples, so both are of the same number. Drawing is intervals.py.
 """
 
 from __future__ import annotations
@@ -11,18 +12,24 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from anyorder.measure.intervals import Interval, ratio_interval
+
 FloatArray = NDArray[np.float64]
 
 
-def task_means(tasks: Sequence[str], table: FloatArray) -> FloatArray:
-    """The mean of each task's rows, tasks in the order of their names."""
+def task_sums(tasks: Sequence[str], table: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The sum and the number of each task's rows, tasks in the order of their names."""
     if not len(table):
-        return table
+        return table, np.zeros(0)
     names, which = np.unique(np.array(tasks), return_inverse=True)
     sums = np.zeros((len(names), *table.shape[1:]))
     np.add.at(sums, which, table)
-    counts = np.bincount(which).reshape(-1, *[1] * (table.ndim - 1))
-    return np.asarray(sums / counts)
+    return sums, np.bincount(which).astype(np.float64)
+
+
+def sample_interval(tasks: Sequence[str], values: FloatArray) -> Interval:
+    """The mean over samples, with an interval from drawing their tasks."""
+    return ratio_interval(*task_sums(tasks, values))
 
 
 def known_mean(values: Iterable[float]) -> float:

@@ -1,7 +1,8 @@
 """The programs of a run: their texts, which of them are correct, and their trees.
 
-A sample's text is its extracted program where the run has one, which must then parse as it is;
-else what was generated, with the fallbacks of syntax.py. Verdicts come from the run's
+Where a run has extracted programs, a sample's text is its own, which must parse as it is; one for
+which none was found has none. Otherwise it is what was generated, read after its prompt and with
+the fallbacks of syntax.py. Verdicts come from the run's
 verdicts.parquet or as a mapping. Every sample ends with a status; equal texts are parsed once.
 
 Comparing is similarity.py and diversity.py.
@@ -14,7 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from anyorder.measure.syntax import FALLBACKS, Parsed, ParseLimits, Status, parse_program
+from anyorder.measure.placement_span import programs_looked_for
+from anyorder.measure.syntax import (
+    FALLBACKS,
+    Parsed,
+    ParseLimits,
+    Status,
+    parse_answer,
+    parse_program,
+)
 from anyorder.measure.syntax_ast import TreeOptions, ast_and_coarse
 from anyorder.measure.syntax_grammar import grammar_tree
 from anyorder.measure.tree import Tree
@@ -40,6 +49,8 @@ class Sample(NamedTuple):
     """Whether the text is a program already, and not an answer that holds one."""
     correct: bool | None = None
     """None: not graded."""
+    prompt: str = ""
+    """What the text may go on from, where it is an answer."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +76,18 @@ class Programs:
         several gradings. `texts` are programs extracted elsewhere, to be compared in place of the
         run's own: a completion needs its prompt, for instance. A sample without one has none.
         """
-        table = run.table(["task_id", "sample", "text", "program", "policy"])
+        table = run.table(["task_id", "sample", "prompt", "text", "program", "policy"])
+        looked_for = texts is not None or programs_looked_for(run)
         if verdicts is None and (run.folder / VERDICTS_FILE).is_file():
             verdicts = stored_verdicts(run, extraction)
         samples = []
         policies = set()
         for row in table.to_pylist():
             key = row["task_id"], row["sample"]
-            program = row["program"] if texts is None else texts.get(key, "")
-            extracted = program is not None
-            text = program if extracted else row["text"]
+            program = row["program"] if texts is None else texts.get(key)
+            text = program or "" if looked_for else row["text"]
             correct = None if verdicts is None else verdicts.get(key)
-            samples.append(Sample(*key, text, extracted, correct))
+            samples.append(Sample(*key, text, looked_for, correct, row["prompt"]))
             policies.add(row["policy"])
         policy = policies.pop() if len(policies) == 1 else None
         return cls(name or policy or run.folder.name, tuple(samples))
@@ -107,22 +118,28 @@ class Programs:
 
 
 def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, bool]:
-    """Which samples passed in the run's one grading, or in that of this extraction."""
+    """Which samples passed in the run's one grading, or in the one of this extraction.
+
+    Where several have the same extraction, their task or the grading's own name tells them apart.
+    """
     table = run.verdicts()
-    about = ("grading", "task", "data_digest", "extraction")
-    columns = [name for name in about if name in table.schema.names]
+    columns = [name for name in ("grading", "task", "extraction") if name in table.schema.names]
     rows = table.select(["task_id", "sample", "verdict", *columns]).to_pylist()
-    if extraction is not None:
-        rows = [row for row in rows if row.get("extraction") == extraction]
-    gradings = {tuple(row[name] for name in columns) for row in rows}
-    if len(gradings) != 1:
-        found = "; ".join(" ".join(map(str, grading)) for grading in sorted(gradings, key=str))
+    chosen = [
+        row for row in rows if extraction is None or extraction in [row[name] for name in columns]
+    ]
+    if len(_gradings(chosen, columns)) != 1:
+        which = "" if extraction is None else f" called {extraction!r}"
         raise ValueError(
-            f"{run.folder} has {len(gradings)} gradings{f' ({found})' if found else ''}"
-            f"{f' with extraction {extraction!r}' if extraction else ''}: name one of them "
-            "with extraction=..., or pass verdicts={(task_id, sample): True or False}"
+            f"{run.folder} has {len(_gradings(chosen, columns))} gradings{which}, of "
+            f"{'; '.join(_gradings(rows, columns)) or 'none'} ({', '.join(columns)}): choose one "
+            "by a word of its own (extraction), or pass verdicts={(task_id, sample): True or False}"
         )
-    return {(row["task_id"], row["sample"]): row["verdict"] == PASSED for row in rows}
+    return {(row["task_id"], row["sample"]): row["verdict"] == PASSED for row in chosen}
+
+
+def _gradings(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
+    return sorted({" ".join(str(row[name]) for name in columns) for row in rows})
 
 
 @dataclass(frozen=True)
@@ -178,7 +195,7 @@ class Preparation:
 
     def __init__(self, options: ProgramOptions) -> None:
         self.options = options
-        self._known: dict[tuple[str, bool], TextTrees] = {}
+        self._known: dict[tuple[str, str | None], TextTrees] = {}
 
     def by_task(self, programs: Programs) -> dict[str, list[Prepared]]:
         """The samples of each task, prepared, in their order."""
@@ -188,12 +205,16 @@ class Preparation:
         return dict(tasks)
 
     def __call__(self, sample: Sample) -> Prepared:
-        key = sample.text, sample.extracted
+        key = sample.text, None if sample.extracted else sample.prompt
         if key not in self._known:
-            fallbacks = ("whole",) if sample.extracted else self.options.fallbacks
-            parsed = parse_program(sample.text, fallbacks, self.options.parse_limits)
-            self._known[key] = self.trees(parsed)
+            self._known[key] = self.trees(self._parsed(sample))
         return Prepared(sample, *self._known[key])
+
+    def _parsed(self, sample: Sample) -> Parsed:
+        limits = self.options.parse_limits
+        if sample.extracted:
+            return parse_program(sample.text, ("whole",), limits)
+        return parse_answer(sample.prompt, sample.text, self.options.fallbacks, limits)
 
     def trees(self, parsed: Parsed) -> TextTrees:
         """Of a parsed text: its trees, or the status that says why there are none."""

@@ -110,6 +110,11 @@ def similarity(
     prepare = Preparation(options.programs)
     references = prepare.by_task(base)
     prepared = {programs.name: prepare.by_task(programs) for programs in policies}
+    notes += [
+        f"{name} has no task in common with {base.name}: compare runs of the same task"
+        for name, tasks in prepared.items()
+        if not tasks.keys() & references.keys()
+    ]
     groups = [
         group
         for name in filters

@@ -9,6 +9,9 @@ first success wins:
     longest_lines   the longest run of lines that parses, among the first 100 (by lines that are
                     not blank; of equals the first)
 
+A text that goes on where its prompt stopped, inside a function, is no program by itself:
+`parse_answer` then reads both together.
+
 What follows from the tree is elsewhere: syntax_statements.py (statement-level tree),
 syntax_tokens.py (which token belongs to which statement), syntax_ast.py and syntax_grammar.py
 (the trees that similarity compares). Nothing here runs a program.
@@ -20,7 +23,7 @@ import ast
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -34,6 +37,9 @@ _SHALLOW = {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "asname", 
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")  # where Python's parser begins a new line
 _MARK = re.compile(r"(?:python|py)?", re.IGNORECASE)
+_INDENTED = re.compile(r"(?:[ \t\f]*[\r\n])*[ \t]+\S")
+
+CONTINUED = "continued"
 
 
 class Status(StrEnum):
@@ -74,10 +80,11 @@ class Parsed:
     source: str = ""
     """The program: `text[offset : offset + len(source)]`."""
     offset: int = 0
+    """Negative where the program begins in the prompt."""
     tree: ast.Module | None = None
     """None where nothing parsed."""
     fallback: str = ""
-    """The fallback that won, `whole` included."""
+    """The fallback that won, `whole` included; CONTINUED where the prompt begins the program."""
     detail: str = ""
     """Why the whole text was refused, in one line."""
 
@@ -122,6 +129,29 @@ def parse_program(
             refused = refused or (status, detail)
     status, detail = refused or (Status.UNPARSABLE, "no part of the text to try")
     return Parsed(status, detail=detail)
+
+
+def parse_answer(
+    prompt: str,
+    text: str,
+    fallbacks: Sequence[str] | None = None,
+    limits: ParseLimits = ParseLimits(),  # noqa: B008 - frozen
+) -> Parsed:
+    """The program in a text that was generated after a prompt: the text, or the text as it goes on
+    from its prompt, or what the fallbacks find.
+
+    Indented text goes on, even if it would be a program without its first blanks.
+    """
+    if not prompt or (fallbacks is not None and "whole" not in fallbacks):
+        return parse_program(text, fallbacks, limits)
+    alone = parse_program(text, ["whole"], limits)
+    goes_on = alone.valid and _INDENTED.match(text) is not None
+    if goes_on or alone.status is Status.UNPARSABLE:
+        both = parse_program(prompt + text, ["whole"], limits)
+        offset = both.offset - len(prompt)
+        if both.valid and offset < 0 < offset + len(both.source):
+            return replace(both, offset=offset, fallback=CONTINUED)
+    return alone if alone.valid else parse_program(text, fallbacks, limits)
 
 
 def parse_source(

@@ -157,7 +157,8 @@ _ALL = (
         },
         sweep={"insertion_temperature": (0.5, 0.6, 0.7, 0.75, 1.0)},
         remarks="The sweep is of appendix D.5: 1, 0.75, 0.6, 0.5 on MBPP and 1, 0.7 on HumanEval. "
-        "In mode compat the noise belongs to a batch, hence the published batch of 8.",
+        "In mode compat the noise belongs to a batch, hence the published batch of 8. Its MBPP is "
+        "the 378 problems of MBPP+, here `mbpp:378`.",
     ),
     Preset(
         name="dream-coder-passk",
@@ -168,7 +169,7 @@ _ALL = (
         always={**_DREAM_CODER, "samples": 16, "temperature": 1.0},
         per_task=_each(HUMANEVAL, template="instruct"),
         remarks="The release wraps HumanEval's function heads in an instruction for this model, "
-        "and gives them bare to FlexMDM.",
+        "and gives them bare to FlexMDM. Its MBPP is `mbpp:378`.",
     ),
     Preset(
         name="dream-coder-order",

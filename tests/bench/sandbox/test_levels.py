@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -89,10 +90,19 @@ def test_the_probe_names_what_it_tried() -> None:
 
 
 @linux
-def test_bait_leaves_nothing_behind() -> None:
+def test_proving_a_level_makes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: Callable[[int], Sandbox]
+) -> None:
+    """Not for a moment, so that a grader killed at its start leaves nothing."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tmp_path.chmod(0o777)
+    before = tmp_path.stat().st_mtime_ns
     with canaries.bait() as grader:
-        assert Path(grader["secret"]).is_file()
-    assert not Path(grader["folder"]).exists()
+        assert grader["new"].startswith(str(tmp_path))
+        for level in (3, 2):
+            sandbox = sandboxes(level)
+            assert all(c.held for c in canaries.prove(sandbox.start, sandbox.applied, grader, []))
+    assert list(tmp_path.iterdir()) == [] and tmp_path.stat().st_mtime_ns == before
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *, wrapped: bool) -> None:
@@ -121,13 +131,12 @@ def test_without_namespaces_it_goes_on_a_level_lower(monkeypatch: pytest.MonkeyP
 
 def test_the_command_for_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
-    command = link._wrapper("/a/folder")
+    command = link._wrapper()
     assert command[0] == "/somewhere/bwrap" and command[-1] == "--"
     assert {"--unshare-all", "--die-with-parent", "--as-pid-1"} <= set(command)
     pairs = list(pairwise(command))
-    assert ("--cap-drop", "ALL") in pairs and ("--bind", "/a/folder") in pairs
-    writable = [b for a, b in pairs if a in ("--bind", "--dev-bind")]
-    assert sorted(writable) == ["/a/folder", os.devnull]
+    assert ("--cap-drop", "ALL") in pairs and ("--tmpfs", canaries.OUTSIDE) in pairs
+    assert [b for a, b in pairs if a in ("--bind", "--dev-bind")] == [os.devnull]
 
 
 @linux

@@ -99,6 +99,8 @@ def test_what_others_can_read(tmp_path: Path) -> None:
             path.chmod(0o755)
     inside.chmod(0o755)
     closed.chmod(0o755)
+    if not identity.others_can_read(str(tmp_path)):
+        pytest.skip("pytest's folder is in one that is closed to others")
     assert identity.others_can_read(str(inside))
     closed.chmod(0o700)
     assert not identity.others_can_read(str(inside)) and not identity.others_can_read(str(closed))

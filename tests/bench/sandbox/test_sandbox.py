@@ -297,7 +297,7 @@ def test_the_clock_of_the_processor_decides(sandbox: Sandbox) -> None:
         failed = failure(child)
         assert failed.kind == "timeout" and "processor time" in failed.detail
         ended = child.end()
-        assert ended.how == "cpu limit" and 0.2 < ended.cpu_seconds < 0.6
+        assert ended.how == "cpu limit" and 0.2 < ended.cpu_seconds < 2.0
     with start(sandbox, "import time\ntime.sleep(0.5)\ndef f(): return 1", limits=limits) as child:
         assert child.call("f") == 1, "sleeping takes no processor time"
     limits = Limits(cpu_seconds=5.0, wall_seconds=0.3)

@@ -11,13 +11,14 @@ leave its namespaces before the filters close, since those would hide whether na
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from anyorder.bench.sandbox.limits import (
@@ -50,6 +51,9 @@ REFUSED_CALLS = (
 OUTSIDE = "/outside"
 """A folder in a server's own root that anybody could read and write, but for Landlock."""
 SECRET = f"{OUTSIDE}/secret"
+# What everybody may read, and what everybody may write to, on any Linux.
+_PUBLIC_FILES = ("/etc/passwd", "/etc/group", "/proc/version", "/")
+_PUBLIC_DEVICE = "/dev/full"
 _MEMORY = 512 << 20
 _LIMITS = Limits(cpu_seconds=5.0, wall_seconds=20.0, memory_bytes=_MEMORY)
 _SPIN = Limits(cpu_seconds=0.02, wall_seconds=5.0)
@@ -69,26 +73,24 @@ class Check:
 
 @contextmanager
 def bait() -> Iterator[dict[str, Any]]:
-    """Things of the grader that must not be reachable: sockets, a process, a file."""
-    with TemporaryDirectory(prefix="anyorder-canary-") as folder, socket.socket() as listener:
-        secret = Path(folder) / "secret"
-        secret.write_text("secret")
-        os.chmod(folder, 0o777)
-        os.chmod(secret, 0o666)
+    """Things of the grader and its host that must not be reachable; none is a file made here.
+
+    A grader that is killed here leaves no file behind: what is tried out is there anyhow.
+    """
+    name = f"anyorder-canary-{secrets.token_hex(8)}"
+    with socket.socket() as listener, socket.socket(socket.AF_UNIX) as local:
         listener.bind(("127.0.0.1", 0))
         listener.listen(8)
-        name = f"anyorder-canary-{os.path.basename(folder)}"
-        with socket.socket(socket.AF_UNIX) as local:
-            if sys.platform == "linux":
-                local.bind(f"\0{name}")
-                local.listen(8)
-            yield {
-                "pid": os.getpid(),
-                "port": listener.getsockname()[1],
-                "name": name,
-                "folder": folder,
-                "secret": str(secret),
-            }
+        if sys.platform == "linux":
+            local.bind(f"\0{name}")
+            local.listen(8)
+        yield {
+            "pid": os.getpid(),
+            "port": listener.getsockname()[1],
+            "name": name,
+            "file": next(path for path in _PUBLIC_FILES if os.path.exists(path)),
+            "new": os.path.join(tempfile.gettempdir(), name),
+        }
 
 
 def from_the_server(grader: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
@@ -113,7 +115,7 @@ def from_the_server(grader: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
         ("abstract sockets", *attempt(socket.AF_UNIX, f"\0{grader['name']}")),
         ("process namespace", os.getppid() == 0, f"parent {os.getppid()}"),
         ("signal to the grader", *signal),
-        ("mount namespace", not os.path.exists(grader["secret"]), "the grader's files"),
+        ("mount namespace", not os.path.exists(grader["file"]), f"{grader['file']} of the host"),
     ]
 
 
@@ -159,13 +161,13 @@ def _attempts(
         for name in REFUSED_CALLS:
             yield name, SECCOMP, "call", (numbers[name],)
     if LANDLOCK in applied:
-        folder, secret = grader["folder"], grader["secret"]
-        if NAMESPACES in applied:
-            folder, secret = OUTSIDE, SECRET  # the grader's own cannot even be seen
-        yield "read a file outside", LANDLOCK, "read", (secret,)
-        yield "list a folder outside", LANDLOCK, "listing", (folder,)
-        yield "write a file", LANDLOCK, "write", (folder,)
-        yield "overwrite a file", LANDLOCK, "overwrite", (secret,)
+        # In a root of its own, the host's files cannot even be seen: that has some to try.
+        inside = NAMESPACES in applied
+        file = SECRET if inside else grader["file"]
+        yield "read a file outside", LANDLOCK, "read", (file,)
+        yield "list a folder outside", LANDLOCK, "listing", (os.path.dirname(file),)
+        yield "write a file", LANDLOCK, "write", (f"{OUTSIDE}/new" if inside else grader["new"],)
+        yield "overwrite a file", LANDLOCK, "overwrite", (SECRET if inside else _PUBLIC_DEVICE,)
 
 
 def level_of(applied: Mapping[str, str], checks: Iterable[Check]) -> int:

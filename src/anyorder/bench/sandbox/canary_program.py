@@ -91,15 +91,19 @@ def listing(folder: str) -> Outcome:
     return _prevented(lambda: os.listdir(folder))
 
 
-def write(folder: str) -> Outcome:
+def write(path: str) -> Outcome:
     """Make a file in a folder that anybody may write to."""
-    path = os.path.join(folder, "written")
-    return _prevented(lambda: os.close(os.open(path, os.O_WRONLY | os.O_CREAT)))
+
+    def attempt() -> None:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        os.unlink(path)
+
+    return _prevented(attempt)
 
 
 def overwrite(path: str) -> Outcome:
-    """Change a file that anybody may write to."""
-    return _prevented(lambda: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)))
+    """Open for writing what anybody may write to."""
+    return _prevented(lambda: os.close(os.open(path, os.O_WRONLY)))
 
 
 def memory(size: int) -> Outcome:

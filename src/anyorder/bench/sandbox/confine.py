@@ -23,7 +23,7 @@ if LINUX:  # here and not where they are used: a server in its own root cannot r
     from anyorder.bench.sandbox import identity, landlock, libc, namespaces, seccomp
 
 # No descriptor above this one is open in a child when it starts.
-_DESCRIPTORS = 1024
+_DESCRIPTORS = 64
 # Processes of the same user that are not the program's: the server, a few other children.
 _NEIGHBOURS = 32
 # Where a user has other processes, their number changes while we run.
@@ -67,6 +67,7 @@ class Confinement:
                 identity.become(None, keep_reading=False)
             self.applied[NAMESPACES] = "unshare"
         elif NAMESPACES in self.use:
+            namespaces.leave_a_secret()
             self.applied[NAMESPACES] = "bubblewrap"
 
     def _become(self, number: int | None, *, root: bool) -> None:

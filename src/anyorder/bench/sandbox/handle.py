@@ -19,7 +19,7 @@ from typing import Any, NoReturn, get_args
 from anyorder.bench.sandbox.changes import apply
 from anyorder.bench.sandbox.limits import Broken, Ended, Failed, Kind, Limits, one_line
 from anyorder.bench.sandbox.link import Link, Record
-from anyorder.bench.sandbox.plain import DECODE_SECONDS, SIZE
+from anyorder.bench.sandbox.plain import DECODE_SECONDS, NAME_CHARACTERS, SIZE
 from anyorder.bench.sandbox.records import CPU_LIMIT, OUT_OF_MEMORY, STOPPED
 from anyorder.bench.sandbox.wire import Remote, WireError, decode, encode
 
@@ -278,7 +278,7 @@ def _raised(kind: Any, name: Any, bases: Any, message: Any) -> Failed:
     """The program's exception, as far as its words can be taken for one."""
     if not (type(kind) is type(name) is type(message) is str and type(bases) is list):
         raise WireError("malformed message: not an exception")
-    known = tuple(base for base in bases if type(base) is str)[:20]
+    known = tuple(base[:NAME_CHARACTERS] for base in bases[:20] if type(base) is str)
     detail = one_line(f"{name}: {message}" if message else name)
     kind = kind if kind in _KINDS else "error"
     return Failed(kind, detail, exception=one_line(name), bases=known)

@@ -97,7 +97,7 @@ class Link:
         self._socket, theirs = socket.socketpair()
         command = _command(theirs.fileno())
         if wrap:
-            command = [*_wrapper(grader["folder"]), *command]
+            command = [*_wrapper(), *command]
         with theirs:
             self._process = subprocess.Popen(
                 command,
@@ -230,10 +230,10 @@ def wrapper() -> str | None:
     return shutil.which("bwrap")
 
 
-def _wrapper(outside: str) -> list[str]:
+def _wrapper() -> list[str]:
     """A command that runs another one in namespaces of its own."""
     found = [wrapper() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
     found += ["--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
     for path in [*readable(), os.path.realpath(sys.executable), str(_HERE)]:
         found += ["--ro-bind", path, path]
-    return [*found, "--dev-bind", os.devnull, os.devnull, "--bind", outside, OUTSIDE, "--"]
+    return [*found, "--dev-bind", os.devnull, os.devnull, "--tmpfs", OUTSIDE, "--"]

@@ -61,6 +61,12 @@ def first_process() -> None:
     os._exit(0 if status == 0 else 1)
 
 
+def leave_a_secret(stage: str = "") -> None:
+    """What canaries try to read and to overwrite."""
+    _write(stage + SECRET, "secret")
+    os.chmod(stage + SECRET, 0o666)
+
+
 def _own_root(readable: list[str]) -> None:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     stage = _stage(readable)
@@ -71,8 +77,7 @@ def _own_root(readable: list[str]) -> None:
     os.makedirs(stage + OUTSIDE, exist_ok=True)
     small = "mode=777,size=64k,nr_inodes=16"
     _mount("tmpfs", stage + OUTSIDE, "tmpfs", _MS_NOSUID | _MS_NODEV, small)
-    _write(stage + SECRET, "secret")
-    os.chmod(stage + SECRET, 0o666)
+    leave_a_secret(stage)
     os.chdir(stage)
     syscall("pivot_root", b".", b".")
     checked("umount", library.umount2(b".", _MNT_DETACH))

@@ -15,8 +15,8 @@ DEPTH = 250
 """How deep containers may nest: well inside the interpreter's own recursion limit."""
 DECODE_SECONDS = 20.0
 """How long reading may take: keys that were made to collide take for ever."""
-FRACTION_BYTES = 1 << 12
-"""Numerator and denominator: reading searches their common divisor, which is quadratic."""
+NUMBER_BYTES = 1 << 12
+"""Integers that are divided by one another when they are read, as in a range or a fraction."""
 NAME_CHARACTERS = 100
 """The longest type name of a handle."""
 ARRAY_DIMENSIONS = 32

@@ -27,10 +27,10 @@ from anyorder.bench.sandbox.plain import (
     CLOCK,
     DEPTH,
     FLOAT64,
-    FRACTION_BYTES,
     INT64,
     MESSAGE_BYTES,
     NAME_CHARACTERS,
+    NUMBER_BYTES,
     SIZE,
     SPAN,
     VALUES,
@@ -100,12 +100,12 @@ class Reader:
             for _ in range(min(_CLOCK_EVERY, count - start)):
                 yield get(depth)
 
-    def integers(self, depth: int, most: int = MESSAGE_BYTES) -> list[int]:
-        """Integers where only integers may stand."""
+    def integers(self, depth: int) -> list[int]:
+        """Integers where only integers may stand, short enough to be divided."""
         found = list(self.items(depth))
         if any(type(item) is not int for item in found):
             raise WireError("malformed message: not an integer")
-        if any(item.bit_length() > 8 * most for item in found):
+        if any(item.bit_length() > 8 * NUMBER_BYTES for item in found):
             raise TooLargeError("a message with a number that is too long")
         return found
 
@@ -169,8 +169,12 @@ def _all_there(found: Any, count: int) -> Any:
 
 
 def _keys(data: Reader, depth: int) -> Any:
-    keys = list(data.items(depth))
-    return _all_there(dict.fromkeys(keys), len(keys)).keys()
+    found: dict[Any, None] = {}
+    count = 0
+    for key in data.items(depth):  # one by one: keys that collide are noticed by the clock
+        found[key] = None
+        count += 1
+    return _all_there(found, count).keys()
 
 
 def _counter(data: Reader, depth: int) -> Counter[Any]:
@@ -201,7 +205,7 @@ def _decimal(data: Reader, depth: int) -> Decimal:
 
 
 def _fraction(data: Reader, depth: int) -> Fraction:
-    numerator, denominator = data.integers(depth, FRACTION_BYTES)
+    numerator, denominator = data.integers(depth)
     return Fraction(numerator, denominator)
 
 

@@ -64,6 +64,14 @@ class _Running:
 def main() -> None:
     """Life of a server whose socket to the grader is descriptor `CHANNEL`."""
     grader = socket.socket(fileno=CHANNEL)
+    # In a function of its own: programs can see what is on the stack, and need no settings.
+    confinement = _prepare(grader)
+    if confinement is not None:
+        _Server(grader, confinement).run()
+
+
+def _prepare(grader: socket.socket) -> Confinement | None:
+    """Everything until the first program; None if namespaces are refused."""
     settings = _receive(grader)
     # While whoever started us can still read the interpreter: it may be closed to other users.
     missing = _preload(settings["path"], settings["preload"])
@@ -72,7 +80,7 @@ def main() -> None:
         confinement.enter()
     except OSError as error:
         _send(grader, {"refused": f"{error.strerror}"})
-        return
+        return None
     seen = canaries.from_the_server(settings["grader"])
     _settle()
     _warm_up()
@@ -80,7 +88,7 @@ def main() -> None:
     report = {"applied": confinement.applied, "notes": confinement.notes}
     _send(grader, {**report, "seen": seen, "missing": missing})
     os.dup2(1, 2)  # what went wrong until here was for the grader to read; from now on for nobody
-    _Server(grader, confinement).run()
+    return confinement
 
 
 class _Server:

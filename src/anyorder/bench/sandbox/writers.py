@@ -23,9 +23,9 @@ from anyorder.bench.sandbox.plain import (
     CLOCK,
     DEPTH,
     FLOAT64,
-    FRACTION_BYTES,
     INT64,
     NAME_CHARACTERS,
+    NUMBER_BYTES,
     SIZE,
     SPAN,
     VALUES,
@@ -227,9 +227,11 @@ def _deque(out: Writer, value: deque[Any], depth: int) -> None:
 
 
 def _range(out: Writer, value: range, depth: int) -> None:
-    if len(value[: VALUES + 1]) > VALUES:  # `len` itself fails beyond the machine's word
+    parts = (value.start, value.stop, value.step)
+    # A slice, since `len` itself fails beyond the machine's word.
+    if _too_long(parts) or len(value[: VALUES + 1]) > VALUES:
         return handle(out, value, depth)
-    return out.items(b"r", value, (value.start, value.stop, value.step), depth)
+    return out.items(b"r", value, parts, depth)
 
 
 def _decimal(out: Writer, value: Decimal, depth: int) -> None:
@@ -238,9 +240,13 @@ def _decimal(out: Writer, value: Decimal, depth: int) -> None:
 
 def _fraction(out: Writer, value: Fraction, depth: int) -> None:
     parts = (int.__pos__(value._numerator), int.__pos__(value._denominator))  # type: ignore[attr-defined]
-    if max(part.bit_length() for part in parts) >= 8 * FRACTION_BYTES:
+    if _too_long(parts):
         return handle(out, value, depth)
     return out.items(b"X", value, parts, depth)
+
+
+def _too_long(numbers: tuple[int, ...]) -> bool:
+    return max(number.bit_length() for number in numbers) > 8 * NUMBER_BYTES
 
 
 def _timedelta(out: Writer, value: timedelta, depth: int) -> None:

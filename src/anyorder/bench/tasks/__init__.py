@@ -16,23 +16,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from anyorder.bench.tasks.gsm8k import gsm8k
-from anyorder.bench.tasks.humaneval import humaneval, humaneval_plus
-from anyorder.bench.tasks.livecodebench import livecodebench
-from anyorder.bench.tasks.mbpp import mbpp, mbpp_plus
+from anyorder.bench.tasks.gsm8k import load_gsm8k
+from anyorder.bench.tasks.humaneval import load_humaneval, load_humaneval_plus
+from anyorder.bench.tasks.livecodebench import load_livecodebench
+from anyorder.bench.tasks.mbpp import load_mbpp, load_mbpp_plus
 from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
-from anyorder.bench.tasks.stories import Stories, stories
+from anyorder.bench.tasks.stories import Stories, load_stories
 
 __all__ = ["TASKS", "Benchmark", "Problem", "Stories", "Task", "find_task"]
 
 TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
-    "stories": stories,
-    "humaneval": humaneval,
-    "humaneval+": humaneval_plus,
-    "mbpp": mbpp,
-    "mbpp+": mbpp_plus,
-    "livecodebench": livecodebench,
-    "gsm8k": gsm8k,
+    "stories": load_stories,
+    "humaneval": load_humaneval,
+    "humaneval+": load_humaneval_plus,
+    "mbpp": load_mbpp,
+    "mbpp+": load_mbpp_plus,
+    "livecodebench": load_livecodebench,
+    "gsm8k": load_gsm8k,
 }
 
 

@@ -52,7 +52,7 @@ PUBLISHED_LIMITS = {"cpu_seconds": 1.0}
 _GOLD = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
 
 
-def gsm8k(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+def load_gsm8k(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """The questions of a file, the test split by default."""
     compat = bool(wish.variant_in("gsm8k", ("compat",)))
     template = find_template(wish.template, TEMPLATES, FIELDS, "gsm8k")

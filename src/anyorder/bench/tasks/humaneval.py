@@ -71,13 +71,13 @@ for given in inputs:
 """
 
 
-def humaneval(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+def load_humaneval(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """HumanEval with its own tests."""
     wish.variant_in("humaneval", ())
     return _benchmark("humaneval", wish)
 
 
-def humaneval_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+def load_humaneval_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """HumanEval with evalplus's tests."""
     wish.variant_in("humaneval+", ("compat",))
     return _benchmark("humaneval+", wish)

@@ -83,7 +83,7 @@ _WITHOUT_STARTER = (
 _NO_STARTER = "# YOUR CODE HERE"
 
 
-def livecodebench(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+def load_livecodebench(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """The problems of a file, or of the window that the variant names."""
     if len(wish.variant) > 1:
         raise ValueError("livecodebench takes one variant: v5, v6 or FROM..TO")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyorder.bench.checks import Check, Script
-from anyorder.bench.tasks.evalplus import mbpp_calls
+from anyorder.bench.tasks.evalplus import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls
 from anyorder.bench.tasks.names import defined_names, entry_point, missing_names, needed_setup
 from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
 from anyorder.bench.tasks.rows import (
@@ -111,7 +111,7 @@ class _Read:
     note: str = ""
 
 
-def mbpp(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+def load_mbpp(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """MBPP with its own tests."""
     chosen = wish.variant_in("mbpp", VARIANTS)
     hub = next((HUBS[part] for part in chosen if part in HUBS), FULL_HUB)
@@ -126,7 +126,7 @@ def mbpp(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     return _benchmark("mbpp", wish, rows, _BASE[kind])
 
 
-def mbpp_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
+def load_mbpp_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """MBPP with evalplus's tests."""
     wish.variant_in("mbpp+", (*SPLITS, "compat"))
     rows = read_rows(wish.data, _PLUS)
@@ -142,11 +142,12 @@ def _benchmark(
     template = find_template(wish.template, TEMPLATES, FIELDS, task)
     compat = "compat" in wish.variant
     ranges = [SPLITS[part] for part in wish.variant if part in SPLITS]
-    found = [
-        row
-        for row in read_each(rows, lambda row, where: read(row, where, compat))
-        if all(row.number in numbers for numbers in ranges)
-    ]
+
+    def inside(row: Row, where: str) -> _Read | None:
+        number = _number(row, where)
+        return read(row, where, compat) if all(number in part for part in ranges) else None
+
+    found = [row for row in read_each(rows, inside) if row is not None]
     found.sort(key=lambda row: row.number)
     return Benchmark(
         name=wish.name(task),
@@ -159,7 +160,7 @@ def _benchmark(
 
 
 def _problem(found: _Read, template: str) -> Problem:
-    shown = "\n".join(test.strip() for test in found.tests[:SHOWN_TESTS])
+    shown = "\n".join(found.tests[:SHOWN_TESTS])
     values = {"prompt": found.sentence, "tests": shown, "entry_point": found.entry_point}
     return Problem(
         task_id=f"Mbpp/{found.number}",
@@ -217,12 +218,14 @@ def _read_base(row: Row, where: str, compat: bool) -> _Read:
 def _read_plus(row: Row, where: str, compat: bool) -> _Read:
     """The text of `test`, which holds evalplus's inputs and answers."""
     entry = _entry_point(row, where)
-    code, note = row["test"], ""
+    number = _number(row, where)
+    note = LEFT_OUT.get(number, "")
+    code = row["test"].replace(ALL_INPUTS, SMALL_INPUTS)
     if _FORGOTTEN in code and "assert exact_match" not in code and not compat:
         code = code.replace(_FORGOTTEN, _ASSERTED)
         note = "the published test does not assert its result; repaired"
     return _Read(
-        number=_number(row, where),
+        number=number,
         sentence=row["prompt"],
         entry_point=entry,
         tests=tuple(row["test_list"]),
@@ -248,6 +251,7 @@ def _read_native(row: Row, where: str, *, plus: bool) -> _Read:
         checks=(mbpp_calls(row, number, f"{PROLOGUE}{program}", plus=plus),),
         prologue=PROLOGUE,
         solution=program,
+        note=LEFT_OUT.get(number, "") if plus else "",
     )
 
 

@@ -13,17 +13,30 @@ import ast
 import builtins
 import re
 import symtable
+import warnings
 from collections.abc import Iterable
+from functools import lru_cache
 
+_DATA = re.compile(r"^[ \t]*(?:inputs|results) = \[.*$", re.MULTILINE)
 _BUILTIN = frozenset(dir(builtins))
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@lru_cache(maxsize=16)  # the prologue is asked for with every problem; nobody changes a tree
+def parsed(code: str) -> ast.Module:
+    """The tree of a task's text; what Python finds odd in it is no news for the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(code)
 
 
 def free_names(code: str) -> set[str]:
     """Names that the code reads from its surroundings, builtins included."""
     read: set[str] = set()
     bound: set[str] = set()
-    top = symtable.symtable(code, "<task>", "exec")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        top = symtable.symtable(code, "<task>", "exec")
     tables = [top]
     while tables:
         table = tables.pop()
@@ -39,14 +52,14 @@ def free_names(code: str) -> set[str]:
 
 def defined_names(code: str) -> list[str]:
     """Functions and classes at the top level, in order."""
-    return [node.name for node in ast.parse(code).body if isinstance(node, _Definition)]
+    return [node.name for node in parsed(code).body if isinstance(node, _Definition)]
 
 
 def called_names(code: str) -> set[str]:
     """Plain names that the code calls."""
     return {
         node.func.id
-        for node in ast.walk(ast.parse(code))
+        for node in ast.walk(parsed(code))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
 
@@ -54,9 +67,7 @@ def called_names(code: str) -> set[str]:
 def entry_point(reference: str, tests: str) -> str | None:
     """The first top-level function of the reference that the tests call."""
     called = called_names(tests)
-    functions = (
-        node.name for node in ast.parse(reference).body if isinstance(node, ast.FunctionDef)
-    )
+    functions = (node.name for node in parsed(reference).body if isinstance(node, ast.FunctionDef))
     return next((name for name in functions if name in called), None)
 
 
@@ -66,9 +77,11 @@ def needed_setup(tests: str, sources: Iterable[str], without: Iterable[str]) -> 
     Of two that bind one name the later counts. `without`: names that come from the program.
     """
     remote = set(without)
-    statements = [node for source in sources for node in ast.parse(source).body]
+    statements = [node for source in sources for node in parsed(source).body]
     owner = {name: node for node in statements for name in _binds(node) if name not in remote}
-    # Tests may be megabytes of literals, and most need nothing: look for the words first.
+    # Tests may be megabytes of literals, and most need nothing: leave out what evalplus writes in
+    # one line each, and look for the words first.
+    tests = _DATA.sub("", tests)
     if not re.search(rf"\b(?:{'|'.join(map(re.escape, owner))})\b", tests):
         return ""
     waiting = list(free_names(tests))
@@ -83,7 +96,7 @@ def needed_setup(tests: str, sources: Iterable[str], without: Iterable[str]) -> 
 
 def missing_names(tests: str, setup: str, remote: Iterable[str]) -> set[str]:
     """Names that the tests read and nobody defines."""
-    bound = _bound(ast.walk(ast.parse(setup)))
+    bound = _bound(ast.walk(parsed(setup)))
     return free_names(tests) - bound - set(remote) - _BUILTIN
 
 

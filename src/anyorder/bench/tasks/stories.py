@@ -63,7 +63,7 @@ class Stories:
         )
 
 
-def stories(trained_on: Mapping[str, Any], wish: Wish) -> Stories:
+def load_stories(trained_on: Mapping[str, Any], wish: Wish) -> Stories:
     """The task; `trained_on` is the data part of the model's recipe."""
     wish.variant_in("stories", ())
     if wish.data is not None:
