@@ -28,13 +28,13 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "content"),
     [
         ("a.jsonl", LINES),
-        ("a.jsonl.gz", gzip.compress(LINES)),
-        ("a.jsonl", gzip.compress(LINES)),  # the content counts, not the name
+        ("a.jsonl.gz", gzip.compress(LINES, mtime=0)),
+        ("a.jsonl", gzip.compress(LINES, mtime=0)),  # the content counts, not the name
         ("a.gz", LINES),
         ("a.json", json.dumps(ROWS, indent=1, ensure_ascii=False).encode()),
         (
             "a.json.gz",
-            gzip.compress(json.dumps([dict(reversed(r.items())) for r in ROWS]).encode()),
+            gzip.compress(json.dumps([dict(reversed(r.items())) for r in ROWS]).encode(), mtime=0),
         ),
         ("a", b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n") + b"\n\n"),
     ],
@@ -74,9 +74,9 @@ MBPP = {
     [
         ("gsm8k", b"", "has no rows"),
         ("gsm8k", b"[]", "has no rows"),
-        ("gsm8k", gzip.compress(b""), "has no rows"),
-        ("gsm8k", gzip.compress(LINES)[:-12], "damaged gzip"),
-        ("gsm8k", gzip.compress(LINES)[:20] + b"garbage", "damaged gzip"),
+        ("gsm8k", gzip.compress(b"", mtime=0), "has no rows"),
+        ("gsm8k", gzip.compress(LINES, mtime=0)[:-12], "damaged gzip"),
+        ("gsm8k", gzip.compress(LINES, mtime=0)[:20] + b"garbage", "damaged gzip"),
         ("gsm8k", b"\xff\xd8\xff\xe0 picture", "not a text file"),
         ("gsm8k", LINES[:-9], r":3: not JSON .* each line must be one object"),
         ("gsm8k", b'[{"a": 1}', "damaged JSON"),

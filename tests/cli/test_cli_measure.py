@@ -11,6 +11,7 @@ import pytest
 
 from anyorder.apps import measuring
 from anyorder.cli import main
+from anyorder.recipes.presets import find_preset
 from anyorder.trace import Run, RunCard
 
 PROGRAM = [
@@ -121,27 +122,44 @@ def test_options_of_trees(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "single" in json.dumps(found["diversity"]["settings"])
 
 
+def sampled_by(preset: str, family: str, task: str, policy: str, **changed: object) -> RunCard:
+    """The card of a run that followed a preset, but for what was changed."""
+    job, options = find_preset(preset).settings(family, task, policy)
+    config = {"task": task, "preset": preset, "family": family, **job}
+    return RunCard("anyorder sample", config | {"options": {**options, **changed}})
+
+
+def copied(traces: Path, out: Path, card: RunCard) -> str:
+    run = Run.create(out, card)
+    run.append(0, list(Run.open(traces).traces()))
+    run.finish()
+    return str(out)
+
+
 def test_the_paper_stands_beside_a_run_of_its_protocol(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = Run.open(runs / "forwards")
-    options = {"policy": "sampled", "insertion_temperature": 1.0}
-    config = {"task": "humaneval", "preset": "flexmdm-passk", "options": options}
-    run = Run.create(runs / "published", RunCard("anyorder sample", config))
-    run.append(0, list(plain.traces()))
-    run.finish()
-    assert main(["measure", str(runs / "published"), "--only", "order"]) == 0
+    card = sampled_by("flexmdm-passk", "flexmdm", "humaneval", "sampled")
+    words = [copied(runs / "forwards", runs / "published", card), "--only", "order"]
+    assert main(["measure", *words]) == 0
     printed = capsys.readouterr().out
     assert printed.count("paper, FlexMDM") == 4
     assert "0.706" in printed  # split-only CBC, full_output
     assert "--mode compat" in printed
-    config = {"task": "mbpp", "preset": "similarity", "options": {"policy": "entropy"}}
-    run = Run.create(runs / "similar", RunCard("anyorder sample", config))
-    run.append(0, list(plain.traces()))
-    run.finish()
-    words = ["measure", str(runs / "similar"), "--reference", str(runs / "forwards")]
-    assert main([*words, "--only", "similarity"]) == 0
-    assert "paper, Dream-base" in capsys.readouterr().out
+    card = sampled_by("flexmdm-passk", "flexmdm", "humaneval", "sampled", temperature=1.0)
+    words = [copied(runs / "forwards", runs / "changed", card), "--only", "order"]
+    assert main(["measure", *words]) == 0
+    assert "paper, FlexMDM" not in capsys.readouterr().out
+    for task, policy, model in (
+        ("mbpp", "entropy", "Dream-base"),
+        ("mbpp", "sampled", "Dream-base"),
+        ("livecodebench:v5", "margin", "Dream-Coder-instruct"),
+    ):
+        card = sampled_by("similarity", "mdm", task, policy)
+        out = copied(runs / "forwards", runs / f"{task[:4]}-{policy}", card)
+        words = [out, "--reference", str(runs / "forwards"), "--only", "similarity"]
+        assert main(["measure", *words]) == 0
+        assert f"paper, {model}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

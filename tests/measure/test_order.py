@@ -276,6 +276,11 @@ def test_depths() -> None:
     assert rows["depth"][2]["split_only"] == pytest.approx(
         {"cbc": 0.5, "rub": 0, "rub_plus": 0, "obw": 0.5}
     )
+    for row in rows["depth"]:  # written from left to right, as its control is
+        for part in ("overall", "split_only"):
+            assert row["controls"]["left_to_right"][part] == pytest.approx(row[part])
+    at_random = rows["depth"][0]["controls"]["random"]["overall"]
+    assert at_random["rub"] > rows["depth"][0]["overall"]["rub"]
 
 
 def test_a_run_folder_and_its_traces_give_the_same(tmp_path: Path) -> None:

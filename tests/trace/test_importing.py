@@ -82,4 +82,3 @@ def test_the_help_and_the_page_say_how_steps_count() -> None:
         plain = " ".join(text.split())
         assert "Steps count from 1" in plain
         assert "0 means given from the start" in plain
-        assert "grad" not in plain

@@ -103,6 +103,8 @@ class Graded:
     """Task id -> what the task says about it: why it is not graded, or that a test was repaired."""
     timing: Timing | None
     """What sampling cost; None where the run does not say."""
+    untimed: str = ""
+    """Why it does not say."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON: one extraction at the top level, several below `gradings`."""
@@ -114,6 +116,7 @@ class Graded:
             "missing": self.missing,
             "notes": self.notes,
             "timing": None if self.timing is None else self.timing.to_record(),
+            "untimed": self.untimed,
             **(records[0] if len(records) == 1 else {"gradings": records}),
         }
 
@@ -132,11 +135,12 @@ def graded(
         for task_id, count in expected.items()
         if there[task_id] < count
     }
+    cost, untimed = None, ""
     try:
         cost = timing(run)
-    except ValueError:  # imported samples have no times
-        cost = None
-    return Graded(run.folder, task.name, task.digest, tuple(reports), missing, notes, cost)
+    except ValueError as error:  # imported samples have no times: no reason to withhold the rates
+        untimed = str(error)
+    return Graded(run.folder, task.name, task.digest, tuple(reports), missing, notes, cost, untimed)
 
 
 def report(
@@ -242,5 +246,5 @@ def _facts(graded: Graded) -> list[str]:
         forwards = "" if cost.forwards is None else f", {cost.forwards.estimate:.1f} forwards"
         lines.append(f"sampling: {cost.seconds} s per sample{forwards}; in {graded.run}")
     else:
-        lines.append(f"in {graded.run}")
+        lines.append(f"sampling: {graded.untimed}")
     return lines

@@ -32,7 +32,11 @@ Names = Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME", help_behavior_h
 class MeasureJob:
     """What to measure."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
+    ]
     """Run folders; several are compared with one another."""
     reference: Folder = None
     """A run that was decoded from left to right: the others' programs are compared with its own."""

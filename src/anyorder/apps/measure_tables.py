@@ -22,13 +22,12 @@ from anyorder.measure.intervals import Interval
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_sample import PARTS
 from anyorder.measure.order_table import OrderTable
-from anyorder.measure.placement_table import PlacementTable
+from anyorder.measure.placement_table import PAPER_STEPS, PlacementTable
 from anyorder.measure.similarity_table import SimilarityTable
 from anyorder.trace import RunCard
 
 TITLES = {"cbc": "CBC", "rub": "RUB", "rub_plus": "RUB+", "obw": "OBW"}
 PAPERS_MODE = "compat"
-PLACEMENT_STEPS = 6
 WIDEST = 160
 
 
@@ -109,7 +108,9 @@ def _arness(name: str, found: ArnessTable) -> tuple[Table, list[str]]:
 
 def _placement(name: str, found: PlacementTable) -> tuple[Table, list[str]]:
     *steps, overall = found.summary()
-    shown = steps[:: -(-len(steps) // PLACEMENT_STEPS) or 1]
+    shown = [each for each in steps if each.step in PAPER_STEPS]
+    if len(shown) < len(PAPER_STEPS):  # another stride, or fewer steps than the paper's
+        shown = steps[:: -(-len(steps) // len(PAPER_STEPS)) or 1]
     heads = ["after step", *(str(each.step) for each in shown), "all", ""]
     table = _table(f"Placement: {name}", heads)
     for quantity, score in overall.values.items():

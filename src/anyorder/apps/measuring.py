@@ -1,9 +1,9 @@
 """`anyorder measure`: runs -> order, AR-ness, diversity, similarity, placement -> measures.json.
 
 Each measure is a function of measure/ (or, for placement, of apps/placement.py); this file calls
-them for some runs and keeps what they find in the run folders. measures.json holds one entry per
-measure (order: per mode), each with the digest of the traces that it is of; a measure taken again
-replaces its own entry and leaves the others. What can be refused is refused before the work begins,
+them for some runs and keeps what they find in the run folders. measures.json holds the digest of
+the traces and one entry per measure of them (order: per mode); a measure taken again replaces its
+own entry and leaves the others. What can be refused is refused before the work begins,
 and a run's own measures are kept as soon as they are there.
 """
 

@@ -78,6 +78,8 @@ def grade(
     minimum_level: int = 2,
 ) -> Generator[Verdict, None, None]:
     """The verdict of every item; `workers` processes at most (unset: one for each processor)."""
+    if os.name != "posix":
+        raise ValueError("programs cannot be confined on this system: grade on Linux (or in WSL2)")
     with Pool(workers or _processors(), minimum_level) as pool:
         yield from _Grading(pool, limits or Limits()).run(iter(items))
 

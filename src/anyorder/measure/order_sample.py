@@ -36,6 +36,8 @@ class ScopeOrder:
     """By PARTS and METRICS; NaN where there is no such node."""
     controls: dict[str, FloatArray]  # 2 4 each
     """The same for each control, its rows averaged."""
+    control_scores: dict[str, FloatArray]  # 4 N each
+    """Per node, likewise."""
 
     @classmethod
     def of(
@@ -48,10 +50,10 @@ class ScopeOrder:
     ) -> ScopeOrder:
         """From the scores of all rows (4 R N), of which the first is the sample's own."""
         means = np.stack([mean(scores), mean(scores[:, :, children > 1])])  # 2 4 R
-        controls = {
-            name: mean(means[:, :, rows]) for name, rows in where.items() if rows.stop > rows.start
-        }
-        return cls(parents, children, depth, scores[:, 0], means[:, :, 0], controls)
+        there = {name: rows for name, rows in where.items() if rows.stop > rows.start}
+        controls = {name: mean(means[:, :, rows]) for name, rows in there.items()}
+        per_node = {name: scores[:, rows].mean(axis=1) for name, rows in there.items()}
+        return cls(parents, children, depth, scores[:, 0], means[:, :, 0], controls, per_node)
 
 
 @dataclass(frozen=True)

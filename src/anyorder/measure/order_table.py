@@ -63,13 +63,15 @@ class DepthRow:
     depth: int
     nodes: int
     samples: int
-    overall: FloatArray  # 4
-    split_only: FloatArray  # 4
+    means: FloatArray  # 2 4
+    """By PARTS and METRICS."""
+    controls: dict[str, FloatArray]  # 2 4 each
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
         counts = {"depth": self.depth, "nodes": self.nodes, "samples": self.samples}
-        return counts | {part: named(getattr(self, part)) for part in PARTS}
+        controls = {name: _by_part(values) for name, values in self.controls.items()}
+        return counts | _by_part(self.means) | {"controls": controls}
 
 
 class SegmentCell(NamedTuple):
@@ -205,22 +207,36 @@ def _between(own: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
 
 
 def _depths(samples: Sequence[SampleOrder], scope: str) -> tuple[DepthRow, ...]:
-    found: dict[int, list[FloatArray]] = defaultdict(list)
-    nodes: Counter[int] = Counter()
-    for sample in samples:
-        order = sample.scopes.get(scope)
-        if order is None:
-            continue
-        for depth in np.unique(order.depth).tolist():
-            here = order.depth == depth
-            nodes[depth] += int(here.sum())
-            split = here & (order.children > 1)
-            parts = [mean(order.scores[:, chosen]) for chosen in (here, split)]
-            found[depth].append(np.stack(parts))
-    return tuple(
-        DepthRow(depth, nodes[depth], len(rows), *_mean_of_some(np.stack(rows)))
-        for depth, rows in sorted(found.items())
-    )
+    orders = [order for sample in samples if (order := sample.scopes.get(scope)) is not None]
+    rows = []
+    for depth in sorted({depth for order in orders for depth in order.depth.tolist()}):
+        here = [order for order in orders if bool((order.depth == depth).any())]
+        nodes = sum(int((order.depth == depth).sum()) for order in here)
+        means = _mean_of_some(np.stack([_at_depth(order.scores, order, depth) for order in here]))
+        controls = {
+            name: _mean_of_some(
+                np.stack(
+                    [
+                        _at_depth(order.control_scores[name], order, depth)
+                        for order in here
+                        if name in order.control_scores
+                    ]
+                )
+            )
+            for name in sorted({name for order in here for name in order.control_scores})
+        }
+        rows.append(DepthRow(depth, nodes, len(here), means, controls))
+    return tuple(rows)
+
+
+def _at_depth(scores: FloatArray, order: ScopeOrder, depth: int) -> FloatArray:
+    """The means over one sample's nodes of that depth, by PARTS.  # 2 4"""
+    here = order.depth == depth
+    return np.stack([mean(scores[:, here]), mean(scores[:, here & (order.children > 1)])])
+
+
+def _by_part(values: FloatArray) -> dict[str, Any]:
+    return {part: named(values[number]) for number, part in enumerate(PARTS)}
 
 
 def _segments(samples: Sequence[SampleOrder]) -> dict[str, SegmentCell]:
