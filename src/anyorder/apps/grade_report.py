@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anyorder.apps.grade_job import GradeJob
+from anyorder.apps.published_beside import published_rates
 from anyorder.bench.tasks import Task
 from anyorder.bench.timing import Timing, timing
 from anyorder.bench.verdict_table import Key
@@ -204,6 +205,9 @@ def print_graded(graded: Graded) -> None:
                 for value in (rate.interval.estimate, rate.interval.low, rate.interval.high)
             )
             rates.add_row(first, f"pass@{rate.k}", f"{estimate} %", f"{low} to {high}")
+    for row in published_rates(Run.open(graded.run).card, graded.task):
+        for k, value in row["pass_at_k"].items():
+            rates.add_row(f"paper, {row['model']}", f"pass@{k}", f"{value:.1f} %", "")
     console.print(rates)
     counts = Table(box=None, pad_edge=False)
     counts.add_column("extraction")

@@ -55,6 +55,8 @@ class Interval:
         return replace(self, estimate=factor * self.estimate, low=low, high=high)
 
     def __str__(self) -> str:
+        if math.isnan(self.low):  # one task, or none, has no spread
+            return f"{self.estimate:.4g}"
         return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
