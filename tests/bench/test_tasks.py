@@ -173,6 +173,14 @@ def test_the_published_prompts(tmp_path: Path) -> None:
         "Here is the completed function:\n```python\n"
     )
     assert prompt("gsm8k", GSM8K, None) == "What is six by seven?\n"
+    assert prompt("humaneval", HUMANEVAL, "dultra") == (
+        f"Write a solution to the following problem and make sure that it passes the tests:\n{head}"
+    )
+    assert prompt("mbpp", MBPP, "dultra") == (
+        "You are an expert Python programmer, and here is your task: Write a function to double. "
+        f"Your code should pass these tests:\n\n{shown}. "
+        "Respond with the completed solution inside a ```python``` code block."
+    )
 
 
 def test_all_tasks_are_there() -> None:

@@ -204,6 +204,49 @@ def test_missing_samples_are_told(
     assert "1 samples are missing" in capsys.readouterr().out
 
 
+def test_the_first_samples_are_those_with_the_lowest_numbers(
+    imported: Callable[[list[dict[str, Any]]], Path], graded: Callable[..., Any]
+) -> None:
+    run = imported(samples()[::-1])
+    found = graded(run, "--limit", str(PROBLEMS), "--estimator", "any_of_k")
+    assert found["pass@k"] == {"1": 1.0, "2": 1.0}, "sample 0 of each problem is right"
+
+
+def test_samples_are_graded_problem_by_problem_whatever_their_order(
+    imported: Callable[[list[dict[str, Any]]], Path],
+    graded: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from anyorder.apps import grading
+
+    taken: list[str] = []
+    plain = grading.grade
+
+    def watched(items: Any, **settings: Any) -> Any:
+        def each() -> Any:
+            for item in items:
+                taken.append(item.key[1][0])
+                yield item
+
+        return plain(each(), **settings)
+
+    monkeypatch.setattr(grading, "grade", watched)
+    run = imported(sorted(samples(), key=lambda row: row["sample"]))
+    assert graded(run)["verdicts"] == {"passed": 6, "wrong": 2}
+    assert taken == [f"stories/{number}" for number in range(PROBLEMS) for _ in range(2)]
+
+
+def test_one_problem_has_no_interval(
+    imported: Callable[[list[dict[str, Any]]], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = imported(samples()[:2])
+    capsys.readouterr()
+    assert main(["grade", str(run), "--task", "stories", "--only", "stories/0"]) == 0
+    table = capsys.readouterr().out
+    assert "pass@1  50.0 %" in table
+    assert "nan" not in table
+
+
 def test_the_task_of_the_run_card_is_the_default(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +265,7 @@ ERRORS = [
     (["--task", "stories", "--only", "stories/7"], "no samples of these problems"),
     (["--task", "stories", "--extraction", "guess"], "no extraction 'guess'"),
     (["--task", "stories", "--k", "1,8"], "pass@8 needs at least 8 samples"),
+    (["--task", "stories", "--k", "8", "--estimator", "fixed_n"], "leave out that k"),
     (["--task", "stories", "--k", "0"], "whole numbers from 1"),
     (["--task", "stories", "--estimator", "median"], "no estimator"),
     (["--task", "stories", "--timeout", "-1"], "--timeout must be"),
@@ -240,10 +284,24 @@ def test_errors(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_samples_of_another_task(
     imported: Callable[[list[dict[str, Any]]], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = samples()
-    rows[0]["task_id"] = "HumanEval/0"
+    rows = [{**row, "task_id": f"HumanEval/{number}"} for number, row in enumerate(samples())]
     message = failing(["grade", str(imported(rows)), "--task", "stories"], capsys)
     assert "'HumanEval/0', which stories does not have" in message
+
+
+def test_what_the_task_does_not_have_is_left_out_and_told(
+    imported: Callable[[list[dict[str, Any]]], Path],
+    graded: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = samples()
+    rows[0]["task_id"] = "HumanEval/0"
+    run = imported(rows)
+    found = graded(run)
+    assert found["verdicts"] == {"passed": 5, "wrong": 2} and found["left_out"] == 1
+    assert graded(run, "--only", "stories/1")["verdicts"] == {"passed": 2}
+    assert main(["grade", str(run), "--task", "stories"]) == 0
+    assert "stories does not have their problems: 1 of the samples" in capsys.readouterr().out
 
 
 def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,19 @@ def test_a_wrong_mode_is_refused() -> None:
         extract("x", mode="any")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f" {WHOLE}",  # tokenizers put a blank before the first word
+        f"Answer: {WHOLE}",
+        "".join(f"  {line}" for line in WHOLE.splitlines(keepends=True)) + "  print(1)\n",
+        f"To define: def it.\n{WHOLE}",
+    ],
+)
+def test_function_begins_at_the_margin_or_else_anywhere(text: str) -> None:
+    assert works(extract(text, mode="function"))
+
+
 @pytest.mark.parametrize("dropped", [0, 1, 50, 51])
 def test_function_drops_at_most_fifty_lines(dropped: int) -> None:
     program = extract(WHOLE + "oops oops\n" * dropped + "x (", mode="function")

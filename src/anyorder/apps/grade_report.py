@@ -6,6 +6,7 @@ measure/passk.py, the time accounting is bench/timing.py.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -106,6 +107,10 @@ class Graded:
     """What sampling cost; None where the run does not say."""
     untimed: str = ""
     """Why it does not say."""
+    paper: tuple[dict[str, Any], ...] = ()
+    """Rows of the paper, where the run followed its protocol."""
+    strangers: int = 0
+    """Samples of problems that the task does not have; they are in no rate."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON: one extraction at the top level, several below `gradings`."""
@@ -116,6 +121,8 @@ class Graded:
             "data_digest": self.data_digest,
             "missing": self.missing,
             "notes": self.notes,
+            "left_out": self.strangers,
+            "paper": list(self.paper),
             "timing": None if self.timing is None else self.timing.to_record(),
             "untimed": self.untimed,
             **(records[0] if len(records) == 1 else {"gradings": records}),
@@ -141,16 +148,30 @@ def graded(
         cost = timing(run)
     except ValueError as error:  # imported samples have no times: no reason to withhold the rates
         untimed = str(error)
-    return Graded(run.folder, task.name, task.digest, tuple(reports), missing, notes, cost, untimed)
+    return Graded(
+        run=run.folder,
+        task=task.name,
+        data_digest=task.digest,
+        reports=tuple(reports),
+        missing=missing,
+        notes=notes,
+        timing=cost,
+        untimed=untimed,
+        paper=tuple(published_rates(run.card, task.name)),
+    )
 
 
 def report(
     extraction: str, rows: Sequence[Row], job: GradeJob, expected: Mapping[str, int]
 ) -> Report:
     """The rates of one extraction; `expected` is how many samples each problem should have."""
-    correct: dict[str, list[bool]] = {}
+    by_task: dict[str, list[Row]] = {}
     for row in rows:
-        correct.setdefault(row.task_id, []).append(row.verdict == PASSED)
+        by_task.setdefault(row.task_id, []).append(row)
+    correct = {  # in the order of their numbers, which any_of_k goes by
+        task_id: [row.verdict == PASSED for row in sorted(same, key=lambda row: row.sample)]
+        for task_id, same in by_task.items()
+    }
     correct, ks, n = _asked(correct, job, expected)
     rates = pass_table(correct, ks, estimator=job.estimator, n=n)
     return Report(extraction, tuple(rows), tuple(rates))
@@ -200,12 +221,11 @@ def print_graded(graded: Graded) -> None:
     for each in graded.reports:
         for rate in each.rates:
             first = each.extraction if rate is each.rates[0] else ""
-            estimate, low, high = (
-                f"{100 * value:.1f}"
-                for value in (rate.interval.estimate, rate.interval.low, rate.interval.high)
-            )
-            rates.add_row(first, f"pass@{rate.k}", f"{estimate} %", f"{low} to {high}")
-    for row in published_rates(Run.open(graded.run).card, graded.task):
+            found = rate.interval.times(100)
+            one = math.isnan(found.low)  # one problem tells nothing about others
+            bounds = "" if one else f"{found.low:.1f} to {found.high:.1f}"
+            rates.add_row(first, f"pass@{rate.k}", f"{found.estimate:.1f} %", bounds)
+    for row in graded.paper:
         for k, value in row["pass_at_k"].items():
             rates.add_row(f"paper, {row['model']}", f"pass@{k}", f"{value:.1f} %", "")
     console.print(rates)
@@ -229,10 +249,9 @@ _LEVELS = {None: "nothing ran", 1: "sandbox level 1: programs were limited, not 
 def _facts(graded: Graded) -> list[str]:
     first = graded.reports[0]
     rate = first.rates[0]
-    problems = len({row.task_id for row in first.rows})
     level = _LEVELS.get(first.level, f"sandbox level {first.level}")
     lines = [
-        f"{graded.task} (data {graded.data_digest[:SHOWN_DIGEST]}): {problems} problems, "
+        f"{graded.task} (data {graded.data_digest[:SHOWN_DIGEST]}): {rate.interval.n} problems, "
         f"{len(first.rows)} samples; {rate.estimator}, intervals over problems; {level}"
     ]
     if any(each.extraction == ANY_OF_4 for each in graded.reports):
@@ -244,6 +263,13 @@ def _facts(graded: Graded) -> list[str]:
             f"{sum(graded.missing.values())} samples are missing, of {len(graded.missing)} "
             f"problems: {some}{more}"
         )
+    if graded.strangers:
+        lines.append(
+            f"left out, because {graded.task} does not have their problems: "
+            f"{graded.strangers} of the samples"
+        )
+    if graded.paper:
+        lines.append("the paper counts a sample that passes under any of its four modes (any_of_4)")
     lines += [f"{task_id}: {note}" for task_id, note in graded.notes.items()]
     if graded.timing is not None:
         cost = graded.timing

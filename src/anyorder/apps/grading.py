@@ -35,8 +35,8 @@ SENSITIVITY = "sensitivity"
 PART_ROWS, PART_SECONDS = 512, 5.0
 """A part is written when it has so many verdicts, or after so long: what a kill can cost."""
 
-GUARD_SHARE = 2
-"""Seconds on the clock for a second of the processor, at least, before the guard ends a program."""
+GUARD_START, GUARD_SHARE = 10.0, 4.0
+"""The guard: so many seconds on the clock, and so many more for each of the processor's limit."""
 
 REQUIRED_LEVEL, WEAK_LEVEL = 2, 1
 
@@ -51,6 +51,8 @@ class _Plan:
     """By task id, those to grade, in the task's order."""
     ungraded: dict[str, str]
     """Task id -> why: problems without checks, whose samples get no verdict and are in no rate."""
+    strangers: int
+    """Samples of problems that the task does not have."""
     keys: list[Key]
     """The samples to grade, in the order of the run."""
     modes: tuple[str, ...]
@@ -87,7 +89,8 @@ def _planned(run: Run, job: GradeJob) -> _Plan:
     limit = config.get("limit") if same else None
     everything = {problem.task_id: problem for problem in task.problems(limit)}
     keys = _samples(run)
-    _refuse_unknown({task_id for task_id, _ in keys}, everything, run, name)
+    _refuse_strangers({task_id for task_id, _ in keys}, everything, run, name)
+    strangers = sum(task_id not in everything for task_id, _ in keys)
     chosen = _selected(everything, job, name)
     problems = {task_id: problem for task_id, problem in chosen.items() if problem.checks}
     keys = [key for key in keys if key[0] in problems]
@@ -100,24 +103,27 @@ def _planned(run: Run, job: GradeJob) -> _Plan:
         for mode in modes
     }
     ungraded = {task_id: chosen[task_id].note for task_id in chosen if task_id not in problems}
-    plan = _Plan(run, task, problems, ungraded, keys, modes, tables, limits)
+    plan = _Plan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
     check_rates(keys, job, _expected_samples(plan))
     return plan
 
 
 def _samples(run: Run) -> list[Key]:
-    table = run.table(["task_id", "sample"])
-    names, numbers = table.column("task_id").to_pylist(), table.column("sample").to_pylist()
-    return list(zip(names, numbers, strict=True))
+    return list(_columns(run, "task_id", "sample"))
 
 
-def _refuse_unknown(sampled: set[str], problems: dict[str, Problem], run: Run, name: str) -> None:
-    unknown = sorted(sampled - set(problems))
-    if unknown:
+def _columns(run: Run, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Some columns of the traces, row by row."""
+    table = run.table(names)
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+
+
+def _refuse_strangers(sampled: set[str], problems: dict[str, Problem], run: Run, name: str) -> None:
+    """Some samples of other problems are left out and told; if all are, it is the wrong task."""
+    if not sampled & set(problems):
         raise ValueError(
-            f"{run.folder} has samples of {unknown[0]!r}, which {name} does not have"
-            f"{f' (and {len(unknown) - 1} more such)' if len(unknown) > 1 else ''}: "
-            "name the task that they answer with --task, and its file with --data"
+            f"{run.folder} has samples of {min(sampled)!r}, which {name} does not have, and none "
+            "of its own: name the task that they answer with --task, and its file with --data"
         )
 
 
@@ -142,8 +148,7 @@ def _limits(task: Task, job: GradeJob) -> Limits:
         given["memory_bytes"] = job.memory << 20
     limits = Limits(**given)
     if "wall_seconds" not in given:
-        wall = max(limits.wall_seconds, GUARD_SHARE * limits.cpu_seconds)
-        limits = replace(limits, wall_seconds=wall)
+        limits = replace(limits, wall_seconds=GUARD_START + GUARD_SHARE * limits.cpu_seconds)
     return limits
 
 
@@ -179,16 +184,19 @@ def _grade(plan: _Plan, job: GradeJob, progress: bool) -> None:
 
 
 def _items(plan: _Plan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
-    """The programs to judge; those of one problem follow one another and share its checks."""
-    for trace in plan.run.traces():
-        key = (trace.task_id, trace.sample)
-        for mode in plan.modes:
-            if (mode, key) in wanted:
-                problem = plan.problems[trace.task_id]
-                program = extract(
-                    trace.text, mode=mode, entry_point=problem.entry_point, prefix=problem.prefix
-                )
-                yield Item((mode, key), program, problem.checks, problem.prologue)
+    """The programs to judge, problem by problem: a worker prepares the checks of each once."""
+    texts: dict[str, list[tuple[int, str]]] = {}
+    for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
+        texts.setdefault(task_id, []).append((number, text))
+    for task_id, problem in plan.problems.items():
+        for number, text in texts.pop(task_id, ()):
+            for mode in plan.modes:
+                key = (mode, (task_id, number))
+                if key in wanted:
+                    program = extract(
+                        text, mode=mode, entry_point=problem.entry_point, prefix=problem.prefix
+                    )
+                    yield Item(key, program, problem.checks, problem.prologue)
 
 
 def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
@@ -237,7 +245,8 @@ def _reported(plan: _Plan, job: GradeJob) -> Graded:
     expected = _expected_samples(plan)
     reports = [report(mode, rows[mode], job, expected) for mode in shown]
     notes = {task_id: problem.note for task_id, problem in plan.problems.items() if problem.note}
-    return graded(plan.run, plan.task, reports, expected, notes | plan.ungraded)
+    result = graded(plan.run, plan.task, reports, expected, notes | plan.ungraded)
+    return replace(result, strangers=plan.strangers)
 
 
 def _expected_samples(plan: _Plan) -> dict[str, int]:

@@ -150,7 +150,9 @@ def _judge_calls(desk: Desk, check: Calls, limits: Limits) -> None:
 
 def _judge_console(desk: Desk, check: Console, limits: Limits) -> None:
     for number, (given, wanted) in enumerate(check.cases):
-        with desk.child(limits, stdin=given) as child:
+        # Room for the right output, whatever its size, and as much again to see that it is wrong.
+        room = max(limits.output_bytes, 2 * len(wanted.encode("utf-8", "surrogatepass")))
+        with desk.child(replace(limits, output_bytes=room), stdin=given) as child:
             if not compare(check.compare, child.output, wanted):
                 place = f"case {number + 1} of {len(check.cases)}"
                 raise NotPassed(WRONG, f"{place}: printed {_brief(child.output)}")
@@ -177,8 +179,10 @@ def _brief(value: Any) -> str:
     if isinstance(value, Remote):
         return "an object"
     if not isinstance(value, _SIMPLE):
-        size = f" of {len(value)}" if hasattr(value, "__len__") else ""
-        return f"a {type(value).__name__}{size}"
+        try:
+            return f"a {type(value).__name__} of {len(value)}"
+        except TypeError:  # has none; types and arrays without dimensions only seem to
+            return f"a {type(value).__name__}"
     if isinstance(value, int) and value.bit_length() > 64:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, str) and len(value) > _BRIEF:

@@ -13,16 +13,18 @@ from __future__ import annotations
 import builtins
 import random
 from functools import lru_cache
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from anyorder.bench.checks import Script
 from anyorder.bench.prefetch import PREFETCH, compile_tests, goes_on_after_failure
-from anyorder.bench.remote import Function, Object, Session, failure_of
+from anyorder.bench.remote import Function, Session, failure_of
 from anyorder.bench.sandbox import Child
 from anyorder.bench.verdicts import WRONG, NotPassed
 
 TESTS, SETUP = "<tests>", "<setup>"
+MODULE = "tests"
+"""What the statements take for the name of their module."""
 SEED = 0
 
 
@@ -30,7 +32,7 @@ def run_script(child: Child, check: Script) -> None:
     """Return if the statements run through; else raise what stopped them (Failed or NotPassed)."""
     session = Session(child)
     functions = {name: Function(session, name) for name in check.remote}
-    scope: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins.__dict__}
+    scope: dict[str, Any] = {"__name__": MODULE, "__builtins__": builtins.__dict__}
     # Before the setup, which may use them, and after it, which may define the stubs of a prompt.
     scope.update(functions)
     random.seed(SEED)
@@ -41,6 +43,10 @@ def run_script(child: Child, check: Script) -> None:
     _run(tests, scope, session, check.code)
     if session.ended is not None:  # the tests caught it, and went on without the program
         raise session.ended
+    # Tests that catch nothing can only have lost it: in `all(map(...))` a StopIteration looks like
+    # the end of the cases.
+    if session.raised is not None and not goes_on_after_failure(check.setup + check.code):
+        raise session.raised
 
 
 def compile_script(check: Script) -> tuple[CodeType, CodeType]:
@@ -57,14 +63,27 @@ def _compiled(code: str, filename: str, foresee: bool) -> CodeType:
 def _prefetcher(session: Session) -> Any:
     def prefetch(calls: tuple[tuple[Any, tuple[Any, ...]], ...], others: tuple[Any, ...]) -> None:
         """Send the program's calls, if all are of one function and there are no others."""
-        if any(isinstance(other, Function | Object) for other in others):
-            return
         remote = [(function, given) for function, given in calls if isinstance(function, Function)]
+        ours = (function for function, _ in calls if not isinstance(function, Function))
         names = {function.__name__ for function, _ in remote}
-        if len(names) == 1:
+        if len(names) == 1 and not any(map(_may_call, (*others, *ours))):
             session.prefetch(names.pop(), [given for _, given in remote])
 
     return prefetch
+
+
+def _may_call(value: Any) -> bool:
+    """Whether the program may be called through it: it is the program's, or the tests made it."""
+    if isinstance(value, type | FunctionType):
+        return value.__module__ == MODULE
+    return not isinstance(value, _HARMLESS)
+
+
+_HARMLESS = (
+    *(ModuleType, BuiltinFunctionType, type(None), int, float, complex, str, bytes),
+    *(list, tuple, dict, set, frozenset, range),
+)
+"""What a name of the tests may stand for that calls nothing: libraries, builtins, data."""
 
 
 def _run(code: CodeType, scope: dict[str, Any], session: Session, source: str) -> None:

@@ -141,6 +141,12 @@ class Pool:
             worker = self._start()
         worker.hand(job)
 
+    @staticmethod
+    def fits_beside(job: Job) -> bool:
+        """Whether it surely fits into the pipe of a busy worker: a character may take 12 bytes."""
+        room = SMALL_FRAME - len(job.checks)
+        return len(job.program) <= room and len(json.dumps(job.program)) <= room
+
     def wait(self) -> list[Outcome]:
         """Wait until something has become of at least one job; there must be one."""
         assert self.busy
@@ -170,7 +176,7 @@ class Pool:
 
     def _chosen(self, job: Job) -> _Worker | None:
         """The worker with the fewest jobs, of those that can take this one."""
-        depth = DEPTH if len(job.program) + len(job.checks) <= SMALL_FRAME else 1
+        depth = DEPTH if self.fits_beside(job) else 1
         free = [worker for worker in self._workers if len(worker.jobs) < depth]
         # Among the idle, one that has these checks already.
         return min(

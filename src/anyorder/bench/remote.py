@@ -21,7 +21,7 @@ from typing import Any
 from anyorder.bench.sandbox import Broken, Child, Failed, Remote
 
 MOST_ITEMS = 1 << 20
-"""Items of a generator or another iterable that are brought over at once; more is an error."""
+"""Items of a generator or another iterable that one loop may bring over; more is an error."""
 
 FROM_PROGRAM = "_anyorder_failed"
 """Where an exception that the program raised carries the failure it stands for."""
@@ -42,9 +42,13 @@ class Session:
         self.child = child
         self.ended: Failed | Broken | None = None
         """Why the program ended, if it did; Broken: it is not known whether it would have."""
+        self.raised: Failed | None = None
+        """The first exception that a call of the program raised."""
+        self._objects: dict[int, Object] = {}
         self._batch: Iterator[Any] = iter(())
-        self._waiting: deque[tuple[str, tuple[Any, ...]]] = deque()
-        """Calls of the batch that the test statements have not come to yet."""
+        self._waiting: deque[tuple[str, tuple[Any, ...] | None]] = deque()
+        """Calls of the batch that the test statements have not come to yet; without the arguments
+        where the program has run, and may have changed them."""
         self._results: deque[Any] = deque()
         """Their results, as far as they had to be taken from the child already."""
 
@@ -59,11 +63,11 @@ class Session:
     ) -> Any:
         if self._waiting and not isinstance(function, Remote):
             foreseen = self._waiting.popleft()
-            assert foreseen == (function, arguments), "a call that was not foreseen"
-            return self._told(self._next_result)
+            assert foreseen in ((function, arguments), (function, None)), "not foreseen"
+            return self._called(self._next_result)
         lowered = tuple(map(_lowered, arguments))
         named = {name: _lowered(value) for name, value in keywords.items()}
-        return self._told(lambda: self._settled().call(function, lowered, named))
+        return self._called(lambda: self._settled().call(function, lowered, named))
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         lowered = tuple(map(_lowered, arguments))
@@ -79,8 +83,21 @@ class Session:
         a failure and goes on (prefetch.py sees to that), so it makes no difference to the verdict.
         """
         while len(self._results) < len(self._waiting):
+            place = len(self._results)
+            self._waiting[place] = (self._waiting[place][0], None)
             self._results.append(next(self._batch))
         return self.child
+
+    def object_of(self, remote: Remote) -> Object:
+        """What stands for a handle: the same thing of the program is the same object here."""
+        return self._objects.setdefault(remote.handle, Object(self, remote))
+
+    def _called(self, answer: Any) -> Any:
+        try:
+            return self._told(answer)
+        except BaseException as error:
+            self.raised = self.raised or getattr(error, FROM_PROGRAM, None)
+            raise
 
     def _told(self, answer: Any) -> Any:
         if self.ended is not None:
@@ -110,11 +127,12 @@ class Function:
 class Object:
     """Something that the program returned and that stays with it."""
 
-    __slots__ = ("_remote", "_session")
+    __slots__ = ("_ahead", "_remote", "_session")
 
     def __init__(self, session: Session, remote: Remote) -> None:
         object.__setattr__(self, "_session", session)
         object.__setattr__(self, "_remote", remote)
+        object.__setattr__(self, "_ahead", deque())  # items of an iterator, brought over early
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._session.call(self._remote, arguments, keywords)
@@ -147,19 +165,37 @@ class Object:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        items = self._session.ask("items", self, MOST_ITEMS + 1)
-        if len(items) > MOST_ITEMS:
-            raise ValueError(f"more than {MOST_ITEMS} items")
-        return iter(items)
+        source = self._session.ask("iterator", self)
+        if type(source) is not Object:
+            raise TypeError("it has no iterator")
+        return _in_pieces(source)
 
     def __next__(self) -> Any:
-        return self._session.ask("next", self)
+        return self._ahead.popleft() if self._ahead else self._session.ask("next", self)
 
     def __contains__(self, item: Any) -> bool:
         return any(item is each or item == each for each in self)
 
     def __repr__(self) -> str:
         return f"<{self._remote.type_name} of the program>"
+
+
+def _in_pieces(source: Object) -> Iterator[Any]:
+    """The items of a remote iterator, in pieces that grow: of an endless one, tests want a few."""
+    wanted, total, done = 1, 0, False
+    while True:
+        while source._ahead:
+            yield source._ahead.popleft()
+        if done:
+            return
+        piece = source._session.ask("items", source, wanted)
+        if type(piece) is not list:
+            raise TypeError("these are no items")
+        total += len(piece)
+        if total > MOST_ITEMS:
+            raise ValueError(f"more than {MOST_ITEMS} items")
+        source._ahead.extend(piece)
+        wanted, done = 2 * wanted, len(piece) < wanted
 
 
 def failure_of(error: BaseException) -> Failed | Broken | None:
@@ -189,7 +225,7 @@ def _raised_up(value: Any, session: Session) -> Any:
     """A result for the test statements: remote handles in it become objects."""
     kind = type(value)
     if kind is Remote:
-        return Object(session, value)
+        return session.object_of(value)
     if kind in (list, tuple) and any(type(item) in _HOLDERS for item in value):
         return kind(_raised_up(item, session) for item in value)
     if kind is dict and any(type(item) in _HOLDERS for item in value.values()):

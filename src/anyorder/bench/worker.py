@@ -62,7 +62,8 @@ def _settle(*handles: int) -> None:
         pass
     warnings.simplefilter("ignore")
     _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, most))
+    least = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (least, most))
 
 
 def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:

@@ -41,6 +41,8 @@ MAX_DROPPED = 50
 _OPENING = re.compile(r"[ \t]*```[ \t]*(?:python3?|py)?[ \t]*$", re.IGNORECASE)
 _MARKED = re.compile(r"[ \t]*```[ \t]*(?:python3?|py)[ \t]*$", re.IGNORECASE)
 _DEF = re.compile(r"^(?:async[ \t]+)?def ", re.MULTILINE)
+_ANY_DEF = re.compile(r"\bdef ")
+"""As published; the margin goes first, because prose and strings may say "def " as well."""
 # The margin after an indented line. Closing brackets, strings and comments may stand at the margin
 # within a statement.
 _MARGIN = re.compile(r"(?<=\n)[^\s#)\]}'\"]")
@@ -151,7 +153,7 @@ def _function(sample: Sample) -> str | None:
     if opening is not None and _DEF.search("\n".join(lines[opening + 1 :])):
         closing = (n for n in range(opening + 1, len(lines)) if FENCE in lines[n])
         text = "\n".join(lines[opening + 1 : next(closing, len(lines))])
-    start = _DEF.search(text)
+    start = _DEF.search(text) or _ANY_DEF.search(text)
     if start is None:
         return None
     code = _lines(_before_fence(text[start.start() :]))

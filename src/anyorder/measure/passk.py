@@ -77,6 +77,11 @@ def _fixed_n(passed: Sequence[bool], k: int, n: int | None) -> float:
         raise ValueError("fixed_n needs n, the number of samples that each task should have")
     if len(passed) > n:
         raise ValueError(f"{len(passed)} samples are more than n={n}: raise n")
+    if k > n:
+        raise ValueError(
+            f"pass@{k} needs at least {k} samples of a task, not n={n}: leave out that k, or "
+            "sample more"
+        )
     return pass_at_k(n, sum(map(bool, passed)), k)
 
 
@@ -213,4 +218,7 @@ def _remedy(estimator: str, passed: Sequence[bool], k: int) -> str:
     """What to do about too few samples."""
     if len(passed) >= k or estimator == "fixed_n":
         return ""
-    return ": leave out that k, sample more, or choose fixed_n, which counts missing ones as wrong"
+    return (
+        ": leave out that k, sample more, or choose fixed_n where samples are missing, which "
+        "counts them as wrong"
+    )

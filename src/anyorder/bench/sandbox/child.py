@@ -219,6 +219,7 @@ def _first(iterable: Any, count: int) -> list[Any]:
 # No comparisons: a program's own idea of equality decides nothing.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "items": _first,
+    "iterator": iter,
     "next": next,
     "attribute": getattr,
     "item": operator.getitem,

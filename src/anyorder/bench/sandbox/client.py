@@ -93,6 +93,7 @@ class Sandbox:
         self._preload = tuple(preload)
         self._heavy = sorted(HEAVY.intersection(preload))
         self._count = 0
+        self.level = 0
         self._links: dict[bool, Link] = {}  # with the heavy modules, or without
         self._open(heavy=False)
 
@@ -152,9 +153,13 @@ class Sandbox:
                 link.close()
                 raise Broken(f"the sandbox does not run programs: {error}") from None
         absent = [f"{name} is not installed" for name in link.report["missing"]]
+        before, level = self.level, level_of(applied, checks)
+        if level < before:  # the verdicts of this sandbox say what its first server proved
+            link.close()
+            raise Broken(f"a new fork-server has level {level} only, the first one had {before}")
         self.applied, self.checks = applied, checks
         self.notes = (*notes, *link.report["notes"], *absent)
-        self.level = level_of(applied, checks)
+        self.level = before or level
         if self.level < self.minimum_level:
             link.close()
             raise ValueError(self._refusal())

@@ -9,6 +9,11 @@ OriginFmt file, which are Python as well (a test compares all 378).
 Answers are compared as in the OriginFmt file: exactly, else within `atol` (1e-6 for floats where it
 is 0); as sets in seven problems; and in three by whether anything but None came back.
 
+The OriginFmt tests let two kinds of wrong programs through, which `tightened` stops. `np.allclose`
+stretches what has another shape, and of nothing everything is close: `return []` passes wherever a
+float is expected. And where the answer is computed beside the call, from the same objects, a
+program that empties its argument is asked for the answer to nothing.
+
 Mbpp/255 asks for all combinations: five of its 112 inputs have answers of 6 to 130 million values,
 a gigabyte and more, and are left out in both formats.
 """
@@ -40,12 +45,27 @@ ALL_INPUTS = "for i, inp in enumerate(inputs):\n    assertion(combinations_color
 """How the OriginFmt test of Mbpp/255 goes through its inputs."""
 SMALL_INPUTS = f"inputs = [inp for inp in inputs if len(inp[0]) < 4 or inp[1] < 70]\n{ALL_INPUTS}"
 
+_STRETCHED = "        assert np.allclose(out, exp, rtol=1e-07, atol=atol)\n"
+_SAME_SHAPE = (
+    "        out = np.asarray(out)\n"  # once: a program's object may answer otherwise the next time
+    "        assert out.shape == np.shape(exp) and "
+    "np.allclose(out, exp, rtol=1e-07, atol=atol)\n"
+)
+_SHARED, _COPIED = "(*inp), ref_func(*inp)", "(*deepcopy(inp)), ref_func(*inp)"
+COPYING = "from copy import deepcopy\n"
+
 _WHETHER = """
 _found_by_reference = {function}
 def {function}(*arguments):
     found = _found_by_reference(*arguments)
     return found if isinstance(found, bool) else found is not None
 """
+
+
+def tightened(test: str) -> str:
+    """A test of an OriginFmt file, less what lets wrong programs through (see above)."""
+    test = test.replace(_STRETCHED, _SAME_SHAPE)
+    return COPYING + test.replace(_SHARED, _COPIED) if _SHARED in test else test
 
 
 def reference_calls(

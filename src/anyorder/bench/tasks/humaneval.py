@@ -11,7 +11,8 @@ Helpers that a prompt defines and its test uses (poly, encode_cyclic, encode_shi
 prompt. HumanEval/32 has many right answers: evalplus accepts x with |poly(xs, x)| <= atol.
 
 The OriginFmt file's test of HumanEval/32 calls `_poly(*candidate(*inp), inp)`, arguments exchanged,
-which no program passes. It is repaired here; the variant `compat` leaves it as published.
+which no program passes. It is repaired here, and all tests of that file are tightened
+(evalplus.py); the variant `compat` leaves them as published.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anyorder.bench.checks import Check, Script
-from anyorder.bench.tasks.evalplus import reference_calls
+from anyorder.bench.tasks.evalplus import COPYING, reference_calls, tightened
 from anyorder.bench.tasks.names import needed_setup
 from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
 from anyorder.bench.tasks.rows import (
@@ -58,16 +59,17 @@ TEMPLATES = {
     ),
     "dultra": (
         "Write a solution to the following problem and make sure that it passes the tests:\n"
-        "```{prompt}\nHere is the completed function:\n```python\n{prompt}\n"
+        "{prompt}"
     ),
 }
 
 _EXCHANGED = "assert _poly(*candidate(*inp), inp) <= "
-_REPAIRED = "assert abs(_poly(*inp, candidate(*inp))) <= "
-_ANY_ROOT = """\
-inputs = {inputs}
+# Copies: of a polynomial whose coefficients a program has removed, every number is a root.
+_REPAIRED = "assert abs(_poly(*inp, candidate(*deepcopy(inp)))) <= "
+_ANY_ROOT = f"""\
+{COPYING}inputs = {{inputs}}
 for given in inputs:
-    assert abs(poly(*given, find_zero(*given))) <= {atol}
+    assert abs(poly(*given, find_zero(*deepcopy(given)))) <= {{atol}}
 """
 
 
@@ -121,8 +123,10 @@ def _problem(row: Row, task: str, kind: str, template: str, compat: bool) -> Pro
     else:
         test: str = row["test"]
         if _EXCHANGED in test and not compat:
-            test = test.replace(_EXCHANGED, _REPAIRED)
+            test = COPYING + test.replace(_EXCHANGED, _REPAIRED)
             note = "the published test exchanges the arguments of _poly; repaired"
+        if task == "humaneval+" and not compat:
+            test = tightened(test)
         check = _script(prompt, entry_point, f"{test}\ncheck({entry_point})\n")
     values = {"prompt": prompt, "stripped": prompt.strip(), "entry_point": entry_point}
     return Problem(

@@ -14,9 +14,10 @@ class Node that neither sentence nor tests show and only the reference defines: 
 know it, and they are not graded.
 
 In the OriginFmt file the tests of Mbpp/737, 787 and 794 compute whether the answer is right and
-forget to assert it, so that anything passes. They are repaired here. The variant `compat` leaves
-them, and shows and grades the first three tests of each problem, as the paper's release does, where
-otherwise all of them count (28 of the 378 have more).
+forget to assert it, so that anything passes. They are repaired here, and all tests of that file are
+tightened (evalplus.py). The variant `compat` leaves them, and shows and grades the first three
+tests of each problem, as the paper's release does, where otherwise all of them count (28 of the 378
+have more).
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyorder.bench.checks import Check, Script
-from anyorder.bench.tasks.evalplus import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls
+from anyorder.bench.tasks.evalplus import (
+    ALL_INPUTS,
+    LEFT_OUT,
+    SMALL_INPUTS,
+    mbpp_calls,
+    tightened,
+)
 from anyorder.bench.tasks.names import defined_names, entry_point, missing_names, needed_setup
 from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
 from anyorder.bench.tasks.rows import (
@@ -88,8 +95,9 @@ TEMPLATES = {
     ),
     "raw": "{prompt}\n{tests}\n",
     "dultra": (
-        "You are an expert Python programmer, and here is your task:\n{prompt}\n"
-        "Your code should pass these tests:\n{tests}\n```python\n"
+        "You are an expert Python programmer, and here is your task: {prompt} "
+        "Your code should pass these tests:\n\n{tests}. "
+        "Respond with the completed solution inside a ```python``` code block."
     ),
 }
 
@@ -224,6 +232,8 @@ def _read_plus(row: Row, where: str, compat: bool) -> _Read:
     if _FORGOTTEN in code and "assert exact_match" not in code and not compat:
         code = code.replace(_FORGOTTEN, _ASSERTED)
         note = "the published test does not assert its result; repaired"
+    if not compat:
+        code = tightened(code)
     return _Read(
         number=number,
         sentence=row["prompt"],

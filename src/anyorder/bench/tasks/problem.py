@@ -114,4 +114,4 @@ from typing import *
 
 CODE_LIMITS = {"cpu_seconds": 30.0}
 """Published: 30 seconds for a sample and all tests of its problem (paper, appendix D). There it is
-wall-clock time, here time of the processor, so that a busy machine changes no verdict."""
+wall-clock time, here time of the processor, which a busy machine does not change."""
