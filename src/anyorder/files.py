@@ -19,6 +19,9 @@ from typing import BinaryIO
 TEMPORARY_SUFFIX = ".anyorder-tmp"
 LOCK_FILE = ".lock"
 
+COPY_IT = "work on a copy of the folder"
+"""What to do instead of writing into a run that is there already."""
+
 # Another process may remove the lock file, or the folder made for it, between two of our calls. To
 # lose that race so often in a row means that the folder cannot be made at all.
 LOCK_ATTEMPTS = 100
@@ -72,11 +75,12 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[None]:
     """Hold `folder`, making it if need be; the system lets go when the process ends, however.
 
     Afterwards the lock file is gone, and so is what was made for it and is still empty. Where the
-    system has no such locks (Windows), two writers in one folder are not noticed.
+    system has no such locks (Windows), two writers in one folder are not noticed. `otherwise` is
+    what errors advise.
     """
     try:
         import fcntl  # noqa: F401
@@ -86,7 +90,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         return
     made: list[Path] = []
     try:
-        handle = _locked(folder, made)
+        handle = _locked(folder, made, otherwise)
         try:
             yield
         finally:
@@ -101,7 +105,7 @@ def alone_in(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def _locked(folder: Path, made: list[Path]) -> int:
+def _locked(folder: Path, made: list[Path], otherwise: str) -> int:
     """A handle on the lock file of `folder`, locked; the folders made on the way go to `made`."""
     import fcntl
 
@@ -113,7 +117,7 @@ def _locked(folder: Path, made: list[Path]) -> int:
             if isinstance(error, FileNotFoundError) and attempt < LOCK_ATTEMPTS - 1:
                 continue
             raise ValueError(
-                f"{folder} cannot be written to ({error.strerror}): choose another --out"
+                f"{folder} cannot be written to ({error.strerror}): {otherwise}"
             ) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,11 +128,11 @@ def _locked(folder: Path, made: list[Path]) -> int:
             else:
                 (folder / LOCK_FILE).unlink(missing_ok=True)
                 problem = f"{folder} is on a disk without locks ({error.strerror}):"
-            raise ValueError(f"{problem} choose another --out") from None
+            raise ValueError(f"{problem} {otherwise}") from None
         if _is_file_of(handle, folder / LOCK_FILE):
             return handle
         os.close(handle)
-    raise ValueError(f"other processes come and go in {folder}: choose another --out")
+    raise ValueError(f"other processes come and go in {folder}: {otherwise}")
 
 
 def _make(folder: Path, made: list[Path]) -> None:

@@ -26,7 +26,7 @@ from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.bench.verdict_table import Grading, Key, VerdictTable
-from anyorder.files import alone_in
+from anyorder.files import COPY_IT, alone_in
 from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
 from anyorder.trace import Run
 
@@ -64,7 +64,7 @@ class _Plan:
 def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Graded:
     """Grade a run, or what is left of it, and report."""
     run = Run.open(folder)
-    with alone_in(run.folder):
+    with alone_in(run.folder, COPY_IT):
         plan = _planned(run, job)
         if job.again:
             for table in plan.tables.values():

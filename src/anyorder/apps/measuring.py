@@ -18,7 +18,7 @@ from typing import Any
 
 from anyorder.apps.measure_job import MeasureJob
 from anyorder.apps.progress_bar import progress_bar
-from anyorder.files import alone_in, replacing
+from anyorder.files import COPY_IT, alone_in, replacing
 from anyorder.measure.arness import ArnessTable, arness
 from anyorder.measure.diversity import DiversityTable, diversity
 from anyorder.measure.order import order
@@ -179,7 +179,7 @@ def _digest(run: Run) -> str | None:
 
 
 def _store(run: Run, found: dict[str, Any]) -> None:
-    with alone_in(run.folder):
+    with alone_in(run.folder, COPY_IT):
         record = _stored(run)
         for measure, entry in found.items():
             kept = record.get(measure, {}) if measure == "order" else {}

@@ -31,7 +31,7 @@ from anyorder.apps.progress_bar import progress_bar
 from anyorder.decode.moments import Moment, Replay
 from anyorder.decode.replayer import Reader
 from anyorder.families import FAMILIES, Sizes, is_whole
-from anyorder.files import alone_in, sweep
+from anyorder.files import COPY_IT, alone_in, sweep
 from anyorder.measure.placement import NOTHING, PLACES, TOKENS, Commit, Keep, place
 from anyorder.measure.placement_rows import (
     CanvasRow,
@@ -103,7 +103,7 @@ def placement(
     run = run if isinstance(run, Run) else Run.open(run)
     model = model if isinstance(model, Model) else load(model)
     work = _Work.prepare(run, model, chosen)
-    with alone_in(run.folder):
+    with alone_in(run.folder, COPY_IT):
         work.finish(progress)
     return PlacementTable.read(run.folder / PLACEMENT_FILE)
 
