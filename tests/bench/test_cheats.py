@@ -15,6 +15,7 @@ import pytest
 
 from anyorder.bench.checks import Calls, Check, Console, Script
 from anyorder.bench.frames import frame
+from anyorder.bench.grade import Item, grade
 from anyorder.bench.judge import judge, prepare
 from anyorder.bench.pool import DEPTH, SMALL_FRAME, Job, Pool
 from anyorder.bench.sandbox import Broken, Limits, Sandbox
@@ -24,6 +25,8 @@ HUMANEVAL = "benchmarks/HumanEvalPlus-OriginFmt-v0.1.10.jsonl.gz"
 HUMANEVAL_NATIVE = "benchmarks/HumanEvalPlus-v0.1.10.jsonl.gz"
 MBPP = "benchmarks/MbppPlus-OriginFmt-v0.2.0.jsonl.gz"
 LIMITS = Limits(cpu_seconds=5, wall_seconds=20)
+ANYTHING_PASSES = {"Mbpp/737", "Mbpp/787", "Mbpp/794"}
+"""Their published tests assert nothing, which is another matter."""
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +105,25 @@ def test_published_tests_stay_in_compat(
         found = problem(task, name, task_id)
         program = cheat.replace("{f}", str(found.entry_point))
         assert judged(sandbox, program, *found.checks, prologue=found.prologue) == "passed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("task", "name", "count"), [("humaneval+", HUMANEVAL, 3), ("mbpp+", MBPP, 24)]
+)
+def test_how_many_problems_nothing_solves(
+    data_file: Callable[[str], Path], task: str, name: str, count: int
+) -> None:
+    """The numbers in docs/tasks.md."""
+    for variant, passing in (("", 0), (":compat", count)):
+        problems = find_task(f"{task}{variant}", {}, data=data_file(name)).problems(None)
+        items = [
+            Item(p.task_id, NOTHING.replace("{f}", str(p.entry_point)), p.checks, p.prologue)
+            for p in problems
+            if p.task_id not in ANYTHING_PASSES
+        ]
+        verdicts = [each.verdict for each in grade(items, limits=LIMITS, minimum_level=1)]
+        assert verdicts.count("passed") == passing
 
 
 @pytest.mark.parametrize(
