@@ -219,7 +219,7 @@ def _store(plan: _Plan, stream: Iterator[Verdict]) -> None:
     try:
         for verdict in stream:
             mode, key = verdict.key
-            waiting[mode].append(Verdict(**{**vars(verdict), "key": key}))
+            waiting[mode].append(replace(verdict, key=key))
             late = time.monotonic() - written > PART_SECONDS
             if late or sum(map(len, waiting.values())) >= PART_ROWS:
                 write()

@@ -17,7 +17,7 @@ import json
 import os
 from collections import OrderedDict, deque
 from collections.abc import Generator, Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from anyorder.bench.checks import Check, to_record
@@ -213,4 +213,4 @@ def _processors() -> int:
 
 
 def _for_key(verdict: Verdict, key: Hashable) -> Verdict:
-    return Verdict(**{**vars(verdict), "key": key})
+    return replace(verdict, key=key)
