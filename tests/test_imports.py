@@ -34,10 +34,12 @@ ALL_ROOMS = set(ROOMS)
 RULES: dict[str, set[str]] = {
     **ROOMS,
     "_codecs": set(),
-    "families": ALL_ROOMS,
+    "networks": ALL_ROOMS,
+    "canvases": ALL_ROOMS,
+    "families": ALL_ROOMS | {"networks", "canvases"},
     "recipes": ALL_ROOMS | {"families"},
-    "model": ALL_ROOMS | {"families", "recipes"},
-    "apps": ALL_ROOMS | {"families", "recipes", "model"},
+    "model": ALL_ROOMS | {"canvases", "families", "recipes"},
+    "apps": ALL_ROOMS | {"canvases", "families", "recipes", "model"},
     "cli": ALL_ROOMS | {"families", "recipes", "model", "apps"},
     "__init__": ALL_ROOMS | {"model", "apps"},  # lazily: see test_importing_is_light
 }

@@ -7,24 +7,35 @@ library compares family names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from torch import nn
-
-from anyorder.decode import ar, flexmdm, mdm
-from anyorder.decode.canvas import Canvas, Decoded, GrowingCanvas
-from anyorder.decode.fill import Frame, canvas_of, growing_canvas_of
+from anyorder.canvases import Sizes, fixed_canvas, open_canvas, open_segments, slot_canvas
+from anyorder.decode import ar, flexlatent, flexmdm, latentmdm, mdm
+from anyorder.decode.canvas import Decoded
+from anyorder.decode.fill import Frame
+from anyorder.decode.flexlatent_options import FlexLatentOptions
 from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.decode.latentmdm_options import LatentOptions
 from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.replayer import Reader, flex_reader, masked_reader
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.start import take_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.decode.moments import TraceReader
+from anyorder.decode.replayer import flex_reader, masked_reader
+from anyorder.decode.segment_replayer import flex_latent_reader, latent_reader
+from anyorder.nets.flex import FlexConfig
+from anyorder.nets.flex_latent import FlexLatentConfig
+from anyorder.networks import (
+    Network,
+    flex_latent_network,
+    flex_network,
+    latent_network,
+    plain_network,
+)
 from anyorder.train import objectives
 from anyorder.train.insertion_objective import insertion_bound
 from anyorder.train.objectives import Objective
+from anyorder.train.segment_insertion_objective import segment_insertion_bound
+from anyorder.train.segment_objective import segment_mean, segment_tokens
 from anyorder.vocab import Vocab
 
 
@@ -35,34 +46,6 @@ class Options(Protocol):
 
 
 @dataclass(frozen=True)
-class Network:
-    """The kind of network that a family has, between a recipe, config.json and a module."""
-
-    complete: Callable[[TransformerConfig, Any], Any]
-    """(backbone, a recipe's net fields) -> the network's configuration."""
-    read: Callable[[dict[str, Any]], Any]
-    """What config.json holds -> the network's configuration."""
-    build: Callable[..., nn.Module]
-    """(configuration, seed=) -> a network with fresh weights."""
-    start: Callable[[Any, nn.Module], None]
-    """(network, trained one): takes over the weights of one of its kind or of a plain backbone."""
-    additions: Callable[[Any], set[str]] = lambda net: set()
-    """network -> the names of the parameters that a plain backbone does not have."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large a canvas may be."""
-
-    new_tokens: int
-    """Free slots after a prompt; on a growing canvas, slots in all."""
-    length: int | None
-    """Tokens in all; None: not known."""
-    only_length_told: bool = False
-    """Only `length` was asked for: then a growing canvas may grow up to it."""
-
-
-@dataclass(frozen=True)
 class Family:
     """What makes one kind of model."""
 
@@ -70,20 +53,21 @@ class Family:
     summary: str
     causal: bool
     """Whether the network looks to the left only."""
-    answers: Literal["eos", "canvas", "bare"]
-    """What training answers end with: EOS, EOS up to a canvas of fixed length, or nothing."""
+    answers: Literal["eos", "canvas", "bare", "slots", "segments"]
+    """What training answers are: ended by EOS, by EOS up to a fixed canvas, or by nothing;
+    cut into a fixed number of slots, or into as many segments as they have."""
     network: Network
     frame: Callable[[Any, Vocab], Frame]
     """(network's configuration, vocabulary) -> the ids around every prompt."""
-    canvas: Callable[[str, Sizes, Vocab, Frame], Any]
-    """(text, largest sizes, vocabulary, frame) -> what `decode` fills."""
+    canvas: Callable[[str, Sizes, Vocab, Any], Any]
+    """(text, largest sizes, vocabulary, network's configuration) -> what `decode` fills."""
     options: type[Options]
     """The decoding options that this family understands."""
     check: Callable[[Sequence[Any], Any], None]
     """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
-    """(net, vocab, canvases, keys, options, device) -> what was decoded."""
-    reader: Callable[..., Reader] | None
+    """(net, vocab, canvases, keys, options, device, watch) -> what was decoded."""
+    reader: Callable[..., TraceReader] | None
     """(net, vocab, options, device) -> what asks the network about the canvases of stored traces;
     None: the family has no masked positions."""
     losses: Mapping[str, Callable[[Vocab, Any, int], Objective]]
@@ -91,6 +75,11 @@ class Family:
     the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
+
+    @property
+    def counts_segments(self) -> bool:
+        """Whether a canvas is measured in segments, not in tokens."""
+        return self.answers in ("slots", "segments")
 
     def choose(self, given: Mapping[str, Any]) -> Any:
         """The resolved decoding options; what this family does not use is refused, not ignored."""
@@ -147,53 +136,8 @@ def _spell(kind: Any) -> str:
     )
 
 
-def _plain_network() -> Network:
-    """The backbone alone."""
-    return Network(
-        complete=lambda backbone, net: backbone,
-        read=lambda record: TransformerConfig(**record),
-        build=Transformer,
-        start=take_weights,
-    )
-
-
-def _flex_config(backbone: TransformerConfig, net: Any) -> FlexConfig:
-    own = {field.name for field in fields(FlexConfig)} - {"backbone"}
-    return FlexConfig(
-        replace(backbone, time_modulated=True), **{name: getattr(net, name) for name in own}
-    )
-
-
 def _no_frame(config: Any, vocab: Vocab) -> Frame:
     return (), ()
-
-
-def _fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, frame: Frame) -> Canvas:
-    """A canvas whose every slot is there from the start."""
-    canvas = canvas_of(text, sizes.new_tokens, vocab)
-    if sizes.length is not None and len(canvas.ids) > sizes.length:
-        free = sum(canvas.free)
-        raise ValueError(
-            f"the prompt's {len(canvas.ids) - free} tokens and {free} new ones do not fit on a "
-            f"canvas of {sizes.length}: shorten the prompt, lower max_new_tokens or raise "
-            "max_length"
-        )
-    return canvas
-
-
-def _open_canvas(text: str, sizes: Sizes, vocab: Vocab, frame: Frame) -> GrowingCanvas:
-    """A canvas that grows until a size is reached, whichever is first."""
-    canvas = growing_canvas_of(text, 0, vocab, frame)
-    frozen = len(canvas.ids)
-    if sizes.length is None:
-        return replace(canvas, room=sizes.new_tokens)
-    room = sizes.length - frozen
-    if room < 1:
-        raise ValueError(
-            f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
-            "or raise max_length"
-        )
-    return replace(canvas, room=room if sizes.only_length_told else min(room, sizes.new_tokens))
 
 
 GRID = tuple((i + 0.5) / 8 for i in range(8))
@@ -207,9 +151,9 @@ FAMILIES = {
             summary="autoregressive: the next token, left to right",
             causal=True,
             answers="eos",
-            network=_plain_network(),
+            network=plain_network(),
             frame=_no_frame,
-            canvas=_fixed_canvas,
+            canvas=fixed_canvas,
             options=ar.ArOptions,
             check=ar.check,
             decode=ar.decode,
@@ -222,9 +166,9 @@ FAMILIES = {
             summary="masked diffusion: any masked token of a fixed canvas",
             causal=False,
             answers="canvas",
-            network=_plain_network(),
+            network=plain_network(),
             frame=_no_frame,
-            canvas=_fixed_canvas,
+            canvas=fixed_canvas,
             options=MdmOptions,
             check=mdm.check,
             decode=mdm.decode,
@@ -240,20 +184,47 @@ FAMILIES = {
             summary="insertion-based masked diffusion: opens slots, then fills them",
             causal=False,
             answers="bare",
-            network=Network(
-                complete=_flex_config,
-                read=FlexConfig.from_record,
-                build=FlexNet,
-                start=FlexNet.start_from,
-                additions=FlexNet.additions,
-            ),
+            network=flex_network(),
             frame=FlexConfig.frame,
-            canvas=_open_canvas,
+            canvas=open_canvas,
             options=FlexOptions,
             check=flexmdm.check,
             decode=flexmdm.decode,
             reader=flex_reader,
             losses={"bound": insertion_bound},
+            levels=GRID,
+        ),
+        Family(
+            name="latentmdm",
+            summary="masked diffusion over segments: any line of a fixed number of them",
+            causal=False,
+            answers="slots",
+            network=latent_network(),
+            frame=_no_frame,
+            canvas=slot_canvas,
+            options=LatentOptions,
+            check=latentmdm.check,
+            decode=latentmdm.decode,
+            reader=latent_reader,
+            losses={
+                "mean": lambda vocab, settings, _: segment_mean(vocab, settings),
+                "tokens": lambda vocab, settings, _: segment_tokens(vocab, settings),
+            },
+            levels=GRID,
+        ),
+        Family(
+            name="flexlatent",
+            summary="insertion over segments: opens lines where they are missing, then fills them",
+            causal=False,
+            answers="segments",
+            network=flex_latent_network(),
+            frame=FlexLatentConfig.frame,
+            canvas=open_segments,
+            options=FlexLatentOptions,
+            check=flexlatent.check,
+            decode=flexlatent.decode,
+            reader=flex_latent_reader,
+            losses={"bound": segment_insertion_bound},
             levels=GRID,
         ),
     )

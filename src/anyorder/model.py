@@ -22,9 +22,11 @@ from typing import Any
 
 import torch
 
-from anyorder.decode.canvas import Canvas, GrowingCanvas
+from anyorder.canvases import Sizes
+from anyorder.decode.canvas import Canvas, GrowingCanvas, Watcher
 from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
-from anyorder.families import Family, Sizes, find_family, is_whole
+from anyorder.decode.watching import Timed, counted_from
+from anyorder.families import Family, find_family, is_whole
 from anyorder.files import replacing, sha256_of
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.hub import load_weights, save_weights
@@ -77,7 +79,7 @@ class Model:
         self.name, self.digest = name, digest
         self.module: Any = net
         """What `to` moves: the network itself, also where `net` is a wrapper around it."""
-        self.frame = family.frame(family.network.read(card.net) if card.net else None, vocab)
+        self.config = family.network.read(card.net) if card.net else None
         self.device = torch.device("cpu")
 
     def __repr__(self) -> str:
@@ -104,25 +106,43 @@ class Model:
         batch: int = 32,
         max_new_tokens: int | None = None,
         max_length: int | None = None,
+        watch: Watcher | None = None,
         **options: Any,
     ) -> list[Trace]:
         """Traces of `samples` texts for each prompt, prompt by prompt.
 
         A prompt with `<fill>` or `<fill:12>` marks is a text to fill there and nowhere else.
         `options` are the family's: `policy`, `steps`, `temperature`, ... (see its docs page).
-        The noise of a sample is named by (seed, prompt, sample number).
+        The noise of a sample is named by (seed, prompt, sample number). `watch` is shown the rows
+        after every step, numbered like the traces, and may raise to end the work.
         """
-        sizes = {"samples": samples, "batch": batch, "max_new_tokens": max_new_tokens}
-        for name, value in (sizes | {"max_length": max_length}).items():
-            if value is not None and (not is_whole(value) or value < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if not is_whole(seed) or not 0 <= seed < 1 << 63:
-            raise ValueError(f"seed must be a whole number from 0 to 2^63 - 1, not {seed!r}")
+        _check_counts(batch=batch)
+        check_seed(seed)
+        sizes = {"max_new_tokens": max_new_tokens, "max_length": max_length}
+        requests, chosen = self.prepare(prompts, samples=samples, **sizes, **options)
+        return [
+            trace
+            for start in range(0, len(requests), batch)
+            for part in [requests[start : start + batch]]
+            for trace in self.decode(part, chosen, seed, watch=counted_from(start, watch))
+        ]
+
+    def prepare(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        samples: int = 1,
+        max_new_tokens: int | None = None,
+        max_length: int | None = None,
+        **options: Any,
+    ) -> tuple[list[Request], Any]:
+        """What `sample` decodes, and the resolved options: all is checked, nothing is computed."""
+        _check_counts(samples=samples, max_new_tokens=max_new_tokens, max_length=max_length)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("prompts are texts: decode ids with the vocabulary first")
         if not texts:
-            return []
+            return [], None
         chosen = self.choose(options, texts)
         check_lengths(texts, max_new_tokens)
         canvas_sizes = self.sizes(max_new_tokens, max_length, chosen)
@@ -133,11 +153,7 @@ class Model:
             for sample in range(samples)
         ]
         self.family.check([request.canvas for request in requests], chosen)
-        return [
-            trace
-            for start in range(0, len(requests), batch)
-            for trace in self.decode(requests[start : start + batch], chosen, seed)
-        ]
+        return requests, chosen
 
     def choose(self, given: Mapping[str, Any], texts: Sequence[str]) -> Any:
         """The resolved decoding options for these texts."""
@@ -152,13 +168,21 @@ class Model:
             given = {**given, "eos": "forbid"}
         return self.family.choose(given)
 
-    def decode(self, requests: Sequence[Request], options: Any, seed: int) -> Iterator[Trace]:
+    def decode(
+        self,
+        requests: Sequence[Request],
+        options: Any,
+        seed: int,
+        watch: Watcher | None = None,
+    ) -> Iterator[Trace]:
         """Decode one batch. A sample depends on its own noise, not on its batch."""
         keys = [key_of(seed, request.noise, request.sample) for request in requests]
         canvases = [request.canvas for request in requests]
         started = time.perf_counter()
-        rows = self.family.decode(self.net, self.vocab, canvases, keys, options, self.device)
-        seconds = (time.perf_counter() - started) / max(1, len(requests))
+        timed = None if watch is None else Timed(watch)
+        rows = self.family.decode(self.net, self.vocab, canvases, keys, options, self.device, timed)
+        seconds = time.perf_counter() - started - (timed.seconds if timed else 0)
+        seconds /= max(1, len(requests))
         for request, row in zip(requests, rows, strict=True):
             yield Trace.from_tokens(
                 self.vocab,
@@ -168,6 +192,9 @@ class Model:
                 reveal_step=row.reveal_step,
                 steps=row.steps,
                 log_prob=row.log_prob,  # type: ignore[arg-type]
+                segment=row.segment,  # type: ignore[arg-type]
+                score=row.score,  # type: ignore[arg-type]
+                candidates=row.candidates,
                 task_id=request.task_id,
                 sample=request.sample,
                 prompt=request.prompt,
@@ -182,12 +209,19 @@ class Model:
 
     def canvas(self, text: str, sizes: Sizes | None = None) -> Any:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
-        return self.family.canvas(text, sizes or self.sizes(), self.vocab, self.frame)
+        return self.family.canvas(text, sizes or self.sizes(), self.vocab, self.config)
 
     def sizes(
         self, max_new_tokens: int | None = None, max_length: int | None = None, options: Any = None
     ) -> Sizes:
         """How large a canvas may be; what is not told is as in training."""
+        if self.family.counts_segments:
+            if max_new_tokens is not None or max_length is not None:
+                raise ValueError(
+                    f"{self.family.name} counts segments, not tokens: give slots instead of "
+                    "max_new_tokens and max_length"
+                )
+            return Sizes(None, None, slots=getattr(options, "slots", None))
         # The published samplers have a total length only.
         total_only = max_length is not None or getattr(options, "mode", None) == "compat"
         return Sizes(
@@ -206,6 +240,18 @@ class Model:
         with replacing(folder / CONFIG_FILE) as file:
             file.write(json.dumps(asdict(self.card), indent=2).encode() + b"\n")
         save_weights(folder / WEIGHTS_FILE, self.net, f"a model of family {self.family.name}")
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what names no noise."""
+    if not is_whole(seed) or not 0 <= seed < 1 << 63:
+        raise ValueError(f"seed must be a whole number from 0 to 2^63 - 1, not {seed!r}")
+
+
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if value is not None and (not is_whole(value) or value < 1):
+            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
 def policy_name(options: Any) -> str:
@@ -269,7 +315,7 @@ def wrap(
     chosen = find_family(family)
     if not isinstance(vocab, Vocab):
         raise ValueError(f"give the network's vocabulary as a Vocab, not a {type(vocab).__name__}")
-    if chosen.causal or chosen.answers == "bare":
+    if chosen.causal or chosen.answers != "canvas":
         raise ValueError(f"{family} needs a network of our own: wrap masked models, as mdm")
     if isinstance(module, torch.nn.Module):
         module.eval()

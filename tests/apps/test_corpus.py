@@ -9,7 +9,10 @@ import pytest
 
 from anyorder.apps.corpus import open_corpus
 from anyorder.apps.training import train
+from anyorder.data.batches import BatchConfig, Batches, tokenise
+from anyorder.data.segments import SegmentConfig
 from anyorder.recipes import DataConfig
+from anyorder.vocab import Vocab
 
 
 def write_jsonl(path: Path, count: int) -> Path:
@@ -97,3 +100,123 @@ def test_a_model_trains_on_a_file_and_writes(tmp_path: Path) -> None:
     )  # fmt: skip
     (trace,) = model.sample("3 plus 1?")
     assert len(trace.token_ids) == 6
+
+
+# Segments
+
+
+def write_programs(path: Path) -> Path:
+    """Of ten: one has many lines, one a long line, one is no Python, one is empty."""
+    answers = {1: "a = 1\n" * 9, 2: "b = 'long enough'\n", 3: "if so:\n", 4: ""}
+    rows = [{"q": f"{i}?", "a": answers.get(i % 10, f"x = {i % 7}\ny = x\n")} for i in range(100)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def around_none(vocab: Vocab) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("by", "overflow", "left_out", "uncut", "truncated"),
+    [
+        ("line", "truncate", 0, 0, 20),
+        ("line", "drop", 20, 0, 0),
+        ("statement", "truncate", 10, 10, 20),
+        ("statement", "drop", 30, 10, 0),
+        ("fixed", "drop", 10, 0, 0),
+    ],
+)
+def test_what_does_not_fit_into_segments_is_counted(
+    by: str, overflow: str, left_out: int, uncut: int, truncated: int, tmp_path: Path
+) -> None:
+    segments = SegmentConfig(by, 3, 10, overflow)  # type: ignore[arg-type]
+    data = config(str(write_programs(tmp_path / "programs.jsonl")))
+    corpus = open_corpus(data, around_none, segments)
+    assert (corpus.left_out, corpus.uncut, corpus.truncated) == (left_out, uncut, truncated)
+    sizes = (corpus.train.size or 0) + (corpus.validation.size or 0)
+    assert sizes == 100 - left_out
+    # What is not left out can be trained on.
+    settings = BatchConfig(16, ending="none", segments=segments, pad_slots=True)
+    for source in (corpus.train, corpus.validation):
+        batches = Batches(source, corpus.vocab, settings)
+        for step in range(8):
+            assert batches(step).segment_length is not None
+
+
+def test_left_out_examples_are_remarked_on(tmp_path: Path) -> None:
+    data = config(str(write_programs(tmp_path / "programs.jsonl")), canvas=18)
+    corpus = open_corpus(data, around_none, SegmentConfig("statement", 3, 40, "drop"))
+    assert corpus.remarks() == [
+        "20 examples are too long and left out",
+        "10 examples cannot be cut into segments and are left out",
+    ]
+    corpus = open_corpus(config(data.source), around_none, SegmentConfig(slots=3))
+    assert corpus.remarks() == ["10 examples are truncated to fit into their segments"]
+    plain = open_corpus(config(str(write_jsonl(tmp_path / "sums.jsonl", 200))))
+    assert plain.remarks() == ["20 examples are too long and left out"]
+    assert open_corpus(config(data.source)).remarks() == []
+
+
+def test_lengths_are_those_after_truncation(tmp_path: Path) -> None:
+    data = config(str(write_jsonl(tmp_path / "sums.jsonl", 50)))
+    corpus = open_corpus(data, around_none, SegmentConfig(segment_length=32))
+    assert (corpus.left_out, corpus.truncated) == (0, 5)
+
+
+def test_a_file_with_nothing_to_cut_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "songs.txt"
+    path.write_text("\n\n".join(f"song number {i}" for i in range(40)))
+    data = DataConfig(source=str(path), vocab="bytes")
+    with pytest.raises(ValueError, match=r"0 of the 40.*40 cannot be cut; example 0.*by line"):
+        open_corpus(data, around_none, SegmentConfig(by="statement"))
+    with pytest.raises(ValueError, match=r"segments.slots=1 and segments.segment_length=3"):
+        open_corpus(data, around_none, SegmentConfig(slots=1, segment_length=3, overflow="drop"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"slots": 11}, r"segments.slots=11: stories cut by line needs at least 12, raise it"),
+        ({"segment_length": 9}, r"segments.segment_length=9: .*at least 10, raise it"),
+        ({"segment_length": 10, "overflow": "drop"}, r"segments.segment_length=10: .*at least 11"),
+        ({"by": "statement", "segment_length": 13}, r"stories cut by statement .*at least 14"),
+        ({"by": "fixed", "segment_length": 4}, r"segments.slots=16: .*at least 21, raise it"),
+    ],
+)
+def test_stories_need_room_for_their_segments(options: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        open_corpus(DataConfig(), around_none, SegmentConfig(**options))  # type: ignore[arg-type]
+
+
+def test_stories_in_another_vocabulary_are_not_truncated_unseen() -> None:
+    data = DataConfig(vocab="bytes", canvas=1000, max_length=2000)
+    with pytest.raises(ValueError, match=r"give segments.overflow=drop"):
+        open_corpus(data, around_none, SegmentConfig())
+    segments = SegmentConfig(segment_length=10, overflow="drop")
+    corpus = open_corpus(data, around_none, segments)
+    batches = Batches(corpus.train, corpus.vocab, BatchConfig(4, ending="none", segments=segments))
+    with pytest.raises(ValueError, match=r"of the source.*do not fit in 16 of 10"):
+        batches(0)
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        SegmentConfig("line", 12, 10),
+        SegmentConfig("line", 12, 11, "drop"),
+        SegmentConfig("statement", 12, 14),
+        SegmentConfig("fixed", 7, 10),
+    ],
+    ids=["line", "drop", "statement", "fixed"],
+)
+def test_what_stories_are_told_to_need_is_enough(segments: SegmentConfig) -> None:
+    for layout in (0.0, 1.0):
+        data = DataConfig(layout=layout, wording=layout)
+        corpus = open_corpus(data, around_none, segments)
+        for source in (corpus.train, corpus.validation):
+            for index in range(300):
+                prompt, answer = source[index]
+                found = tokenise(prompt, answer, index, corpus.vocab, segments=segments)
+                assert not found.truncated
+                assert corpus.vocab.decode(found.answer) == answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from anyorder.data import (
     stories_vocab,
     tokenise,
 )
+from anyorder.data.segment_rows import ChosenSegments, segments_of
+from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcdefgh"))
@@ -214,3 +217,173 @@ def test_batches_move_between_devices_whole() -> None:
     assert {t.device.type for t in (batch.ids, batch.prompt_length, batch.length, batch.index)} == {
         "meta"
     }
+
+
+# Segments
+
+SEGMENTS = SegmentConfig(slots=5, segment_length=7)
+FIXED = BatchConfig(ending="none", segments=SEGMENTS, pad_slots=True)
+OPEN = BatchConfig(ending="none", segments=SEGMENTS)
+CUT = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=7), max_size=5)
+CUT_ROWS = st.lists(st.tuples(TOKENS, CUT), min_size=1, max_size=4)
+
+
+def cut_examples(rows: list[tuple[list[int], list[list[int]]]]) -> list[Example]:
+    return [
+        Example(prompt, list(chain.from_iterable(cut)), index, tuple(map(len, cut)))
+        for index, (prompt, cut) in enumerate(rows)
+    ]
+
+
+def test_rows_of_segments() -> None:
+    examples = cut_examples([([0, 1], [[2], [3, 4]]), ([5], [])])
+    batch = collate(examples, VOCAB, FIXED)
+    assert batch.ids.tolist() == [[0, 1, 2, 3, 4], [5, PAD, PAD, PAD, PAD]]
+    assert batch.prompt_length.tolist() == [2, 1] and batch.length.tolist() == [5, 1]
+    assert batch.segment_length is not None and batch.segment_count is not None
+    assert batch.segment_length.tolist() == [[1, 2, 0, 0, 0], [0, 0, 0, 0, 0]]
+    assert batch.segment_count.tolist() == [2, 0]
+    assert batch.segment_length.dtype == batch.segment_count.dtype == torch.int64
+    opened = collate(examples, VOCAB, OPEN)
+    assert opened.segment_length is not None
+    assert opened.segment_length.tolist() == [[1, 2], [0, 0]]
+    assert torch.equal(opened.ids, batch.ids)
+    assert {t.device.type for t in vars(batch.to("meta")).values()} == {"meta"}
+    uncut = collate([Example([0], [1], 2)], VOCAB, BatchConfig())
+    assert uncut.segment_length is uncut.segment_count is uncut.to("cpu").segment_length is None
+
+
+@given(rows=CUT_ROWS, padded=st.booleans())
+def test_segments_come_out_of_a_batch_as_they_went_in(
+    rows: list[tuple[list[int], list[list[int]]]], padded: bool
+) -> None:
+    batch = collate(cut_examples(rows), VOCAB, FIXED if padded else OPEN)
+    assert batch.segment_length is not None
+    most = max(len(cut) for _, cut in rows)
+    assert batch.segment_length.shape == (len(rows), SEGMENTS.slots if padded else most)
+    content = segments_of(batch)
+    assert all(t.dtype == torch.int64 for t in vars(content).values())
+    expected = [
+        (row, slot, segment)
+        for row, (_, cut) in enumerate(rows)
+        for slot, segment in enumerate(cut)
+    ]
+    assert told(content) == expected
+    assert content.tokens.shape[1] == max((len(each[2]) for each in expected), default=0)
+
+
+def told(found: ChosenSegments) -> list[tuple[int, int, list[int]]]:
+    """Row, slot and tokens of each segment; what is behind its end must be blank."""
+    assert not found.tokens[~found.real].any()
+    return [
+        (row, slot, tokens[real].tolist())
+        for row, slot, tokens, real in zip(
+            found.row.tolist(), found.slot.tolist(), found.tokens, found.real, strict=True
+        )
+    ]
+
+
+@given(rows=CUT_ROWS, data=st.data())
+def test_some_segments_can_be_chosen_empty_ones_too(
+    rows: list[tuple[list[int], list[list[int]]]], data: st.DataObject
+) -> None:
+    batch = collate(cut_examples(rows), VOCAB, FIXED)
+    places = [(row, slot) for row in range(len(rows)) for slot in range(SEGMENTS.slots)]
+    wanted = sorted(data.draw(st.sets(st.sampled_from(places))))
+    chosen = torch.zeros(len(rows), SEGMENTS.slots, dtype=torch.bool)
+    for place in wanted:
+        chosen[place] = True
+    expected = [
+        (row, slot, rows[row][1][slot] if slot < len(rows[row][1]) else []) for row, slot in wanted
+    ]
+    found = segments_of(batch, chosen)
+    assert told(found) == expected
+    assert found.length.tolist() == [len(segment) for _, _, segment in expected]
+    assert found.tokens.shape[1] == max((len(segment) for _, _, segment in expected), default=0)
+
+
+def test_answers_without_segments() -> None:
+    for config, slots in ((FIXED, 5), (OPEN, 0)):
+        batch = collate([tokenise("ab", "", 0, VOCAB, segments=SEGMENTS)], VOCAB, config)
+        assert batch.segment_length is not None and batch.segment_length.shape == (1, slots)
+        assert batch.ids.tolist() == [[0, 1]]
+        assert segments_of(batch).tokens.shape == (0, 0)
+        every = segments_of(batch, torch.ones(1, slots, dtype=torch.bool))
+        assert every.tokens.shape == (slots, 0) and every.length.tolist() == [0] * slots
+
+
+LINES = Vocab.words([*"abcdefgh", "\n"])
+
+
+def test_answers_are_cut_when_they_are_tokenised() -> None:
+    example = tokenise("a", "ab\n\nc", 3, LINES, segments=SEGMENTS)
+    assert example == Example([0], [0, 1, 8, 8, 2], 3, (3, 1, 1))
+    long = tokenise("a", "abcdefg\n" + 5 * "a\n", 4, LINES, segments=SEGMENTS)
+    assert long == Example([0], [0, 1, 2, 3, 4, 5] + 4 * [0, 8], 4, (6, 2, 2, 2, 2), truncated=True)
+    full = tokenise("a", "abcdef\n", 5, LINES, segments=SEGMENTS)
+    assert full.segments == (7,) and not full.truncated
+
+
+def test_what_is_to_be_left_out_says_so() -> None:
+    drop = SegmentConfig(slots=2, segment_length=4, overflow="drop")
+    for answer in ("a\na\na", "abcd", "abc\n"):
+        with pytest.raises(DoesNotFit, match=r"example 7 of the source.*do not fit in 2 of 4"):
+            tokenise("a", answer, 7, LINES, segments=drop)
+    assert tokenise("a", "ab\nabc", 7, LINES, segments=drop).segments == (3, 3)
+    with pytest.raises(CannotCut, match="example 8 of the source: not a Python program"):
+        tokenise("a", "a b", 8, LINES, segments=SegmentConfig(by="statement"))
+    with pytest.raises(ValueError, match=r"example 9 of the source.*'x'") as caught:
+        tokenise("a", "x", 9, LINES, segments=drop)
+    assert type(caught.value) is ValueError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pad_slots": True}, "pad_slots has no effect"),
+        ({"segments": SEGMENTS}, "ending='none'"),
+        ({"segments": SEGMENTS, "canvas": 5}, "leave canvas out"),
+    ],
+)
+def test_settings_that_do_not_go_with_segments_are_refused(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        BatchConfig(**options)  # type: ignore[arg-type]
+
+
+def test_examples_that_were_cut_otherwise_are_refused() -> None:
+    with pytest.raises(ValueError, match="example 4 is not cut: tokenise it with segments="):
+        collate([Example([0], [1], 4)], VOCAB, FIXED)
+    for lengths in ((8,), (1,) * 6):
+        with pytest.raises(ValueError, match=r"example 4 has . segments of up to . tokens"):
+            collate([Example([0], [1] * sum(lengths), 4, lengths)], VOCAB, OPEN)
+
+
+@settings(max_examples=25)
+@given(steps=st.permutations(range(8)), by=st.sampled_from(["line", "statement", "fixed"]))
+def test_segments_change_neither_order_nor_tokens(steps: list[int], by: str) -> None:
+    source, vocab = StoriesSource(StoriesConfig(layout=1.0)), stories_vocab()
+    segments = SegmentConfig(by, 12, 16)  # type: ignore[arg-type]
+    plain = Batches(source, vocab, BatchConfig(3, 5, 4, ending="none"))
+    cut = Batches(source, vocab, BatchConfig(3, 5, 4, ending="none", segments=segments))
+    for step in steps[:3]:
+        one, two = plain(step), cut(step)
+        for name in ("ids", "prompt_length", "length", "index"):
+            assert torch.equal(getattr(one, name), getattr(two, name))
+        assert two.segment_length is not None
+        assert torch.equal(two.segment_length.sum(1), two.length - two.prompt_length)
+
+
+def test_lines_of_stories_are_read_back_from_a_batch() -> None:
+    source, vocab = StoriesSource(StoriesConfig(layout=1.0)), stories_vocab()
+    config = BatchConfig(
+        8, ending="none", segments=SegmentConfig(slots=12, segment_length=12), pad_slots=True
+    )
+    batch = Batches(source, vocab, config)(0)
+    found = segments_of(batch)
+    lines: list[list[str]] = [[] for _ in range(8)]
+    for row, _, tokens in told(found):
+        lines[row].append(vocab.decode(tokens))
+    for row, index in enumerate(batch.index.tolist()):
+        assert lines[row] == problem(source.config, index).program.splitlines(keepends=True)

@@ -113,6 +113,50 @@ def test_a_boolean_selection_keeps_the_true_rows() -> None:
     assert cache.select(torch.tensor([True, False, True])).lengths.tolist() == [4, 9]
 
 
+@settings(max_examples=25)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    cuts=st.lists(st.integers(0, 9), min_size=4, max_size=4),
+    count=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_a_cut_cache_goes_on_as_if_the_rest_had_never_been(
+    lengths: list[int], cuts: list[int], count: int, seed: int
+) -> None:
+    first, then = texts(len(lengths), 20, seed), texts(len(lengths), 20, seed + 1)
+    cache, _ = prefilled(first, lengths)
+    at = torch.tensor([min(pair) for pair in zip(lengths, cuts, strict=False)])
+    cache.cut(at)
+    assert torch.equal(cache.lengths, at)
+    assert (cache.shortest, cache.longest) == (int(at.min()), int(at.max()))
+    whole = NET(torch.where(torch.arange(20) < at[:, None], first, then))
+    for _ in range(2):
+        columns = at[:, None] + torch.arange(count)
+        logits = NET(then.gather(1, columns), cache=cache)
+        expected = whole.gather(1, columns[..., None].expand(-1, -1, 29))
+        torch.testing.assert_close(logits, expected, **CLOSE)
+        at = at + count
+
+
+def test_a_cut_frees_room_and_can_only_shorten() -> None:
+    ids = texts(2, 12)
+    cache, _ = prefilled(ids, [7, 3], capacity=8)
+    for wrong in ([8, 3], [7, 4], [-1, 2]):
+        with pytest.raises(ValueError, match="only be cut to lengths from 0"):
+            cache.cut(torch.tensor(wrong))
+    with pytest.raises(ValueError, match="one for each row"):
+        cache.cut(torch.tensor([1]))
+    assert (cache.lengths.tolist(), cache.longest) == ([7, 3], 7)
+    lengths = torch.tensor([2, 3])
+    cache.cut(lengths)
+    lengths += 9  # the caller's own
+    NET(ids[:, :5], cache=cache)
+    assert cache.lengths.tolist() == [7, 8]
+    with torch.inference_mode():
+        cache.cut(torch.zeros(2, dtype=torch.int32))
+        torch.testing.assert_close(NET(ids[:, :4], cache=cache), NET(ids[:, :4]), **CLOSE)
+
+
 def test_vectors_can_open_a_cached_sequence() -> None:
     ids = texts(2, 6)
     vectors = NET.embed(ids)

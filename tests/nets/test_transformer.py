@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.nets.stack import Reach, Stack
 from anyorder.nets.transformer import Transformer, TransformerConfig
 
 CONFIG = TransformerConfig(
@@ -237,6 +238,65 @@ def test_the_forward_compiles_into_one_graph() -> None:
         ids, mask = random_ids(2, 6), torch.arange(6) < torch.tensor([[6], [4]])
         more = {"time": torch.rand(2)} if config.time_modulated else {}
         torch.testing.assert_close(compiled(ids, mask=mask, **more), net(ids, mask=mask, **more))
+
+
+# The stack below
+
+
+def test_parameters_keep_their_names_and_their_order() -> None:
+    """Files of weights, optimiser states and seeds depend on them."""
+    net = Transformer(replace(CONFIG, layers=1, tied=False, time_modulated=True))
+    attention = [
+        f"attention.{part}.{kind}"
+        for part in ("query", "key", "value", "out")
+        for kind in ("weight", "bias")
+    ]
+    block = ["attention_norm.weight", *attention, "mlp_norm.weight"]
+    block += ["mlp.gate.weight", "mlp.up.weight", "mlp.down.weight"]
+    block += ["modulation.project.weight", "modulation.project.bias"]
+    time = [f"time.{part}.{kind}" for part in ("inner", "outer") for kind in ("weight", "bias")]
+    blocks = [f"blocks.0.{name}" for name in block]
+    names = ["embed.weight", *time, *blocks, "norm.weight", "unembed.weight"]
+    assert [name for name, _ in net.named_parameters()] == names
+
+
+@torch.no_grad()
+def test_the_last_columns_alone_are_those_of_the_whole() -> None:
+    net = shaken(replace(CONFIG, time_modulated=True))
+    x, time = net.embed(random_ids(3, 9)), torch.tensor([0.1, 0.5, 0.9])
+    mask = torch.arange(9) < torch.tensor([9, 7, 8])[:, None]
+    for positions in (None, torch.arange(9).expand(3, 9) + 4):
+        reach = net.plain_reach(x, mask, positions)
+        whole = net.run(x, reach, time=time)
+        for skip in (0, 4, 9):
+            got = net.run(x, reach, time=time, skip=skip)
+            torch.testing.assert_close(got, whole[:, skip:], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_what_was_remembered_is_seen_like_what_is_there() -> None:
+    net = shaken(replace(CONFIG, causal=True))
+    x = net.embed(random_ids(2, 9))
+    whole = net.run(x, net.plain_reach(x))
+    memory = net.remember(x[:, :5], net.plain_reach(x[:, :5]))
+    later = torch.arange(9) <= torch.arange(5, 9)[:, None]
+    rotation = net.rotary.pick(torch.arange(5, 9)[None], 9)
+    got = net.run(x[:, 5:], Reach(rotation, later, join=memory.precede))
+    torch.testing.assert_close(got, whole[:, 5:], atol=1e-5, rtol=1e-5)
+    rows = torch.tensor([1, 1, 0])
+    kept = net.run(x[rows, 5:], Reach(rotation, later, join=memory.keep(rows).precede))
+    torch.testing.assert_close(kept, whole[rows, 5:], atol=1e-5, rtol=1e-5)
+
+
+def test_a_stack_may_end_without_a_norm() -> None:
+    net, bare = shaken(CONFIG), Stack(CONFIG, final_norm=False)
+    bare.load_state_dict(
+        {name: w for name, w in net.state_dict().items() if name.startswith("blocks.")}
+    )
+    x = net.embed(random_ids(2, 6))
+    states = bare.run(x, bare.plain_reach(x))
+    torch.testing.assert_close(net.norm(states), net.run(x, net.plain_reach(x)))
+    assert (states - net.norm(states)).abs().max() > 0.1
 
 
 # The start

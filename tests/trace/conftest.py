@@ -10,14 +10,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from anyorder.trace import Event, Trace
+from anyorder.trace import Candidate, Event, Trace
 
 LETTERS = st.text(st.characters(codec="utf-8"), max_size=3)
 
 
 @st.composite
 def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
-    """A trace with steps, with or without ids, log-probabilities, segments and events."""
+    """A trace with steps, with or without ids, log-probabilities, segments, events, candidates."""
     pieces = draw(st.lists(LETTERS, max_size=12))
     count = len(pieces)
     steps = draw(st.integers(0, 9))
@@ -33,6 +33,21 @@ def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
                 piece = draw(st.none() | LETTERS)
                 shows_id = with_ids and piece is not None
                 events.append(Event(step, slot, 7 if shows_id else None, piece))
+    scores = st.one_of(st.just(np.nan), st.floats(-99, 99, width=32))
+    score = draw(st.none() | st.lists(scores, min_size=count, max_size=count))
+    keys = st.tuples(st.integers(1, max(steps, 1)), st.integers(0, 9))
+    candidates = [
+        Candidate(
+            *key,
+            tuple(draw(st.lists(st.integers(0, 99), max_size=2))) if with_ids else None,
+            draw(LETTERS),
+            draw(st.none() | st.floats(-99, 99, width=32)),
+            draw(st.booleans()),
+        )
+        for key in sorted(draw(st.sets(keys, max_size=4)) if steps else ())
+    ]
+    # Candidates of a trace with segments must be of these: here one or the other.
+    segment = None if candidates else np.arange(-1, count - 1, dtype=np.int32)
     return Trace(
         task_id=draw(st.text(st.characters(codec="utf-8"), max_size=5)),
         sample=sample,
@@ -46,7 +61,8 @@ def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
         insert_step=np.array([span[0] for span in spans], dtype=np.int64),
         reveal_step=np.array([span[1] for span in spans], dtype=np.int64),
         log_prob=None if log_prob is None else np.array(log_prob, dtype=np.float32),
-        segment=draw(st.none() | st.just(np.arange(-1, count - 1, dtype=np.int32))),
+        segment=draw(st.none() | st.just(segment)),
+        score=None if score is None else np.array(score, dtype=np.float32),
         steps=steps,
         forwards=draw(st.none() | st.integers(0, 99)),
         seconds=draw(st.none() | st.floats(0, 1e6)),
@@ -55,6 +71,7 @@ def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
         policy=draw(st.sampled_from([None, "confidence"])),
         seed=draw(st.none() | st.integers(-(2**63) + 1, 2**63 - 1)),
         events=tuple(sorted(events)) or None,
+        candidates=tuple(candidates) or None,
     )
 
 

@@ -180,4 +180,95 @@ def test_a_format_that_does_not_fit_is_refused() -> None:
         traces({"histories": CANVASES}, "dream", prompt_length=2)
     with pytest.raises(ValueError, match="a FlexMDM trace has the field 'sequences'"):
         traces({"histories": CANVASES}, "flexmdm")
-    assert set(ADAPTERS) == {"snapshots", "dream", "flexmdm"}
+    assert set(ADAPTERS) == {"snapshots", "dream", "flexmdm", "latentmdm"}
+
+
+def candidate(slot: int, text: str, score: float, tokens: Any = None) -> dict[str, Any]:
+    ids = [*VOCAB.encode(text), EOS, EOS]
+    return {"slot": slot, "text": text, "tokens": tokens or ids, "score": score}
+
+
+def segment_record(**changes: Any) -> dict[str, Any]:
+    """Three slots; the last line comes first, then an end that erases nothing, then the first."""
+    steps = [
+        {
+            "step": 1,
+            "chosen_slot": 1,
+            "segments": [
+                candidate(0, "a=2\n", -0.9),
+                candidate(1, "b=1\n", -0.2),
+                candidate(2, "", -0.3),
+            ],
+        },
+        {
+            "step": 2,
+            "chosen_slot": 2,
+            "segments": [candidate(0, "a=1\n", -0.5), candidate(2, "", -0.1)],
+        },
+        {"step": 3, "chosen_slot": 0, "segments": [candidate(0, "a=1\n", -0.25)]},
+    ]
+    return {"index": 7, "prompt": "Q\n", "decoding_order": [2, 3, 1], "steps": steps} | changes
+
+
+def test_traces_of_segments() -> None:
+    records = [segment_record(), segment_record(), segment_record(index=8)]
+    assert recognise(records) == recognise(records[0]) == "latentmdm"
+    found = traces(records)
+    keys = [(trace.task_id, trace.sample) for trace in found]
+    assert keys == [("GSM8K/7", 0), ("GSM8K/7", 1), ("GSM8K/8", 0)]
+    trace = found[0]
+    assert (trace.prompt, trace.text, trace.steps) == ("Q\n", "a=1\nb=1\n", 3)
+    assert trace.pieces == (*"a=1\nb=1\n", "")
+    assert trace.reveal_step is not None and trace.segment is not None and trace.score is not None
+    assert trace.reveal_step.tolist() == [3] * 4 + [1] * 4 + [2]
+    assert trace.segment.tolist() == [0] * 4 + [1] * 4 + [2]
+    assert trace.score.tolist() == pytest.approx([-0.25] * 4 + [-0.2] * 4 + [-0.1])
+    assert trace.candidates is not None
+    assert [(c.step, c.segment, c.piece, c.taken) for c in trace.candidates] == [
+        (1, 0, "a=2\n", False),
+        (1, 1, "b=1\n", True),
+        (1, 2, "", False),
+        (2, 0, "a=1\n", False),
+        (2, 2, "", True),
+        (3, 0, "a=1\n", True),
+    ]
+    (alone,) = traces(segment_record())
+    assert alone == trace
+
+
+def test_segments_of_strings_numbered_from_1_and_erased() -> None:
+    """Slot 3 was written, then slot 2 came out empty: the release empties all from there on."""
+    steps = [
+        {
+            "chosen_slot": 3,
+            "segments": [candidate(n, "c\n", -n, ["c", "\n"]) for n in (1, 2, 3, 4)],
+        },
+        {
+            "chosen_slot": 2,
+            "segments": [candidate(2, "", -0.5), *(candidate(n, "d\n", -n) for n in (1, 4))],
+        },
+        {"chosen_slot": [1], "segments": [candidate(1, "e\n", -0.125, ["e", "\n"])]},
+    ]
+    (trace,) = traces([segment_record(steps=steps)])
+    assert (trace.text, trace.pieces) == ("e\n", ("e", "\n", "", "", ""))
+    assert trace.reveal_step is not None and trace.segment is not None and trace.score is not None
+    assert trace.segment.tolist() == [0, 0, 1, 2, 3]
+    assert trace.reveal_step.tolist() == [3, 3, 2, 2, 2]
+    assert np.array_equal(trace.score, [-0.125, -0.125, -0.5, np.nan, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": [{"chosen_slot": 1}]}, r"record 0: steps with `chosen_slot` and `segments`"),
+        ({"steps": 3}, r"record 0: steps with `chosen_slot`"),
+        ({"steps": []}, r"record 0: steps with `chosen_slot`"),
+        ({"index": "x"}, "index: a whole number"),
+        ({"steps": segment_record()["steps"][:2]}, "steps end while segments are open"),
+    ],
+)
+def test_records_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        traces([segment_record(**changes)])
+    with pytest.raises(ValueError, match="record 1 of a LatentMDM trace has no field 'steps'"):
+        traces([segment_record(), {"index": 1, "prompt": ""}], "latentmdm")

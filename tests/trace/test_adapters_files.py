@@ -108,6 +108,27 @@ def test_every_kind_of_file_gives_the_same_trace(
     assert run.card.vocab_digest == VOCAB.digest()
 
 
+def test_records_of_segments_become_a_run(tmp_path: Path, tokenizer: Path) -> None:
+    def proposed(slot: int, text: str) -> dict[str, Any]:
+        return {"slot": slot, "text": text, "tokens": [*text.encode(), VOCAB.eos_id], "score": -1.0}
+
+    steps = [
+        {"step": 1, "chosen_slot": 1, "segments": [proposed(0, "a\n"), proposed(1, "")]},
+        {"step": 2, "chosen_slot": 0, "segments": [proposed(0, "b\n")]},
+    ]
+    records = [{"index": n, "prompt": "Q\n", "success": True, "steps": steps} for n in (0, 4)]
+    write_json(tmp_path / "traces.json", records)
+    options = ImportOptions(tokenizer=tokenizer)
+    run, count = import_traces(
+        tmp_path / "traces.json", tmp_path / "r", command="c", options=options
+    )
+    assert count == 2 and run.card.config["format"] == ["latentmdm"]
+    traces = list(run.traces())
+    assert [trace.task_id for trace in traces] == ["GSM8K/0", "GSM8K/4"]
+    assert traces[0].text == "b\n" and traces[0].family == "latentmdm"
+    assert [each.piece for each in traces[0].candidates or ()] == ["a\n", "", "b\n"]
+
+
 def release_sample(task: str, text: str, **changes: Any) -> dict[str, Any]:
     """A fixed canvas in the release's format, revealed from left to right."""
     ids = [*b"P ", *text.encode()]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -40,10 +41,20 @@ def test_a_line_holds_all_that_the_interchange_has(
     names = ("task_id", "sample", "prompt", "text", "pieces", "steps", "entry_point", "policy")
     for name in names:
         assert getattr(back, name) == getattr(trace, name)
+    for name in ("segment", "score"):
+        assert np.array_equal(*(_values(each, name) for each in (back, trace)), equal_nan=True)
+    assert back.candidates == (
+        trace.candidates and tuple(each._replace(token_ids=None) for each in trace.candidates)
+    )
     assert back.to_jsonl() == text
     assert trace.steps is not None
     for step in range(trace.steps + 1):
         assert back.replay(step).text() == trace.replay(step).text()
+
+
+def _values(trace: Trace, name: str) -> Any:
+    column = getattr(trace, name)
+    return np.zeros(0) if column is None else column
 
 
 def test_the_fields_are_those_of_the_format() -> None:
@@ -56,6 +67,20 @@ def test_the_fields_are_those_of_the_format() -> None:
         "policy": "random",
     }
     assert list(json.loads(Trace.from_jsonl(line()).to_jsonl())) == [*LINE, "steps"]
+
+
+def test_segments_their_scores_and_what_was_proposed() -> None:
+    candidate = {"step": 2, "segment": 1, "text": "x", "score": None, "taken": False}
+    given = {
+        "segment": [0, 0, -1, 1],
+        "score": [-0.5, -0.5, None, 2],
+        "candidates": [candidate, candidate | {"step": 3, "segment": 0, "score": -0.5}],
+    }
+    trace = Trace.from_jsonl(line(**given))
+    assert trace.candidates is not None
+    assert trace.candidates[0] == (2, 1, None, "x", None, False)
+    back = json.loads(trace.to_jsonl())
+    assert {name: back[name] for name in given} == given
 
 
 def test_a_line_makes_the_columns() -> None:
@@ -152,6 +177,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         ({"zzz": [1]}, r"field 'zzz': not a field of a trace: remove it \(task_id, "),
         ({"events": [[0, 0]]}, "field 'events': entry 0 is"),
         ({"events": [[9, 0, "x"]]}, r"events\[0\].step = 9"),
+        ({"segment": [0, 0, 0, -2]}, "field 'segment': entry 3 is -2: give .* -1 for none"),
+        ({"segment": [0, 0, 0, True]}, "field 'segment': entry 3 is True"),
+        ({"score": [0, 0, 0, "x"]}, "field 'score': entry 3 is 'x'"),
+        ({"score": [0, 0, 0]}, "score has 3 entries for 4 tokens"),
+        ({"candidates": [{"step": 1}]}, "field 'candidates': entry 0 is"),
+        ({"candidates": [[1, 0, "x", None, True]]}, "give a list of {step, segment, text"),
         ({"tokens": ["a", "\ud83d", "", "de"]}, "text: character 1 is half a surrogate"),
         ({name: ... for name in LINE if "step" in name or name == "tokens"}, "'text': missing"),
     ],

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from anyorder.trace import Event, Trace, table
+from anyorder.trace import Candidate, Event, Run, RunCard, Trace, table
 
 COLUMNS = [
     *("task_id", "sample", "prompt", "text", "program", "entry_point", "prompt_ids", "token_ids"),
-    *("char_end", "insert_step", "reveal_step", "log_prob", "segment"),
-    *("steps", "forwards", "seconds", "ties", "family", "policy", "seed", "events"),
+    *("char_end", "insert_step", "reveal_step", "log_prob", "segment", "score"),
+    *("steps", "forwards", "seconds", "ties", "family", "policy", "seed", "events", "candidates"),
 ]
 REMEDY = "make it again"
 
@@ -29,7 +29,7 @@ def test_the_columns_are_those_of_the_format() -> None:
     types = {field.name: str(field.type) for field in table.SCHEMA}
     assert types["reveal_step"] == types["insert_step"] == "list<element: int32 not null>"
     assert types["log_prob"] == "list<element: float not null>"
-    assert table.SCHEMA.metadata == {b"anyorder.trace.schema": b"1"}
+    assert table.SCHEMA.metadata == {b"anyorder.trace.schema": b"2"}
 
 
 @settings(deadline=None, max_examples=50)
@@ -47,7 +47,11 @@ def test_it_opens_in_pandas(tmp_path: Path, make_trace: Any) -> None:
     pandas = pytest.importorskip("pandas")
     path = tmp_path / "traces.parquet"
     events = [Event(0, 0, 20, "x")]
-    traces = [make_trace(events=events), Trace(task_id="u", sample=1, prompt="", text="y")]
+    candidates = [Candidate(2, 5, (10, 11), "ab", -0.5, True), Candidate(3, 1, (), "", None, False)]
+    traces = [
+        make_trace(events=events, candidates=candidates),
+        Trace(task_id="u", sample=1, prompt="", text="y"),
+    ]
     table.write_traces(path, traces)
     frame = pandas.read_parquet(path)
     assert list(frame.columns) == COLUMNS
@@ -55,10 +59,48 @@ def test_it_opens_in_pandas(tmp_path: Path, make_trace: Any) -> None:
     assert frame["reveal_step"][0].tolist() == [3, 2, 4, 1]
     assert frame["reveal_step"][1] is None
     assert frame["events"][0][0]["piece"] == "x"
+    assert frame["candidates"][0][0]["token_ids"].tolist() == [10, 11]
+    assert [each["score"] for each in frame["candidates"][0]] == [-0.5, None]
     exploded = frame[["task_id", "insert_step", "reveal_step"]].explode(
         ["insert_step", "reveal_step"]
     )
     assert len(exploded) == 5
+
+
+def write_version_1(path: Path, traces: list[Trace]) -> None:
+    """As the version before `score` and `candidates` wrote them."""
+    old = table.to_table(traces).drop_columns(["score", "candidates"])
+    pq.write_table(old.replace_schema_metadata({"anyorder.trace.schema": "1"}), path)
+
+
+def test_files_of_the_version_before_are_read(tmp_path: Path, make_trace: Any) -> None:
+    traces = [make_trace(segment=[0, 0, 1, 1]), Trace(task_id="u", sample=1, prompt="", text="y")]
+    write_version_1(tmp_path / "old.parquet", traces)
+    assert list(table.read_traces(tmp_path / "old.parquet", remedy=REMEDY)) == traces
+    for names in (["candidates"], ["score", "text"], ["text"]):
+        (batch,) = table.read_batches(tmp_path / "old.parquet", names, remedy=REMEDY)
+        assert (batch.num_rows, batch.schema.names) == (2, names)
+        assert batch.schema == pa.schema([table.SCHEMA.field(name) for name in names])
+
+
+def test_a_run_that_was_begun_before_goes_on(tmp_path: Path, make_trace: Any) -> None:
+    run = Run.create(tmp_path / "run", RunCard("c", {}))
+    (run.folder / "parts").mkdir()
+    write_version_1(run.folder / "parts" / "00000.parquet", [make_trace()])
+    new = make_trace(sample=1, score=[-1, -1, -2, -2], segment=[0, 0, 1, 1])
+    run.append(1, [new])
+    run.finish()
+    assert list(Run.open(run.folder).traces()) == [make_trace(), new]
+    assert run.table(["score"]).column("score").to_pylist() == [None, [-1, -1, -2, -2]]
+
+
+def test_a_column_is_not_confused_with_one_inside_another(tmp_path: Path, make_trace: Any) -> None:
+    """`score`, `segment` and `token_ids` are also fields of a candidate."""
+    path = tmp_path / "traces.parquet"
+    candidates = [Candidate(1, 0, (1, 2, 3), "abc", -9.0, False)]
+    table.write_traces(path, [make_trace(candidates=candidates, token_ids=[10, 11, 12, 13])])
+    (batch,) = table.read_batches(path, ["token_ids", "score"], remedy=REMEDY)
+    assert batch.to_pylist() == [{"token_ids": [10, 11, 12, 13], "score": None}]
 
 
 def test_it_is_compressed_and_checked_per_page(tmp_path: Path, make_trace: Any) -> None:
@@ -147,13 +189,18 @@ def test_foreign_tables_are_refused(tmp_path: Path, make_trace: Any) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(ValueError, match=r"x.parquet was not written as traces.*anyorder import"):
         read(path)
-    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "2"}), path)
-    with pytest.raises(ValueError, match=r"x.parquet has trace schema 2, this anyorder reads 1"):
+    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "3"}), path)
+    with pytest.raises(ValueError, match=r"x.parquet has trace schema 3, this anyorder reads 2"):
         read(path)
     pq.write_table(good.drop_columns(["ties", "seed"]), path)
     with pytest.raises(ValueError, match=r"x.parquet .* differs in seed, ties"):
         read(path)
-    wrong = good.set_column(13, table.SCHEMA.field("steps"), pa.array([1], pa.int32()))
+    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "1"}), path)
+    with pytest.raises(ValueError, match=r"says trace schema 1 but differs in candidates, score"):
+        read(path)
+    wrong = good.set_column(
+        good.schema.get_field_index("steps"), table.SCHEMA.field("steps"), pa.array([1], pa.int32())
+    )
     pq.write_table(wrong, path)
     with pytest.raises(ValueError, match=r"x.parquet: trace 't' sample 0: reveal_step\[0\] = 3"):
         read(path)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from anyorder.trace import Event, Trace
+from anyorder.decode.canvas import Candidate as Proposal
+from anyorder.trace import Candidate, Event, Trace
 from anyorder.vocab import Vocab
 
 
@@ -44,6 +45,8 @@ def test_equality_looks_at_every_column(make_trace: Any) -> None:
         {"steps": 5},
         {"seconds": 1.0},
         {"events": [Event(0, 0, None, None)]},
+        {"score": [-1, -1, np.nan, -1]},
+        {"candidates": [Candidate(1, 0, (10,), "a", None, False)]},
     ):
         assert make_trace(**change) != make_trace()
     assert make_trace() != "abcde"
@@ -95,6 +98,27 @@ def test_equality_looks_at_every_column(make_trace: Any) -> None:
         ({"events": [Event(0, 0, None, "x")]}, r"events\[0\].token_id"),
         ({"events": [Event(0, 0, 5, None)]}, r"events\[0\].token_id"),
         ({"events": [Event(1, 0, None, None), Event(0, 0, 5, "x")]}, r"events\[1\]: sort"),
+        ({"score": [1, 2, 3]}, "score has 3 entries for 4 tokens"),
+        ({"score": [1, np.inf, 3, 4]}, r"score\[1\] = inf is no score"),
+        ({"score": ["1"] * 4}, "score: numbers are needed"),
+        ({"candidates": [(0, 0, (), "", -1.0, True)]}, r"candidates\[0\].step = 0 is outside 1"),
+        ({"candidates": [(5, 0, (), "", -1.0, True)]}, r"\[0\].step = 5, but there are 4 steps"),
+        ({"candidates": [(1, -1, (), "", -1.0, True)]}, r"candidates\[0\].segment = -1"),
+        ({"candidates": [(1, 0, (-2,), "", -1.0, True)]}, r"\[0\].token_ids\[0\] = -2"),
+        ({"candidates": [(1, 0, (), None, -1.0, True)]}, r"\[0\].piece: a string"),
+        ({"candidates": [(1, 0, (), "", -np.inf, True)]}, r"\[0\].score\[0\] = -inf"),
+        ({"candidates": [(1, 0, (), "", -1.0, 1)]}, r"\[0\].taken: true or false"),
+        ({"candidates": [(1, 0, None, "", -1.0, True)]}, r"\[0\].token_ids: give it where"),
+        ({"candidates": [(1, 1, (), "", 0, True), (1, 1, (), "", 0, True)]}, r"\[1\]: sort"),
+        ({"candidates": [(2, 1, (), "", 0, True), (1, 2, (), "", 0, True)]}, r"\[1\]: sort"),
+        (
+            {"segment": [0, 0, 1, 2], "candidates": [(1, 3, (), "", 0, False)]},
+            r"\[0\].segment = 3, which no token belongs to",
+        ),
+        (
+            {"segment": [0, 1, 2, 3], "candidates": [(2, 3, (13,), "de", 0, True)]},
+            r"segment 3 is taken in step 2, but was revealed in step 1",
+        ),
     ],
 )
 def test_wrong_values_are_refused_by_column(
@@ -103,6 +127,46 @@ def test_wrong_values_are_refused_by_column(
     with pytest.raises(ValueError, match=message) as caught:
         make_trace(**changes)
     assert str(caught.value).startswith("trace ")
+
+
+def test_what_a_decoder_proposed_is_spelled() -> None:
+    vocab = Vocab.bytes()
+    proposed = [
+        Proposal(1, 0, [*b"x=1\n"], -0.1, False),
+        Proposal(1, 1, [], -0.05, True),
+        Proposal(2, 0, [*b"x=2\n"], float("nan"), True),
+    ]
+    trace = Trace.from_tokens(
+        vocab,
+        [*b"x=2\n", vocab.eos_id],
+        prompt_ids=[],
+        insert_step=[0] * 5,
+        reveal_step=[2] * 4 + [1],
+        segment=np.array([0, 0, 0, 0, 1]),
+        score=np.array([np.nan] * 4 + [-0.05]),
+        candidates=proposed,
+    )
+    assert trace.candidates is not None
+    assert [each.piece for each in trace.candidates] == ["x=1\n", "", "x=2\n"]
+    assert [each.score for each in trace.candidates] == [
+        *(float(np.float32(-0.1)), float(np.float32(-0.05)), None),
+    ]
+    assert [each.taken for each in trace.candidates] == [False, True, True]
+    assert trace.candidates[0].token_ids == tuple(b"x=1\n")
+    plain = Trace.from_tokens(
+        None, [5], prompt_ids=[], insert_step=[0], reveal_step=[2], candidates=proposed[:1]
+    )
+    assert plain.candidates is not None
+    assert plain.candidates[0].piece == "<120><61><49><10>"
+
+
+def test_candidates_need_tokens_with_steps() -> None:
+    given: Any = {"task_id": "t", "sample": 0, "prompt": "", "text": "ab"}
+    candidates: Any = [Candidate(1, 0, None, "a", None, True)]
+    with pytest.raises(ValueError, match="candidates is given but char_end is not"):
+        Trace(**given, candidates=candidates)
+    with pytest.raises(ValueError, match="has text but no steps"):
+        Trace(**given, char_end=[1, 2], candidates=candidates)  # type: ignore[arg-type]
 
 
 def test_text_alone_is_a_trace_without_an_order() -> None:

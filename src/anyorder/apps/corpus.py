@@ -1,18 +1,20 @@
 """From a recipe's data fields to what training reads: vocabulary, examples, held-out examples.
 
 stories is validated on its held-out compositions. A file is divided: one example in
-`HELD_OUT_SHARE`, chosen by key, is never trained on. Examples that do not fit the recipe's lengths
-are left out of files, and counted.
+`HELD_OUT_SHARE`, chosen by key, is never trained on. Examples that do not fit the recipe's lengths,
+or that cannot be cut into its segments, are left out of files, and counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 
 from anyorder.data.batches import Example, tokenise
 from anyorder.data.order import Permutation
+from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
 from anyorder.data.sources import (
     DatasetSource,
     JsonlSource,
@@ -27,6 +29,9 @@ from anyorder.data.stories import (
     stories_digest,
     stories_vocab,
 )
+from anyorder.data.stories.layout import MAX_LINES
+from anyorder.data.stories.pieces import REMARK
+from anyorder.data.stories.render import MAX_LINE_TOKENS
 from anyorder.files import sha256_of
 from anyorder.recipes import DataConfig
 from anyorder.vocab import Vocab
@@ -44,7 +49,20 @@ class Corpus:
     validation: Source
     digest: str
     left_out: int = 0
-    """Examples too long for the recipe."""
+    """Examples that do not fit the recipe, or cannot be cut into segments."""
+    uncut: int = 0
+    """How many of those cannot be cut."""
+    truncated: int = 0
+    """Examples that are trained on without what did not fit into their segments."""
+
+    def remarks(self) -> list[str]:
+        """What whoever trains should know of the data, a sentence each."""
+        counts = {
+            "are too long and left out": self.left_out - self.uncut,
+            "cannot be cut into segments and are left out": self.uncut,
+            "are truncated to fit into their segments": self.truncated,
+        }
+        return [f"{count} examples {what}" for what, count in counts.items() if count]
 
 
 class Chosen:
@@ -61,12 +79,20 @@ class Chosen:
         return self._source[self._indices[index]]
 
 
-def open_corpus(config: DataConfig, around: Callable[[Vocab], int] = lambda vocab: 1) -> Corpus:
-    """Read what the data fields name; `around` counts a row's tokens besides prompt and answer."""
+def open_corpus(
+    config: DataConfig,
+    around: Callable[[Vocab], int] = lambda vocab: 1,
+    segments: SegmentConfig | None = None,
+) -> Corpus:
+    """Read what the data fields name.
+
+    `around` counts a row's tokens besides prompt and answer; `segments` is how answers are cut.
+    """
     vocab = _open_vocab(config.vocab)
+    room = _Room(config, vocab, around(vocab), segments)
     if config.source == "stories":
         _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
-        return _stories(config, vocab, around(vocab))
+        return _stories(room)
     _refuse_unused(config, STORIES_ONLY)
     if config.source.startswith("hf:"):
         _refuse_unused(config, ("documents",))
@@ -76,10 +102,32 @@ def open_corpus(config: DataConfig, around: Callable[[Vocab], int] = lambda voca
             prompt=config.prompt_field or None,
             answer=config.answer_field,
         )
-        return _divided(config, vocab, source, source.fingerprint, around(vocab))
+        return _divided(room, source, source.fingerprint)
     _refuse_unused(config, ("split",))
     path = Path(config.source)
-    return _divided(config, vocab, _open_file(path, config), sha256_of(path), around(vocab))
+    return _divided(room, _open_file(path, config), sha256_of(path))
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What an example must fit into."""
+
+    config: DataConfig
+    vocab: Vocab
+    around: int
+    segments: SegmentConfig | None
+
+    def holds(self, example: Example) -> bool:
+        whole = len(example.prompt) + len(example.answer) + self.around
+        return len(example.answer) < self.config.canvas and whole <= self.config.max_length
+
+    def __str__(self) -> str:
+        names = {"data.canvas": self.config.canvas, "data.max_length": self.config.max_length}
+        if self.segments is not None and self.segments.overflow == "drop":
+            names["segments.slots"] = self.segments.slots
+            names["segments.segment_length"] = self.segments.segment_length
+        *first, last = (f"{name}={value}" for name, value in names.items())
+        return f"{', '.join(first)} and {last}"
 
 
 def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
@@ -102,10 +150,11 @@ def _open_vocab(name: str) -> Vocab:
     return Vocab.load(Path(name))
 
 
-def _stories(config: DataConfig, vocab: Vocab, around: int) -> Corpus:
+def _stories(room: _Room) -> Corpus:
+    config = room.config
     dials = {name: getattr(config, name) for name in STORIES_ONLY}
     train = StoriesConfig(seed=config.seed, **dials)
-    longest = MAX_PROMPT_TOKENS + config.canvas + around - 1
+    longest = MAX_PROMPT_TOKENS + config.canvas + room.around - 1
     if config.canvas <= MAX_PROGRAM_TOKENS:
         least = MAX_PROGRAM_TOKENS + 1
         raise ValueError(f"data.canvas={config.canvas}: stories needs at least {least}, raise it")
@@ -114,12 +163,42 @@ def _stories(config: DataConfig, vocab: Vocab, around: int) -> Corpus:
             f"data.max_length={config.max_length}: stories with data.canvas={config.canvas} needs "
             f"at least {longest}, raise it"
         )
+    if room.segments is not None:
+        _check_story_segments(room.segments, room.vocab)
     return Corpus(
-        vocab=vocab,
+        vocab=room.vocab,
         train=StoriesSource(train),
         validation=StoriesSource(replace(train, split="heldout")),
         digest=stories_digest(train),
     )
+
+
+STORY_SEGMENTS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "line": lambda length: (MAX_LINES, MAX_LINE_TOKENS),
+    # A statement may have a remark above it, on a line with its indentation and its end.
+    "statement": lambda length: (MAX_LINES, MAX_LINE_TOKENS + len(REMARK) + 2),
+    "fixed": lambda length: (ceil(MAX_PROGRAM_TOKENS / (length - 1)), length - 1),
+}
+"""By segmenter: segment_length -> the most segments of a story, and the longest one's tokens."""
+
+
+def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
+    """Stories never end, so what does not fit is better found here than truncated unseen."""
+    if vocab.digest() != stories_vocab().digest():
+        if segments.overflow == "truncate":
+            raise ValueError(
+                "segments.overflow=truncate: how long stories are is only known in data.vocab="
+                "stories; with another vocabulary give segments.overflow=drop"
+            )
+        return
+    slots, longest = STORY_SEGMENTS[segments.by](segments.segment_length)
+    length = longest + (segments.overflow == "drop")  # a full segment is one without an EOS
+    for name, least in (("slots", slots), ("segment_length", length)):
+        if (given := getattr(segments, name)) < least:
+            raise ValueError(
+                f"segments.{name}={given}: stories cut by {segments.by} needs at least {least}, "
+                "raise it"
+            )
 
 
 def _open_file(path: Path, config: DataConfig) -> Source:
@@ -135,35 +214,62 @@ def _open_file(path: Path, config: DataConfig) -> Source:
     )
 
 
-def _divided(config: DataConfig, vocab: Vocab, source: Source, digest: str, around: int) -> Corpus:
+def _divided(room: _Room, source: Source, digest: str) -> Corpus:
     """What fits, divided into examples to train on and examples to validate on."""
     assert source.size is not None
+    config = room.config
     try:
-        fitting = [
-            index
-            for index in range(source.size)
-            if _fits(tokenise(*source[index], index, vocab), config, around)
-        ]
+        chosen = _choose(room, source)
     except ValueError as error:
         hint = ": for text of your own use data.vocab=bytes" if config.vocab == "stories" else ""
         raise ValueError(f"{config.source}: {error}{hint}") from None
+    fitting = chosen.fitting
     if len(fitting) < 2:
         raise ValueError(
-            f"{len(fitting)} of the {source.size} examples in {config.source} fit in data.canvas="
-            f"{config.canvas} and data.max_length={config.max_length}: raise them, give more data, "
-            "or (.txt) end documents elsewhere with data.documents"
+            f"{len(fitting)} of the {source.size} examples in {config.source} fit in {room}: raise "
+            "them, give more data, or (.txt) end documents elsewhere with data.documents"
+            + chosen.hint()
         )
     shuffled = Permutation(len(fitting), "held out", config.seed)
     held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
     return Corpus(
-        vocab=vocab,
+        vocab=room.vocab,
         train=Chosen(source, [fitting[i] for i in range(len(fitting)) if i not in held_out]),
         validation=Chosen(source, [fitting[i] for i in sorted(held_out)]),
         digest=digest,
         left_out=source.size - len(fitting),
+        uncut=chosen.uncut,
+        truncated=chosen.truncated,
     )
 
 
-def _fits(example: Example, config: DataConfig, around: int) -> bool:
-    whole = len(example.prompt) + len(example.answer) + around
-    return len(example.answer) < config.canvas and whole <= config.max_length
+@dataclass
+class _Choice:
+    """Which examples of a source are taken."""
+
+    fitting: list[int] = field(default_factory=list)
+    truncated: int = 0
+    uncut: int = 0
+    why_uncut: str = ""
+    """What was wrong with the first that could not be cut."""
+
+    def hint(self) -> str:
+        return f" ({self.uncut} cannot be cut; {self.why_uncut})" if self.uncut else ""
+
+
+def _choose(room: _Room, source: Source) -> _Choice:
+    assert source.size is not None
+    choice = _Choice()
+    for index in range(source.size):
+        try:
+            example = tokenise(*source[index], index, room.vocab, segments=room.segments)
+        except CannotCut as error:
+            choice.uncut += 1
+            choice.why_uncut = choice.why_uncut or str(error)
+        except DoesNotFit:
+            continue
+        else:
+            if room.holds(example):
+                choice.fitting.append(index)
+                choice.truncated += example.truncated
+    return choice

@@ -205,7 +205,14 @@ def _json(path: Path) -> Any:
 
 
 def _json_lines(path: Path) -> Any:
-    raise ValueError(f"{path} is JSON lines: import it by itself, without --format")
+    """Records that a format other than our own JSON lines was asked for."""
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
+        lines = text.decode("utf-8-sig").splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
+    except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or not JSON lines ({error})") from None
 
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {

@@ -40,6 +40,7 @@ STEP_0_REMEDIES = {
     "snapshots": "use --format dream if the canvas before step 1 was not recorded",
     "dream": "check --prompt-length",
     "flexmdm": "check prompt_len in the files",
+    "latentmdm": "check the records' steps",
 }
 
 

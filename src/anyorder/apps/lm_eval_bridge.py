@@ -166,8 +166,12 @@ class Bridge:
         """Refuse what cannot be sampled."""
         _refuse_marks(context)
         chosen = self.model.family.choose(self.options | dict(generation.drawing))
-        sizes = self.model.sizes(generation.max_new_tokens, self.max_length, chosen)
+        sizes = self.model.sizes(self._new_tokens(generation), self.max_length, chosen)
         self.model.family.check([self.model.canvas(context, sizes)], chosen)
+
+    def _new_tokens(self, generation: Generation) -> int | None:
+        """The harness counts tokens; a family that counts segments has a length of its own."""
+        return None if self.model.family.counts_segments else generation.max_new_tokens
 
     def _chunks(self, counts: Mapping[Asked, int]) -> Iterator[tuple[list[Asked], int]]:
         """Different contexts with the same keywords and as many samples, some at a time."""
@@ -182,15 +186,15 @@ class Bridge:
     def _sample(self, keys: Sequence[Asked], samples: int) -> list[list[str]]:
         """For each context the texts of its samples."""
         generation = keys[0][1]
+        options: dict[str, Any] = self.options | dict(generation.drawing)
         traces = self.model.sample(
             [context for context, _ in keys],
             samples=samples,
             seed=self.seed,
             batch=self.batch,
-            max_new_tokens=generation.max_new_tokens,
+            max_new_tokens=self._new_tokens(generation),
             max_length=self.max_length,
-            **self.options,
-            **dict(generation.drawing),
+            **options,
         )
         texts = [trace.text for trace in traces]
         return [texts[start : start + samples] for start in range(0, len(texts), samples)]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.jobs import Folder, Name
+from anyorder.apps.jobs import Count, Folder, Name
 from anyorder.measure.syntax_ast import TreeOptions
 
 MEASURES = ("order", "arness", "diversity", "similarity", "placement")
@@ -54,8 +54,8 @@ class MeasureJob:
     programs are those it passed."""
     tree: TreeOptions = field(default_factory=TreeOptions)
     """How programs become trees."""
-    stride: int = 16
-    """placement: every so many steps."""
+    stride: Count = None
+    """placement: every so many steps; unset: 16, or 1 for models that write segments."""
     region: str = "code"
     """placement: code, or all positions of the canvas."""
     any_model: bool = False
@@ -67,8 +67,9 @@ class MeasureJob:
         if self.mode not in MODES:
             raise ValueError(f"--mode {self.mode!r}: choose exact or compat")
         for name in ("seeds", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} must be at least 1, not {value}")
         for name, needs in (("similarity", "reference"), ("placement", "placement")):
             if name in (self.chosen() if self.only else ()) and getattr(self, needs) is None:
                 raise ValueError(f"--only {name} needs --{needs}")

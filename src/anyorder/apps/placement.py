@@ -12,7 +12,8 @@ says that they belong together, and then nothing is reused from earlier calls, s
 tell whether the network is still the same. What is compared in any case is each committed token's
 probability with the one in the trace (`agreement` in the record).
 
-Not here: the mathematics (measure/placement.py), the network calls (decode/replayer.py).
+Not here: the mathematics (measure/placement.py), the network calls (decode/replayer.py, and
+decode/segment_replayer.py for models of segments).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.progress_bar import progress_bar
-from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import Reader
-from anyorder.families import FAMILIES, Sizes, is_whole
+from anyorder.canvases import Sizes
+from anyorder.decode.moments import Looked, Replay, TraceReader
+from anyorder.families import FAMILIES, Family, is_whole
 from anyorder.files import COPY_IT, alone_in, sweep
 from anyorder.measure.placement import NOTHING, PLACES, TOKENS, Commit, Keep, place
 from anyorder.measure.placement_rows import (
@@ -50,6 +51,8 @@ from anyorder.trace.run import TRACES_FILE
 PLACEMENT_FILE, PARTS_FOLDER = "placement.parquet", "placement-parts"
 PART = 16
 """Samples of one part."""
+STRIDE, SEGMENT_STRIDE = 16, 1
+"""Unless told: the paper's, and every step of models that need few, since they write segments."""
 NO_DIGEST = ("wrapped", "untrained")
 """What models say that are not read from a folder."""
 
@@ -58,8 +61,8 @@ NO_DIGEST = ("wrapped", "untrained")
 class PlacementSettings:
     """What to look at, and how much to keep."""
 
-    stride: int = 16
-    """Canvases after 0, stride, 2 stride, ... steps."""
+    stride: int | None = None
+    """Canvases after 0, stride, 2 stride, ... steps; None: 16, or 1 for models of segments."""
     region: str = "code"
     """code: slots that end up in the program; all: every slot (measure/placement_span.py)."""
     tokens: int = TOKENS
@@ -74,17 +77,21 @@ class PlacementSettings:
     """How the traces were sampled, where the run does not say (flexmdm needs its schedules)."""
 
     def __post_init__(self) -> None:
-        for name in ("stride", "batch"):
-            if not is_whole(getattr(self, name)) or getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}"
-                )
+        stride = STRIDE if self.stride is None else self.stride
+        for name, value in (("stride", stride), ("batch", self.batch)):
+            if not is_whole(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.region not in REGIONS:
             raise ValueError(f"region={self.region!r}: choose {' or '.join(map(repr, REGIONS))}")
         self.keep()
 
     def keep(self) -> Keep:
         return Keep(self.tokens, self.places)
+
+    def of_family(self, family: Family) -> PlacementSettings:
+        """With the stride that suits the family, unless one was chosen."""
+        usual = SEGMENT_STRIDE if family.counts_segments else STRIDE
+        return self if self.stride is not None else replace(self, stride=usual)
 
 
 def placement(
@@ -115,7 +122,9 @@ class _Work:
     run: Run
     model: Model
     settings: PlacementSettings
-    reader: Reader
+    options: Any
+    """How the traces were sampled; None: nothing tells."""
+    reader: TraceReader
     about: dict[str, Any]
     samples: int
     looked_for: bool
@@ -130,6 +139,7 @@ class _Work:
                 f"placement is measured on models of {able}"
             )
         check_model(run, model, settings.any_model)
+        settings = settings.of_family(model.family)
         options = _options(run, model, settings)
         reader = model.family.reader(model.net, model.vocab, options, model.device)
         about = {
@@ -141,7 +151,8 @@ class _Work:
             **{name: getattr(settings, name) for name in ("stride", "region", "tokens", "places")},
         }
         samples = run.table(["sample"]).num_rows
-        return cls(run, model, settings, reader, about, samples, programs_looked_for(run))
+        looked_for = programs_looked_for(run)
+        return cls(run, model, settings, options, reader, about, samples, looked_for)
 
     @property
     def parts(self) -> Path:
@@ -186,6 +197,7 @@ class _Work:
 
     def rows(self, traces: Sequence[Trace]) -> list[CanvasRow]:
         """The canvases of some traces, in their order."""
+        assert self.settings.stride is not None
         spans, replays = [], []
         for trace in traces:
             _check_trace(trace, self.model)
@@ -200,10 +212,11 @@ class _Work:
             replays.append(Replay(trace, steps, inside, *self._began(trace)))
         moments = self.reader.moments(replays)
         flat = [moment for each in moments for moment in each]
-        placed = [NOTHING] * len(flat)
+        found = [(0, NOTHING)] * len(flat)
         for number, posterior in self.reader.posteriors(flat, self.settings.batch):
-            placed[number] = place(posterior, _commits(flat[number]), self.settings.keep())
-        numbers = iter(placed)
+            numbers = place(posterior, _commits(flat[number]), self.settings.keep())
+            found[number] = (len(posterior.positions), numbers)
+        looked_at = iter(found)
         return [
             CanvasRow(
                 task_id=replay.trace.task_id,
@@ -213,29 +226,35 @@ class _Work:
                 time=moment.time,
                 span=how,
                 open=moment.open,
-                masked=len(moment.slots),
-                placed=next(numbers),
+                masked=masked,
+                placed=placed,
                 log_prob=moment.log_prob,
             )
             for how, replay, each in zip(spans, replays, moments, strict=True)
             for moment in each
+            for masked, placed in [next(looked_at)]
         ]
 
     def _began(self, trace: Trace) -> tuple[Any, int | None]:
-        """The first canvas and the noise key, where the times of a trace depend on them."""
-        if (self.about["options"] or {}).get("clock") != "events":
+        """The first canvas and the noise key, where the replay of a trace depends on them."""
+        events = getattr(self.options, "clock", None) == "events"
+        if not events and not self.model.family.counts_segments:
             return None, None
         config = self.run.card.config
-        text = _given_text(self.run) or trace.prompt
         sizes = ("max_new_tokens", "max_length", "only_length_told")
         missing = [name for name in ("task", *sizes) if name not in config]
+        if not events and missing:
+            return None, None  # imported; refused where segments were frozen in front
         if missing or trace.seed is None:
             raise ValueError(
                 "the event clock's times follow from its noise, which this run does not tell "
                 f"({', '.join(missing) or 'seed'} is missing): sample again with `anyorder sample`"
             )
+        text = _given_text(self.run) or trace.prompt
         noise = trace.task_id if config["task"] else text
-        canvas = self.model.canvas(text, Sizes(*(config[name] for name in sizes)))
+        new_tokens, length, only_length_told = (config[name] for name in sizes)
+        slots = getattr(self.options, "slots", None)
+        canvas = self.model.canvas(text, Sizes(new_tokens, length, only_length_told, slots))
         return canvas, key_of(trace.seed, noise, trace.sample)
 
 
@@ -303,9 +322,9 @@ def _check_trace(trace: Trace, model: Model) -> None:
         )
 
 
-def _commits(moment: Moment) -> list[Commit]:
+def _commits(moment: Looked) -> list[Commit]:
     pairs = zip(moment.committed.tolist(), moment.tokens.tolist(), strict=True)
-    return [Commit(slot, token) for slot, token in pairs]
+    return [Commit(position, token) for position, token in pairs]
 
 
 def _chunks(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,22 +18,33 @@ from typing import Any
 
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.progress_bar import progress_bar
+from anyorder.apps.watching import watching
 from anyorder.bench.tasks import Problem, find_task
+from anyorder.canvases import Sizes
+from anyorder.decode.canvas import Watcher
 from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
-from anyorder.families import Sizes
 from anyorder.files import alone_in
 from anyorder.measure.extract import extract
 from anyorder.model import Model, Request, load, policy_name
 from anyorder.recipes.presets import find_preset
 from anyorder.trace import Run, RunCard, Trace
+from anyorder.vocab import Vocab
 
 DEFAULTS = {"samples": 1, "batch": 32}
 
 
 def sample_to_run(
-    job: SampleJob, options: dict[str, Any], *, command: str, progress: bool = True
+    job: SampleJob,
+    options: dict[str, Any],
+    *,
+    command: str,
+    progress: bool = True,
+    watch: bool = False,
 ) -> Run:
-    """Do the job, or what is left of it, and return the complete run."""
+    """Do the job, or what is left of it, and return the complete run.
+
+    `watch` shows the canvases while they fill, in place of the progress bar.
+    """
     model = load(job.model, device=job.device)
     job, options = _with_preset(job, options, model.family.name)
     subject = _subject(job, model.trained_on)
@@ -61,8 +73,11 @@ def sample_to_run(
             _decode_parts(
                 run,
                 parts,
-                lambda part: map(subject.with_program, model.decode(part, chosen, job.seed)),
+                lambda part, watcher: map(
+                    subject.with_program, model.decode(part, chosen, job.seed, watcher)
+                ),
                 progress,
+                model.vocab if watch else None,
             )
         except BaseException:
             run.discard_if_empty()  # the corrected command shall find its folder free
@@ -74,20 +89,23 @@ def sample_to_run(
 def _decode_parts(
     run: Run,
     parts: list[list[Request]],
-    decode: Callable[[list[Request]], Iterator[Trace]],
+    decode: Callable[[list[Request], Watcher | None], Iterator[Trace]],
     progress: bool,
+    watched: Vocab | None,
 ) -> None:
-    """Decode and write the parts that are not there yet."""
+    """Decode and write the parts that are not there yet; `watched`: of these tokens, in view."""
     done = set(run.done_parts())
     there = sum(len(part) for number, part in enumerate(parts) if number in done)
     total = sum(map(len, parts))
     if there and progress:
         state = "all" if run.complete else f"{there} of"
         print(f"{run.folder}: {state} {total} samples are there already", file=sys.stderr)
-    with progress_bar("sampling", total, shown=progress and not run.complete) as advance:
+    quiet = run.complete or watched is not None
+    view = nullcontext() if run.complete or not watched else watching(watched, total - there)
+    with progress_bar("sampling", total, shown=progress and not quiet) as advance, view as begin:
         for number, part in enumerate(parts):
             if number not in done:
-                run.append(number, list(decode(part)))
+                run.append(number, list(decode(part, begin and begin(part))))
             advance(len(part))
 
 

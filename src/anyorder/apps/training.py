@@ -43,8 +43,9 @@ def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResu
     """Train, going on from what `out` holds, and write the model folder there."""
     family = find_family(recipe.family)
     corpus = _open_corpus(recipe)
-    if corpus.left_out and progress:
-        print(f"{corpus.left_out} examples are too long and left out", file=sys.stderr)
+    if progress:
+        for remark in corpus.remarks():
+            print(remark, file=sys.stderr)
     model = build(model_card(recipe, corpus), corpus.vocab, name=str(out), seed=recipe.train.seed)
     base_digest = None if recipe.start is None else _begin_with(model, recipe.start)
     objective = _objective(recipe, corpus.vocab)
@@ -75,12 +76,17 @@ def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResu
 
 def _open_corpus(recipe: Recipe) -> Corpus:
     """The recipe's data; rows also hold an end, or the ids around their prompt."""
-    ends = find_family(recipe.family).answers != "bare"
-    return open_corpus(recipe.data, lambda vocab: ends + sum(map(len, _frame(recipe, vocab))))
+    ends = find_family(recipe.family).answers in ("eos", "canvas")
+    return open_corpus(
+        recipe.data,
+        lambda vocab: ends + sum(map(len, _frame(recipe, vocab))),
+        getattr(recipe, "segments", None),
+    )
 
 
 def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
-    return find_family(recipe.family).frame(network_config(recipe, vocab.size), vocab)
+    config = network_config(recipe, vocab.size, vocab.eos_id)
+    return find_family(recipe.family).frame(config, vocab)
 
 
 def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
@@ -101,15 +107,15 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
     """What the model folder will say of the model."""
     return Card(
         family=recipe.family,
-        net=asdict(network_config(recipe, corpus.vocab.size)),
+        net=asdict(network_config(recipe, corpus.vocab.size, corpus.vocab.eos_id)),
         max_new_tokens=recipe.data.canvas,
         max_length=recipe.data.max_length,
         recipe=recipe.as_json(),
     )
 
 
-def network_config(recipe: Recipe, vocab_size: int) -> Any:
-    """The network's configuration, complete."""
+def network_config(recipe: Recipe, vocab_size: int, eos: int = 0) -> Any:
+    """The network's configuration, complete; its shape does not depend on which id is EOS."""
     net, family = recipe.net, find_family(recipe.family)
     backbone = TransformerConfig(
         vocab_size=vocab_size if net.vocab_size is None else net.vocab_size,
@@ -125,7 +131,7 @@ def network_config(recipe: Recipe, vocab_size: int) -> Any:
         o_bias=net.o_bias,
         tied=net.tied,
     )
-    return family.network.complete(backbone, net)
+    return family.network.complete(backbone, recipe, eos)
 
 
 def measure_sizes(recipe: Recipe) -> dict[str, Any]:
@@ -179,8 +185,10 @@ def _batches(recipe: Recipe, corpus: Corpus, source: Any, size: int) -> Batches:
         bucket=data.bucket,
         canvas=data.canvas if fills else None,
         align=data.align,
-        ending="none" if family.answers == "bare" else "eos",
+        ending="eos" if family.answers in ("eos", "canvas") else "none",
         before=before,
         after=after,
+        segments=getattr(recipe, "segments", None),
+        pad_slots=family.answers == "slots",
     )
     return Batches(source, corpus.vocab, config)

@@ -19,6 +19,7 @@ VERBS = {
     "sample": "decode with a model; writes a run folder of traces",
     "grade": "run the programs of a run in a sandbox; pass@k with intervals",
     "measure": "order, AR-ness, similarity and placement of runs, with controls",
+    "play": "a local page: type a prompt, watch it being written in any order",
     "reproduce": "sample again what a run card describes, and compare",
     "import": "make a run folder of another library's traces",
     "doctor": "tell what this machine offers",

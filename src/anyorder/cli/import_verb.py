@@ -16,8 +16,8 @@ Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=""
 Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
 Place = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Format = Annotated[
-    Literal["jsonl", "snapshots", "dream", "flexmdm"] | None,
-    tyro.conf.arg(help_behavior_hint="", metavar="jsonl|snapshots|dream|flexmdm"),
+    Literal["jsonl", "snapshots", "dream", "flexmdm", "latentmdm"] | None,
+    tyro.conf.arg(help_behavior_hint="", metavar="jsonl|snapshots|dream|flexmdm|latentmdm"),
 ]
 
 
@@ -32,6 +32,8 @@ class Flags:
     Canvases of ids, one per step (.pt with tensors only, .npy, .npz, .json): dllm's `histories` or
     a list that begins before step 1 (snapshots), Dream's `history` (dream), a trace of the FlexMDM
     release, or a folder of them with its tasks.json (flexmdm). They need --tokenizer.
+
+    Records of the LatentMDM release, segment by segment: --format latentmdm, with --tokenizer.
 
       anyorder import theirs.jsonl --out runs/theirs
       anyorder import history.pt --out runs/dream --tokenizer Dream-7B --mask-id 151666

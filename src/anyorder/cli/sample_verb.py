@@ -18,7 +18,7 @@ class Decoding:
 
     policy: Name = None
     """Which slots first: confidence (default), sampled (compat), margin, entropy, left_to_right
-    or random."""
+    or random; of segments: average (default), minimum, first, left_to_right or random."""
     quota: Name = None
     """How many a step. mdm: even (default; compat: dream), dream[:eps] or threshold[:p]; flexmdm:
     thinned (default) or poisson (compat)."""
@@ -30,23 +30,37 @@ class Decoding:
     """Close blocks of so many slots from left to right; unset: the whole canvas at once."""
     steps: Count = None
     """Steps in all; unset: one for each free slot (mdm), 128 (flexmdm; compat: 512)."""
+    k: Count = None
+    """latentmdm: segments revealed in a step; unset: 1."""
+    slots: Count = None
+    """latentmdm, flexlatent: the most segments; unset: as in training."""
+    slot_temperature: Number = None
+    """latentmdm: above 0, which segments come next is drawn, not decided. Default: 0."""
+    tail: Name = None
+    """latentmdm, once an empty segment is revealed: stop (default: what is open after it is empty
+    too), keep (nothing follows from it) or erase (compat: all after it is emptied)."""
+    candidates: bool = False
+    """latentmdm, flexlatent: store every proposal of every step with its score, and show those of
+    the first sample."""
     clock: Name = None
-    """flexmdm: steps (default), or events: one insertion or reveal for each network call."""
+    """Growing canvases (flexmdm, flexlatent): steps (default), or events: one insertion or reveal
+    for each network call."""
     counts: Name = None
-    """flexmdm, how many slots a step inserts: binomial (default), poisson (compat) or
+    """Growing canvases, how many slots a step inserts: binomial (default), poisson (compat) or
     floor_bernoulli."""
     hazard: Name = None
-    """flexmdm, what share of the waiting events a step holds: exact (default), left (compat) or
-    midpoint."""
+    """Growing canvases, what share of the waiting events a step holds: exact (default), left
+    (compat) or midpoint."""
     insertion_schedule: Number = None
-    """flexmdm: 1 - (1 - t)^X of the slots are inserted by time t; unset: 2.9."""
+    """Growing canvases: 1 - (1 - t)^X of the slots are inserted by time t; unset: 2.9."""
     unmasking_schedule: Annotated[
         str | None, tyro.conf.arg(metavar="kept|carried|X", help_behavior_hint="")
     ] = None
-    """flexmdm: training's, carried along with the insertions (default) or kept (compat), or
-    1 - (1 - t)^X."""
+    """Growing canvases: training's, carried along with the insertions (default) or kept
+    (compat), or 1 - (1 - t)^X."""
     insertion_temperature: Number = None
-    """flexmdm: below 1 slots go rather where most are missing; their number stays. Default: 1."""
+    """Growing canvases: below 1 slots go rather where most are missing; their number
+    stays. Default: 1."""
     force_unmask: bool = False
     """flexmdm: reveal one more token inside each long run of masks that a step left alone."""
     meaningful_replace: bool = False
@@ -72,11 +86,15 @@ class Flags:
       anyorder sample runs/mdm --task stories --limit 50 --policy confidence
       anyorder sample runs/mdm --prompt "..." --temperature 0.7 --samples 4
       anyorder sample runs/mdm --fill program.txt
+      anyorder sample runs/mdm --task stories --limit 3 --batch 1 --watch
       anyorder sample runs/flexmdm --task stories --limit 50 --insertion-temperature 0.6
+      anyorder sample runs/latentmdm --task stories --limit 50 --policy average --k 2
     """
 
     job: Annotated[SampleJob, tyro.conf.arg(name="")]
     decoding: Annotated[Decoding, tyro.conf.arg(name="")]
+    watch: bool = False
+    """Show the canvases while they fill."""
     json: bool = False
     """Print one JSON document."""
 
@@ -85,12 +103,16 @@ def main(words: list[str]) -> None:
     flags = parse(Flags, "sample", words)
     from anyorder.apps.sampling import sample_to_run
     from anyorder.apps.show import print_run, summary
+    from anyorder.apps.show_segments import print_segments
 
     # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()
     options = {name: value for name, value in given if value is not None and value is not False}
-    run = sample_to_run(flags.job, options, command=command_line("sample", words))
+    command = command_line("sample", words)
+    run = sample_to_run(flags.job, options, command=command, watch=flags.watch)
     if flags.json:
         print(json.dumps(summary(run)))
-    else:
-        print_run(run)
+        return
+    if flags.decoding.candidates:
+        print_segments(next(run.traces()))
+    print_run(run)

@@ -6,23 +6,30 @@ A row of a batch is its prompt, then its answer and what ends it, then pad up to
     ending none              prompt | answer                | pad ...
     canvas C, align left     prompt | answer eos eos ... (C) | pad ...
     canvas C, align right    prompt | pad ... answer eos (C) | pad ...
+    segments                 prompt | segment segment ...   | pad ...
+
+Segments stand one behind the other without eos, which closes them inside the network only;
+`Batch.segment_length` says how long each is, 0 where a slot is empty (segment_rows.py reads them).
 
 Length bucketing sorts `bucket` batches' worth of examples by length before it cuts them, then deals
 these batches in a keyed order. Every example is still read exactly once an epoch.
 
-Letters: B rows, L the longest row. What this file does not do: corrupt anything, read files.
+Letters: B rows, L the longest row, S slots. What this file does not do: corrupt anything, cut text,
+read files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from anyorder.data.order import Permutation, example_at
+from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig, cut, limit
 from anyorder.data.sources import Source
 from anyorder.vocab import Vocab
 
@@ -38,6 +45,10 @@ class Example:
     answer: list[int]
     index: int
     """Its place in the source; noise is keyed with it."""
+    segments: tuple[int, ...] | None = None
+    """Tokens in each segment of the answer; None: it was not cut."""
+    truncated: bool = False
+    """Whether the answer lost what did not fit into its segments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +60,10 @@ class Batch:
     length: Tensor  # B
     """Tokens before the padding: prompt, answer, eos and the fill of the canvas."""
     index: Tensor  # B
+    segment_length: Tensor | None = None  # B S
+    """Tokens in each segment, from the end of the prompt on; 0: an empty slot. None: not cut."""
+    segment_count: Tensor | None = None  # B
+    """Segments that are not empty; they stand in a row's first slots."""
 
     @property
     def answer(self) -> Tensor:
@@ -71,6 +86,8 @@ class Batch:
             self.prompt_length.to(device),
             self.length.to(device),
             self.index.to(device),
+            None if self.segment_length is None else self.segment_length.to(device),
+            None if self.segment_count is None else self.segment_count.to(device),
         )
 
 
@@ -108,13 +125,42 @@ def collate(examples: Sequence[Example], vocab: Vocab, config: BatchConfig) -> B
         for prompt, example in zip(prompts, examples, strict=True)
     ]
     longest = max(map(len, rows))
-    ids = torch.tensor([[*row, *[vocab.pad_id] * (longest - len(row))] for row in rows])
+    ids = [[*row, *[vocab.pad_id] * (longest - len(row))] for row in rows]
     return Batch(
-        ids,
+        torch.tensor(ids, dtype=torch.int64),  # rows may be of no tokens, which tell no type
         torch.tensor(list(map(len, prompts))),
         torch.tensor([len(row) for row in rows]),
         torch.tensor([example.index for example in examples]),
+        *_segment_table(examples, config),
     )
+
+
+def _segment_table(
+    examples: Sequence[Example], config: BatchConfig
+) -> tuple[Tensor | None, Tensor | None]:
+    """The length of each row's segments (B S), and how many there are (B)."""
+    if config.segments is None:
+        return None, None
+    found = [_checked_segments(example, config.segments) for example in examples]
+    counts = list(map(len, found))
+    slots = config.segments.slots if config.pad_slots else max(counts)
+    table = [[*lengths, *[0] * (slots - len(lengths))] for lengths in found]
+    shape = (len(examples), slots)  # with no slot at all, a list does not tell
+    return torch.tensor(table, dtype=torch.int64).reshape(shape), torch.tensor(counts)
+
+
+def _checked_segments(example: Example, config: SegmentConfig) -> tuple[int, ...]:
+    lengths = example.segments
+    if lengths is None:
+        raise ValueError(f"example {example.index} is not cut: tokenise it with segments=")
+    assert sum(lengths) == len(example.answer) and all(lengths), "segments are parts of the answer"
+    if len(lengths) > config.slots or max(lengths, default=0) > config.segment_length:
+        raise ValueError(
+            f"example {example.index} has {len(lengths)} segments of up to {max(lengths)} tokens, "
+            f"and the batch has {config.slots} slots of {config.segment_length}: tokenise it with "
+            "the configuration of the batch"
+        )
+    return lengths
 
 
 @dataclass(frozen=True)
@@ -137,6 +183,10 @@ class BatchConfig:
     """Ids that stand before every prompt."""
     after: tuple[int, ...] = ()
     """Ids that stand after every prompt: a separator, which belongs to the prompt."""
+    segments: SegmentConfig | None = None
+    """How answers are cut; None: they are not."""
+    pad_slots: bool = False
+    """Whether rows have all slots, the last ones empty, or as many as a batch needs."""
 
     def __post_init__(self) -> None:
         for name in ("size", "bucket"):
@@ -150,18 +200,46 @@ class BatchConfig:
             raise ValueError(f"ending is {self.ending!r}: give eos or none")
         if self.canvas is not None and self.ending == "none":
             raise ValueError("a canvas is filled with eos: leave ending out, or the canvas")
+        if self.segments is None and self.pad_slots:
+            raise ValueError("pad_slots has no effect without segments: leave it out")
+        if self.segments is not None and (self.canvas is not None or self.ending == "eos"):
+            raise ValueError(
+                "segments stand on no canvas and are closed by the network: leave canvas out and "
+                "give ending='none'"
+            )
 
 
-def tokenise(prompt: str, answer: str, index: int, vocab: Vocab, *, begun: bool = False) -> Example:
-    """Text -> ids. An empty prompt becomes bos where there is one, unless rows begin with ids of
-    their own: a place to start from."""
+def tokenise(
+    prompt: str,
+    answer: str,
+    index: int,
+    vocab: Vocab,
+    *,
+    begun: bool = False,
+    segments: SegmentConfig | None = None,
+) -> Example:
+    """Text -> ids, the answer cut into segments where that is asked for.
+
+    An empty prompt becomes bos where there is one, unless rows begin with ids of their own: a
+    place to start from. CannotCut and DoesNotFit say that the example is to be left out.
+    """
     try:
-        prompt_ids, answer_ids = vocab.encode(prompt), vocab.encode(answer)
+        prompt_ids = vocab.encode(prompt)
+        whole = (
+            [vocab.encode(answer)]
+            if segments is None
+            else cut(answer, vocab, segments.by, segments.segment_length)
+        )
+        kept = whole if segments is None else limit(whole, segments)
     except ValueError as error:
-        raise ValueError(f"example {index} of the source: {error}") from error
+        kind = type(error) if isinstance(error, CannotCut | DoesNotFit) else ValueError
+        raise kind(f"example {index} of the source: {error}") from error
     if not prompt_ids and vocab.bos_id is not None and not begun:
         prompt_ids = [vocab.bos_id]
-    return Example(prompt_ids, answer_ids, index)
+    answer_ids = list(chain.from_iterable(kept))
+    if segments is None:
+        return Example(prompt_ids, answer_ids, index)
+    return Example(prompt_ids, answer_ids, index, tuple(map(len, kept)), kept != whole)
 
 
 class Batches:
@@ -194,7 +272,15 @@ class Batches:
         for position in range(group * count, (group + 1) * count):
             index = example_at(position, self.source.size, config.seed)
             begun = bool(config.before)
-            found.append(tokenise(*self.source[index], index, self.vocab, begun=begun))
+            found.append(
+                tokenise(
+                    *self.source[index],
+                    index,
+                    self.vocab,
+                    begun=begun,
+                    segments=config.segments,
+                )
+            )
         if config.bucket == 1:
             return [found]
         found.sort(key=lambda example: len(example.prompt) + len(example.answer))  # stable

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Canvas, Decoded, stack
+from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, pick
 from anyorder.decode.posterior import Posterior
+from anyorder.decode.watching import seen
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
@@ -50,6 +51,7 @@ def decode(
     keys: Sequence[int],
     options: ArOptions,
     device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Continue every prompt until EOS or until its free slots are used up."""
     device = torch.device(device)
@@ -63,9 +65,11 @@ def decode(
     state = hidden[torch.arange(len(prompts), device=device), last]
     while True:
         token = writer.write(net.head(state).float())
+        if watch is not None:
+            watch([seen(row, writer.collect(row)) for row in writer.row.tolist()])
         going = writer.going()
         if not bool(going.any()):
-            return writer.results()
+            return [writer.collect(row) for row in range(len(canvases))]
         if not bool(going.all()):
             rows = going.nonzero()[:, 0]
             cache, token = cache.select(rows), token[rows]
@@ -131,19 +135,16 @@ class _Writer:
         self.row, self.key, self.start = self.row[rows], self.key[rows], self.start[rows]
         self.slots = self.slots[rows]
 
-    def results(self) -> list[Decoded]:
-        results = []
-        for row, length in enumerate(self.length.tolist()):
-            order = list(range(1, length + 1))
-            results.append(
-                Decoded(
-                    token_ids=self.tokens[row, :length].tolist(),
-                    insert_step=order,
-                    reveal_step=order,
-                    log_prob=self.log_prob[row, :length].tolist(),
-                    steps=length,
-                    forwards=length,
-                    ties=0,
-                )
-            )
-        return results
+    def collect(self, row: int) -> Decoded:
+        """What was written in the row of this number, so far or for good."""
+        length = int(self.length[row])
+        order = list(range(1, length + 1))
+        return Decoded(
+            token_ids=self.tokens[row, :length].tolist(),
+            insert_step=order,
+            reveal_step=order,
+            log_prob=self.log_prob[row, :length].tolist(),
+            steps=length,
+            forwards=length,
+            ties=0,
+        )

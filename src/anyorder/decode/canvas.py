@@ -6,7 +6,7 @@ and after the free spans. Letters: B rows, L positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,6 +64,19 @@ class GrowingCanvas:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A segment that was proposed in some step."""
+
+    step: int
+    segment: int
+    """The number of the segment's slot."""
+    token_ids: list[int]
+    """Without the end that closes a segment; empty for an empty one."""
+    score: float
+    taken: bool
+
+
+@dataclass(frozen=True)
 class Decoded:
     """What a decoder did with one canvas. Lists run over the positions after the frozen prefix."""
 
@@ -77,6 +90,34 @@ class Decoded:
     """Network calls that this row needed."""
     ties: int
     """Choices that the tie rule had to make."""
+    segment: list[int] | None = None
+    """The number of the segment's slot, where segments are revealed."""
+    score: list[float] | None = None
+    """What the token's segment was chosen by; NaN where nothing was ranked."""
+    candidates: list[Candidate] | None = None
+    """All that was proposed, where it was asked for."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One row's canvas after a step, for whoever watches. Lists as in `Decoded`."""
+
+    row: int
+    """The row's number in the request."""
+    step: int
+    token_ids: list[int]
+    """The mask id where a slot, or a whole segment, is open."""
+    insert_step: list[int]
+    reveal_step: list[int]
+    """0 while open."""
+    log_prob: list[float]
+    """NaN while open, and for what was not drawn."""
+    segment: list[int] | None = None
+    """The number of the segment's slot, where segments are revealed; an open one is one item."""
+
+
+Watcher = Callable[[Sequence[Seen]], None]
+"""Told of every row that a step may have changed; it may end the work by raising."""
 
 
 def stack(

@@ -29,7 +29,9 @@ lengths are uncertain: an insertion would come almost surely, however small E is
 
 The network is asked at progress tau = Gamma(t): as tau, or as the training time alpha^{-1}(tau) =
 1 - (1 - t)^(a / a_train), whichever it was trained on, within the times that training visits.
-Letters: B rows, L positions.
+
+What is missing and what is open are tokens and masks in flexmdm, segments and open slots in
+flexlatent: the clock does not know. Letters: B rows, L positions.
 """
 
 from __future__ import annotations
@@ -41,11 +43,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.gaps import INSERTION_COUNTS, Demand, place
-from anyorder.decode.growing import Rows
-from anyorder.decode.quota import Progress, Quota
-from anyorder.nets.flex import Inserter
+from anyorder.decode.clock_options import ClockOptions
+from anyorder.decode.gaps import INSERTION_COUNTS, Demand, expected_missing, place
+from anyorder.decode.growing import Growth
+from anyorder.decode.quota import Progress, Quota, find_clocked_quota
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import Power, carried
 
@@ -60,10 +61,21 @@ RISE = 1.0
 class Plan(NamedTuple):
     """What one step does with each row."""
 
-    reveals: Tensor  # B, how many masks become text
+    reveals: Tensor  # B, how many open slots become text
     inserts: Tensor  # B L, how many slots are inserted after each position
     left: Tensor  # B, 1 - t after it
-    bound: Tensor  # B, of the tokens missing then; read by the event clock only
+    bound: Tensor  # B, of what is missing then; read by the event clock only
+
+
+class Trained(Protocol):
+    """What a clock must know of a network: the schedules it was trained on."""
+
+    @property
+    def coordinate(self) -> str: ...
+    @property
+    def insertion_exponent(self) -> float: ...
+    @property
+    def unmasking_exponent(self) -> float: ...
 
 
 class Clock(Protocol):
@@ -73,7 +85,7 @@ class Clock(Protocol):
         """The time left for which the network is asked, where `left` is left.  # B"""
         ...
 
-    def plan(self, rows: Rows, demand: Demand) -> Plan:
+    def plan(self, rows: Growth, demand: Demand) -> Plan:
         """One step of rows whose time is not over."""
         ...
 
@@ -118,7 +130,7 @@ class Steps:
         t, s = (torch.tensor(n / self.steps, dtype=torch.float64) for n in (step - 1, step))
         return min(1.0, float(self.hazard(schedule, t, s)))
 
-    def plan(self, rows: Rows, demand: Demand) -> Plan:
+    def plan(self, rows: Growth, demand: Demand) -> Plan:
         step = demand.step
         progress = Progress(
             step=torch.full_like(rows.row, step - 1),
@@ -149,7 +161,7 @@ class Events:
         mantissa, exponent = torch.frexp(left)
         return torch.ldexp((mantissa * ASKED).round() / ASKED, exponent)
 
-    def plan(self, rows: Rows, demand: Demand) -> Plan:
+    def plan(self, rows: Growth, demand: Demand) -> Plan:
         masks = rows.open.sum(dim=1)
         noise, wait = (uniform(0, int(Stream.EVENT), rows.key, demand.step, use) for use in (0, 1))
         reveal = self.unmasking.exponent * masks  # B
@@ -170,23 +182,24 @@ class Events:
         )
 
 
-def build_clock(options: FlexOptions, net: Inserter) -> Clock:
+def build_clock(options: ClockOptions, net: Trained) -> Clock:
     """The clock of resolved options, for a network trained on its own schedules."""
     insertion, unmasking = schedules(options, net)
     if options.clock == "events":
         return Events(insertion, unmasking)
-    assert options.steps is not None and options.counts is not None and options.hazard is not None
+    assert options.steps is not None and options.counts is not None
+    assert options.quota is not None and options.hazard is not None
     return Steps(
         steps=options.steps,
         insertion=insertion,
         unmasking=unmasking,
-        quota=options.build_policy().quota,
+        quota=find_clocked_quota(options.quota),
         counts=INSERTION_COUNTS[options.counts],
         hazard=HAZARDS[options.hazard],
     )
 
 
-def schedules(options: FlexOptions, net: Inserter) -> tuple[Power, Power]:
+def schedules(options: ClockOptions, net: Trained) -> tuple[Power, Power]:
     """Gamma and the unmasking schedule of the sampler."""
     assert options.insertion_schedule is not None and options.unmasking_schedule is not None
     gamma, trained = Power(options.insertion_schedule), Power(net.unmasking_exponent)
@@ -196,9 +209,45 @@ def schedules(options: FlexOptions, net: Inserter) -> tuple[Power, Power]:
     return gamma, Power(options.unmasking_schedule)
 
 
-def network_time(left: Tensor, gamma: Power, net: Inserter) -> Tensor:
+def network_time(left: Tensor, gamma: Power, net: Trained) -> Tensor:
     """When to ask the network, where `left` = 1 - t is left of the sampler's time.  # B"""
     # In powers of 1 - t, which keep their precision near the end, where t itself is all nines;
     # and not beyond the last time that training visits.
     trained = {"raw": net.insertion_exponent, "progress": 1.0}[net.coordinate]
     return 1 - (left ** (gamma.exponent / trained)).clamp(min=END)
+
+
+class Pace:
+    """A clock in use: when to ask the network, and what a step does then."""
+
+    def __init__(self, options: ClockOptions, net: Trained) -> None:
+        self.net, self.clock = net, build_clock(options, net)
+        self.gamma, _ = schedules(options, net)
+        self.temperature = options.insertion_temperature
+
+    def time(self, rows: Growth) -> Tensor:
+        """The network's time for each row.  # B"""
+        return network_time(self.clock.asked(rows.left), self.gamma, self.net)
+
+    def plan(self, rows: Growth, gaps: Tensor, step: int) -> Plan:
+        """What the clock says, given the log of what is missing in every gap (B L).
+
+        Once a row's time is over: all that is still open is revealed, and no slot is inserted.
+        """
+        over = rows.left <= END
+        grows = rows.grows & ((rows.room > 0) & ~over)[:, None]
+        expected = expected_missing(gaps, grows, self.temperature)
+        if bool(expected.isnan().any()):
+            raise ValueError(
+                f"at step {step} the network's gaps are not numbers: check its weights"
+            )
+        if bool(over.all()):
+            none = torch.zeros_like(rows.slot)
+            return Plan(rows.open.sum(dim=1), none, rows.left, rows.bound)
+        plan = self.clock.plan(rows, Demand(expected, rows.room, rows.key, rows.slot, step))
+        return plan._replace(reveals=torch.where(over, rows.open.sum(dim=1), plan.reveals))
+
+
+def finished(rows: Growth) -> Tensor:
+    """Whether nothing can happen any more.  # B"""
+    return ~rows.open.any(dim=1) & ((rows.left <= END) | (rows.room == 0))

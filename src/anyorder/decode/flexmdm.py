@@ -24,16 +24,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.clocks import END, Plan, build_clock, network_time, schedules
+from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
+from anyorder.decode.clocks import Pace, finished
 from anyorder.decode.extras import Chosen, extra_of
 from anyorder.decode.flexmdm_compat import check_compat, decode_compat
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.gaps import Demand, expected_missing
 from anyorder.decode.growing import Rows
 from anyorder.decode.policy import take
 from anyorder.decode.proposals import Proposer, Sight
-from anyorder.nets.flex import Inserter, Look
+from anyorder.decode.watching import seen
+from anyorder.nets.flex import Inserter
 from anyorder.vocab import Vocab
 
 
@@ -56,6 +56,7 @@ def decode(
     keys: Sequence[int],
     options: FlexOptions,
     device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only.
 
@@ -64,27 +65,25 @@ def decode(
     options = options.resolved()
     if options.mode == "compat":
         generator = torch.Generator(device).manual_seed(keys[0])
-        return decode_compat(net, vocab, canvases, options, generator)
+        return decode_compat(net, vocab, canvases, options, generator, watch)
     stepper = _Stepper(net, vocab, options)
     rows = Rows.start(canvases, keys, vocab, torch.device(device))
     results: dict[int, Decoded] = {}
     step = 0
     while len(rows):
-        finished = _finished(rows)
-        if bool(finished.any()):
-            for index in finished.nonzero()[:, 0].tolist():
+        done = finished(rows)
+        if bool(done.any()):
+            for index in done.nonzero()[:, 0].tolist():
                 number = int(rows.row[index])
                 results[number] = rows.collect(index, canvases[number], step)
-            rows.keep((~finished).nonzero()[:, 0])
+            rows.keep((~done).nonzero()[:, 0])
         else:
             step += 1
             stepper.advance(rows, step)
+            if watch is not None:
+                numbers = enumerate(rows.row.tolist())
+                watch([seen(row, rows.collect(at, canvases[row], step)) for at, row in numbers])
     return [results[number] for number in range(len(canvases))]
-
-
-def _finished(rows: Rows) -> Tensor:
-    """Whether nothing can happen any more.  # B"""
-    return ~rows.open.any(dim=1) & ((rows.left <= END) | (rows.room == 0))
 
 
 class _Stepper:
@@ -93,9 +92,7 @@ class _Stepper:
     def __init__(self, net: Inserter, vocab: Vocab, options: FlexOptions) -> None:
         self.net, self.vocab = net, vocab
         self.extra = extra_of(options, vocab)
-        self.temperature = options.insertion_temperature
-        self.clock = build_clock(options, net)
-        self.gamma, _ = schedules(options, net)
+        self.pace = Pace(options, net)
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         self.proposer = Proposer(
             head=net.head,
@@ -108,30 +105,12 @@ class _Stepper:
         )
 
     def advance(self, rows: Rows, step: int) -> None:
-        time = network_time(self.clock.asked(rows.left), self.gamma, self.net)
-        look = self.net.look(rows.ids, mask=rows.real, time=time)
+        look = self.net.look(rows.ids, mask=rows.real, time=self.pace.time(rows))
         rows.forwards += 1
-        plan = self._plan(rows, look, step)
+        plan = self.pace.plan(rows, look.gaps, step)
         self._reveal(rows, Sight(look.states, rows.key, rows.slot, step), plan.reveals)
         rows.grow(plan.inserts, step, self.vocab)
         rows.left, rows.bound = plan.left, plan.bound
-
-    def _plan(self, rows: Rows, look: Look, step: int) -> Plan:
-        """What the clock says; once time is over: all that is still masked, and no more slots."""
-        over = rows.left <= END
-        grows = rows.grows & ((rows.room > 0) & ~over)[:, None]
-        expected = expected_missing(look.gaps, grows, self.temperature)
-        if bool(expected.isnan().any()):
-            raise ValueError(
-                f"at step {step} the network's gaps are not numbers: check its weights"
-            )
-        if bool(over.all()):
-            none = torch.zeros_like(rows.ids)
-            return Plan(rows.open.sum(dim=1), none, rows.left, rows.bound)
-        demand = Demand(expected, rows.room, rows.key, rows.slot, step)
-        plan = self.clock.plan(rows, demand)
-        reveals = torch.where(over, rows.open.sum(dim=1), plan.reveals)
-        return plan._replace(reveals=reveals)
 
     def _reveal(self, rows: Rows, sight: Sight, counts: Tensor) -> None:
         all_open = counts >= rows.open.sum(dim=1)  # B

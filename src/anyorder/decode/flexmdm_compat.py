@@ -30,18 +30,20 @@ Not here: infilling (the release has none) and top-p. Letters: B rows, L slots, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
 from anyorder.decode.buffer import Buffer
-from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.canvas import Decoded, GrowingCanvas, Seen, Watcher
 from anyorder.decode.clocks import schedules
 from anyorder.decode.extras import Chosen, extra_of
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.posterior import Posterior
+from anyorder.decode.watching import seen
 from anyorder.nets.flex import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
@@ -58,6 +60,7 @@ def decode_compat(
     canvases: Sequence[GrowingCanvas],
     options: FlexOptions,
     generator: Generator,
+    watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Decode the rows together, on the generator's device; all draws come from the generator."""
     check_compat(canvases)
@@ -68,10 +71,30 @@ def decode_compat(
         look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
         sampler.unmask(buffer, look.states, t, step)
         sampler.insert(buffer, look.gaps, t, step)
+        if watch is not None:
+            rows = [seen(row, each) for row, each in enumerate(_collected(buffer, canvases, step))]
+            watch([_with_masks_open(row, vocab.mask_id) for row in rows])
         t = (t + sampler.clock.dt).clamp(max=LATEST)
     look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
     sampler.fill(buffer, look.states)
-    return [buffer.collect(row, canvas, sampler.steps) for row, canvas in enumerate(canvases)]
+    results = _collected(buffer, canvases, sampler.steps)
+    if watch is not None:
+        watch([seen(row, each) for row, each in enumerate(results)])
+    return results
+
+
+def _collected(buffer: Buffer, canvases: Sequence[GrowingCanvas], steps: int) -> list[Decoded]:
+    return [buffer.collect(row, canvas, steps) for row, canvas in enumerate(canvases)]
+
+
+def _with_masks_open(row: Seen, mask_id: int) -> Seen:
+    """A mask that was drawn may still be drawn again: until the last step it counts as open."""
+    masked = [token == mask_id for token in row.token_ids]
+    return replace(
+        row,
+        reveal_step=[0 if m else s for m, s in zip(masked, row.reveal_step, strict=True)],
+        log_prob=[math.nan if m else p for m, p in zip(masked, row.log_prob, strict=True)],
+    )
 
 
 def check_compat(canvases: Sequence[GrowingCanvas]) -> None:

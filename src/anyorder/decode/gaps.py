@@ -1,12 +1,12 @@
 """How many slots a step inserts, and into which gaps.
 
-The network says g_i, the log of the expected number of tokens still missing in gap i. With the
-insertion temperature T (paper, appendix D),
+The network says g_i, the log of the expected number of tokens (flexmdm) or segments (flexlatent)
+still missing in gap i. With the insertion temperature T (paper, appendix D),
 
     n_i = E softmax(g / T)_i  over the gaps that may grow,      E = sum_i e^{g_i},
 
 so T moves insertions between gaps and leaves their expected number alone; T = 1 is n_i = e^{g_i}.
-A step in which each missing token arrives with probability `share` inserts share * n_i on average:
+A step in which each missing item arrives with probability `share` inserts share * n_i on average:
 
     poisson           N ~ Poisson(share E) in all, each placed by itself with probability n_i / E;
                       the same law as an independent Poisson(share n_i) in each gap

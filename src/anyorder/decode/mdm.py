@@ -15,11 +15,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Canvas, Decoded, stack
+from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import Ranking, take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
+from anyorder.decode.watching import seen
 from anyorder.nets.denoiser import Denoiser
 from anyorder.vocab import Vocab
 
@@ -70,6 +71,7 @@ def decode(
     keys: Sequence[int],
     options: MdmOptions,
     device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = options.resolved()
@@ -80,6 +82,9 @@ def decode(
     while len(rows.row):
         step += 1
         stepper.advance(rows, step)
+        if watch is not None:
+            numbers = enumerate(rows.row.tolist())
+            watch([seen(row, _collect(rows, at, canvases[row], step)) for at, row in numbers])
         finished = ~rows.open.any(dim=1)
         if bool(finished.any()):
             for index in finished.nonzero()[:, 0].tolist():

@@ -12,13 +12,13 @@ read, C committed ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.decode.canvas import GrowingCanvas
 from anyorder.trace import Snapshot, Trace
 
 IntArray = NDArray[np.int64]
@@ -35,9 +35,62 @@ class Replay:
     """Canvases after so many steps."""
     inside: BoolArray
     """Which of the trace's tokens to look at, while they are masked."""
-    canvas: GrowingCanvas | None = None
+    canvas: Any = None
     key: int | None = None
-    """Where it began and its noise key: needed for the event clock only."""
+    """Where it began and its noise key. The event clock needs both; canvases of segments need the
+    first where some were frozen in front."""
+
+
+class Looked(Protocol):
+    """What is known of a canvas before the network is asked about it."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def time(self) -> float | None:
+        """What the network is told; None where it has no time."""
+        ...
+
+    @property
+    def open(self) -> int:
+        """Open slots on it, whether looked at or not: of tokens, or of segments."""
+        ...
+
+    @property
+    def committed(self) -> IntArray:
+        """Positions at which tokens were committed from it, as its posterior numbers them.  # C"""
+        ...
+
+    @property
+    def tokens(self) -> IntArray:
+        """What they showed then.  # C"""
+        ...
+
+    @property
+    def log_prob(self) -> FloatArray:
+        """What the trace says of them; NaN where it says nothing.  # C"""
+        ...
+
+
+class Believed(Protocol):
+    """The posterior of one canvas: a source for measure/placement.py."""
+
+    @property
+    def positions(self) -> IntArray: ...
+    def mass(self) -> FloatArray: ...
+    def profile(self, tokens: IntArray) -> FloatArray: ...
+
+
+class TraceReader(Protocol):
+    """What asks a network about the canvases of stored traces: a family's reader."""
+
+    def moments(self, replays: Sequence[Replay]) -> Sequence[Sequence[Looked]]:
+        """The canvases of each replay."""
+        ...
+
+    def posteriors(self, moments: Sequence[Any], batch: int = 32) -> Iterator[tuple[int, Believed]]:
+        """(number of the moment, its posterior), for those that have something to read."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,18 @@ how many are taken (quota.py). The scores, larger meaning sooner:
     left_to_right   minus the position
     random          keyed noise, one number per slot
 
+Where the items are segments (latentmdm, flexlatent), the last two and, of the log-probabilities of
+the tokens of a segment's candidate, its closing EOS included (paper, appendix E):
+
+    average         their mean
+    minimum         the smallest
+    first           the first (ReFusion)
+
 Scores read the untempered posterior by default; `filtered` reads the one that tokens are drawn from
 (after temperature, top-p and top-k), as the Dream family does. Equal scores are told apart by the
 tie rule: `random` (keyed noise) or `leftmost`; scores that differ by less than float32 can promise
 count as equal. Every choice that a tie rule made is counted.
-Letters: N items, B rows, L canvas positions.
+Letters: N items, B rows, L canvas positions, T positions of a segment.
 """
 
 from __future__ import annotations
@@ -34,6 +41,22 @@ NEAR = 1 << 12
 
 
 @dataclass(frozen=True)
+class Written:
+    """Candidates of segments, as far as they are written."""
+
+    log_prob: Tensor
+    """Untempered, of each token; what stands beyond `length` means nothing.  # N T"""
+    length: Tensor
+    """Tokens written, the closing EOS included; at least one.  # N"""
+
+    @property
+    def present(self) -> Tensor:
+        """Where there is a token.  # N T"""
+        places = torch.arange(self.log_prob.shape[1], device=self.length.device)
+        return places < self.length[:, None]
+
+
+@dataclass(frozen=True)
 class Items:
     """The open items that a score ranks."""
 
@@ -49,6 +72,8 @@ class Items:
     """Who each item is to the noise; None: its position, which stays on a fixed canvas.  # N"""
     step: int | None = None
     """Given where a random order is shuffled anew each step; None: one order for good."""
+    written: Written | None = None
+    """The candidates, where items are segments and the score reads them."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +83,13 @@ class Score:
     name: str
     rank: Callable[[Items], Tensor]
     """Items to float64 scores, larger sooner.  # N"""
-    reads: Literal["nothing", "posterior", "token"] = "posterior"
-    """What must be computed before ranking: decoders skip the vocabulary where nothing is read."""
+    reads: Literal["nothing", "posterior", "token", "opening", "segment"] = "posterior"
+    """What must be computed before ranking: decoders skip the vocabulary where nothing is read.
+    Of a segment, its first token (`opening`) or all of it."""
     is_log_probability: bool = False
     """Whether a threshold quota may compare it with a probability."""
+    bound: Callable[[Written], Tensor] | None = None
+    """For scores of segments: the most that unfinished candidates can still reach.  # N"""
 
 
 def _confidence(items: Items) -> Tensor:
@@ -94,6 +122,38 @@ def _random(items: Items) -> Tensor:
     return uniform(0, int(Stream.ORDER), items.key, slot, *step)
 
 
+def _average(items: Items) -> Tensor:
+    assert items.written is not None
+    return _sum(items.written) / items.written.length
+
+
+def _average_bound(written: Written) -> Tensor:
+    """No log-probability is above 0 and no segment longer than T: at best, T - length zeros."""
+    return _sum(written) / written.log_prob.shape[1]
+
+
+def _sum(written: Written) -> Tensor:
+    return written.log_prob.masked_fill(~written.present, 0.0).sum(dim=1)
+
+
+def _minimum(items: Items) -> Tensor:
+    assert items.written is not None
+    return _smallest(items.written)
+
+
+def _smallest(written: Written) -> Tensor:
+    """The score and its own bound: what is still to come can only lower it."""
+    return written.log_prob.masked_fill(~written.present, torch.inf).amin(dim=1)
+
+
+def _first(items: Items) -> Tensor:
+    assert items.written is not None
+    return items.written.log_prob[:, 0]
+
+
+LEFT_TO_RIGHT = Score("left_to_right", _left_to_right, reads="nothing")
+RANDOM = Score("random", _random, reads="nothing")
+
 SCORES = {
     score.name: score
     for score in (
@@ -101,10 +161,23 @@ SCORES = {
         Score("sampled", _sampled, reads="token", is_log_probability=True),
         Score("margin", _margin),
         Score("entropy", _entropy),
-        Score("left_to_right", _left_to_right, reads="nothing"),
-        Score("random", _random, reads="nothing"),
+        LEFT_TO_RIGHT,
+        RANDOM,
     )
 }
+"""Scores of tokens."""
+
+SEGMENT_SCORES = {
+    score.name: score
+    for score in (
+        Score("average", _average, reads="segment", bound=_average_bound),
+        Score("minimum", _minimum, reads="segment", bound=_smallest),
+        Score("first", _first, reads="opening"),
+        LEFT_TO_RIGHT,
+        RANDOM,
+    )
+}
+"""Scores of segments."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +209,23 @@ class Policy:
 
 
 def find_score(name: str) -> Score:
-    if name not in SCORES:
-        raise ValueError(f"unknown policy {name!r}: choose one of {', '.join(SCORES)}")
-    return SCORES[name]
+    """A score of tokens."""
+    if name in SCORES:
+        return SCORES[name]
+    problem = f"the policy {name!r} ranks segments" if name in SEGMENT_SCORES else _unknown(name)
+    raise ValueError(f"{problem}: choose one of {', '.join(SCORES)}")
+
+
+def find_segment_score(name: str) -> Score:
+    """A score of segments."""
+    if name in SEGMENT_SCORES:
+        return SEGMENT_SCORES[name]
+    problem = f"the policy {name!r} ranks tokens" if name in SCORES else _unknown(name)
+    raise ValueError(f"{problem}: choose one of {', '.join(SEGMENT_SCORES)}")
+
+
+def _unknown(name: str) -> str:
+    return f"unknown policy {name!r}"
 
 
 def near_ties_as_ties(scores: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.moments import FloatArray, IntArray, Moment, Replay, moment_of
 from anyorder.decode.proposals import HEAD_BUDGET, Proposer, Sight
-from anyorder.decode.replay_times import CompatTimes, EventTimes, StepTimes, Times
+from anyorder.decode.replay_times import CompatTimes, EventTimes, StepTimes, Times, TokenView
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted
 from anyorder.nets.flex import Inserter
 from anyorder.vocab import Vocab
@@ -85,8 +85,12 @@ class CanvasPosterior:
 
     @torch.inference_mode()
     def _softmax(self, piece: Tensor) -> Tensor:
+        return self._logits(piece).softmax(dim=-1)
+
+    def _logits(self, piece: Tensor) -> Tensor:
+        """Of some slots, without the ids that they must not hold.  # n V"""
         sight = Sight(self._states[None], piece[:1], piece[None], 0)  # only its states are read
-        return self._proposer.logits(sight, torch.zeros_like(piece), piece).softmax(dim=-1)
+        return self._proposer.logits(sight, torch.zeros_like(piece), piece)
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ def flex_reader(
     barred = () if compat else tuple({token for token in specials if token is not None})
     clocks: dict[str, Callable[[], Times]] = {
         "steps": lambda: (CompatTimes if compat else StepTimes)(net, full),
-        "events": lambda: EventTimes(net, full, vocab, device),
+        "events": lambda: EventTimes(net, full, TokenView(net, vocab, device), device),
     }
 
     def states(ids: Tensor, real: Tensor, time: Tensor | None) -> Tensor:

@@ -6,7 +6,9 @@ file's metadata (key `anyorder.placement`, JSON). Columns, for each canvas:
     task_id, sample, step, steps        which canvas of which sample
     time                                what the network was told; null where it has no time
     span                                how the code was found (placement_span.py)
-    open, masked                        masked slots on the canvas, and those of them inside
+    open, masked                        open slots on the canvas, and positions that were looked at:
+                                        masked slots inside the code, or places along the tentative
+                                        texts of open segments (decode/segment_replayer.py)
     token_ids, mass, loc, entropy, k_loc    the kept tokens by falling mass: the first two are the
                                         paper's green points
     profile_positions, profile          per kept token, its largest f_i(v) and where

@@ -15,6 +15,9 @@ A token belongs to a span of characters if it shares one with it. A token withou
 own (a later byte of a character, a special token) does if it stands inside the span or closes its
 last character; never from the end of sequence on.
 
+Where whole segments are revealed, an open one is looked at if any of its final tokens is inside:
+then every place of its tentative text counts (decode/segment_moments.py).
+
 Not here: extraction itself, and the networks. Letters: N tokens.
 """
 

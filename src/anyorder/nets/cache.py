@@ -6,7 +6,7 @@ Token t of a call lands at position lengths + t and sees the keys 0 .. lengths +
 
 Host and device are kept apart: the shortest and the longest length are also known as Python
 numbers, so attention runs over the filled part only and a step asks the device for nothing. Only
-a call with a mask, and `select`, read the lengths back (once, before the layers).
+a call with a mask, `cut` and `select` read the lengths back (once, before the layers).
 
 Not here: beams, paging, eviction, and gradients (a cache is for decoding).
 Letters: B rows, C capacity, T tokens of this call, S keys attended to, G key/value heads, W head
@@ -107,20 +107,38 @@ class Cache:
         slots = (first_slot + positions).flatten()
         return CacheStep(positions, slots, span, visible, fresh, lengths, shortest, longest)
 
-    def write(self, layer: int, step: CacheStep, keys: Tensor, values: Tensor) -> list[Tensor]:
+    def write(
+        self, layer: int, step: CacheStep, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values (B T G W); return all of the span (B S G W)."""
-        spans = []
-        for storage, new in ((self.keys[layer], keys), (self.values[layer], values)):
+        all_keys, all_values = self.keys[layer], self.values[layer]
+        for storage, new in ((all_keys, keys), (all_values, values)):
             flat = storage.view(-1, self.shape.kv_heads, self.shape.head_width)
             flat.index_copy_(0, step.slots, new.flatten(0, 1).to(storage.dtype))
-            spans.append(storage[:, : step.span])
-        return spans
+        return all_keys[:, : step.span], all_values[:, : step.span]
 
     def end(self, step: CacheStep) -> None:
         """Accept the tokens of a planned call, once every layer has written them."""
         self.lengths = step.lengths
         self.shortest = step.shortest
         self.longest = step.longest
+
+    def cut(self, lengths: Tensor) -> None:
+        """Forget what stands beyond each row's new length (B), which may not be more than it has.
+
+        Nothing is erased: what stands beyond a length is never looked at, and is overwritten.
+        """
+        lengths = lengths.to(self.lengths.device, torch.long, copy=True)
+        if lengths.shape != self.lengths.shape:
+            raise ValueError(
+                f"{tuple(lengths.shape)} lengths were given to a cache of {self.shape.rows} rows: "
+                "give one for each row"
+            )
+        excess = (lengths - self.lengths).max()
+        shortest, longest, more = torch.stack([*lengths.aminmax(), excess]).tolist()
+        if more > 0 or shortest < 0:
+            raise ValueError("a cache can only be cut to lengths from 0 to what its rows hold")
+        self.lengths, self.shortest, self.longest = lengths, shortest, longest
 
     def select(self, rows: Tensor | Sequence[int]) -> Cache:
         """A new cache of the given rows: drop finished ones, reorder, or repeat a shared prompt."""

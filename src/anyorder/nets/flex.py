@@ -36,7 +36,7 @@ from anyorder.vocab import Vocab
 GAP_LIMIT = 15.0
 """The head's own output stays within this, without a gradient beyond; decoders read no more."""
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
-_GAP_SEED = 0x6A9
+GAP_SEED = 0x6A9
 """Sets the head's draws apart from the backbone's, which begin with the seed itself."""
 LEAST_REMAINING = 1e-30
 """1 - alpha is not taken below this before its logarithm."""
@@ -151,7 +151,7 @@ class FlexNet(nn.Module):
         self.gap = GapHead(config.backbone.width, config.gap_reads)
         if not self.gap.outer.weight.is_meta:
             generator = torch.Generator(self.gap.outer.weight.device)
-            self.gap.reset_parameters(generator.manual_seed(seed ^ _GAP_SEED))
+            self.gap.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
 
     @property
     def coordinate(self) -> str:

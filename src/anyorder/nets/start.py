@@ -4,6 +4,11 @@ Every linear map starts at N(0, 1 / fan_in), biases at 0, norm weights at 1, mod
 two maps of a layer that write into the residual stream are scaled by s / sqrt(2 layers), where s
 is the scale of the embedding table, so that at first the stream still says which token it is.
 
+A network over segments (`latent.py`) has three streams and one table, which is its head as well:
+everything that enters a stream has the scale of the table. Where its decoder ends in a norm, all is
+as for a tied table. Without one the states themselves have that scale, times sqrt(3) at the most
+(what enters, what the latent layers add, what the decoder's add), so p = sqrt(3) s^2.
+
 An untied head starts near zero under a unit table. A tied table is also the head: with p the
 product of its scale and of the final norm's gain, the logits have variance p^2 D, which costs
 p^2 D / 2 nats, and the very token that stands at a position gets a logit of up to p D, which
@@ -17,8 +22,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,7 +31,9 @@ from torch import nn
 from anyorder.nets.modulation import Modulation
 
 if TYPE_CHECKING:
-    from anyorder.nets.transformer import Transformer, TransformerConfig
+    from anyorder.nets.latent import LatentNet
+    from anyorder.nets.stack import TransformerConfig
+    from anyorder.nets.transformer import Transformer
 
 HEAD_SCALE = 0.02
 """Standard deviation of an untied head's first logits."""
@@ -43,12 +50,17 @@ def start_scales(config: TransformerConfig) -> tuple[float, float]:
     """Standard deviation of the embedding table, and gain of the final norm."""
     if not config.tied:
         return 1.0, 1.0
+    product = _product(config)
+    return (1.0, product) if config.vocab_size <= SMALL_VOCABULARY else (product, 1.0)
+
+
+def _product(config: TransformerConfig) -> float:
+    """p: what the scales of a tied table and of the states under it may multiply to."""
     budget = 0.003 * math.log(config.vocab_size)
-    product = min(
+    return min(
         math.sqrt(2 * budget / config.width),
         math.log1p(budget * config.vocab_size) / config.width,
     )
-    return (1.0, product) if config.vocab_size <= SMALL_VOCABULARY else (product, 1.0)
 
 
 @torch.no_grad()
@@ -56,8 +68,35 @@ def draw_weights(net: Transformer, seed: int) -> None:
     """Set all weights of a net, in place, from a generator of their own."""
     config = net.config
     table, gain = start_scales(config)
-    writing = table / math.sqrt(2 * config.layers)
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
+    _draw_layers(net, config.layers, table, generator)
+    nn.init.normal_(net.embed.weight, std=table, generator=generator)
+    nn.init.constant_(net.norm.weight, gain)
+    if net.unembed is not None:
+        head_std = HEAD_SCALE / math.sqrt(config.width)
+        nn.init.normal_(net.unembed.weight, std=head_std, generator=generator)
+
+
+@torch.no_grad()
+def draw_segment_weights(net: LatentNet, seed: int) -> None:
+    """The same for a network over segments."""
+    config = net.config
+    table, gain = start_scales(config.backbone)
+    if not config.decoder_norm:
+        table = math.sqrt(_product(config.backbone) / math.sqrt(3))
+    generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
+    for stack in (net.encoder, net.latent, net.decoder):
+        _draw_layers(stack, stack.config.layers, table, generator)
+        if stack.norm is not None:
+            nn.init.constant_(stack.norm.weight, gain if stack is net.decoder else table)
+    vectors = [net.embed.weight, net.mask_vector]
+    for vector in vectors if net.empty is None else [*vectors, net.empty]:
+        nn.init.normal_(vector, std=table, generator=generator)
+
+
+def _draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Generator) -> None:
+    """All linear maps and norms, for a residual stream of the given scale."""
+    writing = scale / math.sqrt(2 * layers)
     for name, module in net.named_modules():
         if isinstance(module, nn.Linear):
             std = module.in_features**-0.5
@@ -71,31 +110,42 @@ def draw_weights(net: Transformer, seed: int) -> None:
     for module in net.modules():
         if isinstance(module, Modulation):
             nn.init.zeros_(module.project.weight)
-    nn.init.normal_(net.embed.weight, std=table, generator=generator)
-    nn.init.constant_(net.norm.weight, gain)
-    if net.unembed is not None:
-        head_std = HEAD_SCALE / math.sqrt(config.width)
-        nn.init.normal_(net.unembed.weight, std=head_std, generator=generator)
+
+
+FREE_SETTINGS = {
+    "causal", "time_modulated", "vocab_size",
+    "slots", "segment_length", "segment_by", "attention", "empty",
+}  # fmt: skip
+"""What may differ between a network and the one that it begins with: the weights compute the same,
+or are a known start (causal ones for a bidirectional net), or their names and shapes tell."""
 
 
 @torch.no_grad()
-def take_weights(net: nn.Module, base: nn.Module, without: re.Pattern[str] | None = None) -> None:
+def take_weights(
+    net: nn.Module,
+    base: nn.Module,
+    without: re.Pattern[str] | None = None,
+    unused: re.Pattern[str] | None = None,
+) -> None:
     """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs.
 
     Besides the shapes, all that decides what the weights compute must agree. A causal base is
-    welcome: its weights are a known start for a bidirectional network.
+    welcome: its weights are a known start for a bidirectional network. unused: names of the base
+    for which the net has no use.
     """
-    _check_settings(net, base)
-    ours = {
-        name: value
-        for name, value in net.named_parameters()
-        if without is None or not without.match(name)
-    }
-    theirs = dict(base.named_parameters())
+    mine, theirs = vars(net)["config"], vars(base)["config"]
+    if type(mine) is not type(theirs):
+        raise ValueError(
+            f"a {type(base).__name__} cannot be the start of a {type(net).__name__}: "
+            "give a model of the same family, or a plain one"
+        )
+    _check_settings(mine, theirs)
+    ours = _named(net, without)
+    given = _named(base, unused)
     wrong = sorted(
         name
-        for name in ours.keys() | theirs.keys()
-        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
+        for name in ours.keys() | given.keys()
+        if name not in ours or name not in given or ours[name].shape != given[name].shape
     )
     if wrong:
         more = " and more" if len(wrong) > 5 else ""
@@ -104,24 +154,25 @@ def take_weights(net: nn.Module, base: nn.Module, without: re.Pattern[str] | Non
             f"{more}): give the recipe that model's net settings"
         )
     for name, value in ours.items():
-        value.copy_(theirs[name])
+        value.copy_(given[name])
 
 
-def _check_settings(net: nn.Module, base: nn.Module) -> None:
+def _named(net: nn.Module, without: re.Pattern[str] | None) -> dict[str, nn.Parameter]:
+    return {
+        name: value
+        for name, value in net.named_parameters()
+        if without is None or not without.match(name)
+    }
+
+
+def _check_settings(mine: Any, theirs: Any) -> None:
     """Refuse a base whose configuration gives the same weights another meaning."""
-    mine, theirs = vars(net)["config"], vars(base)["config"]
-    if type(mine) is not type(theirs):
-        raise ValueError(
-            f"a {type(base).__name__} cannot be the start of a {type(net).__name__}: "
-            "give a model of the same family, or a plain one"
-        )
-    free = {"causal", "time_modulated", "vocab_size", "backbone"}
     for field in fields(mine):
         here, there = getattr(mine, field.name), getattr(theirs, field.name)
-        if field.name not in free and here != there:
+        if is_dataclass(here):
+            _check_settings(here, there)
+        elif field.name not in FREE_SETTINGS and here != there:
             raise ValueError(
                 f"the model to begin with has another shape than this network ({field.name} "
                 f"{there}, here {here}): give the recipe that model's net settings"
             )
-    if "backbone" in dict(net.named_children()):
-        _check_settings(net.get_submodule("backbone"), base.get_submodule("backbone"))

@@ -107,6 +107,28 @@ class Interpolant:
     """How many items are missing in the gap after each slot.  # B S"""
 
 
+def answer_items(
+    first: Tensor, last: Tensor, count: int, index: Tensor, noise: Noise, infill: float
+) -> Items:
+    """Rows of up to `count` items whose answers are the items [first, last); what is before is not.
+
+    The answer is free, and gaps follow the item before it and each of its own. For a share
+    `infill` of the examples only a span between two random cuts of the answer is free, and only its
+    own gaps count: the rest is text around a gap to fill.
+    """
+    length = last
+    if infill:
+        cuts = noise.uniform(Stream.SPAN, index[:, None], torch.arange(2, device=index.device))
+        places = first[:, None] + (cuts * (last - first + 1)[:, None]).floor().long()  # B 2
+        chosen = noise.uniform(Stream.SPAN, index, 2) < infill
+        first = torch.where(chosen, places.amin(dim=1), first)
+        last = torch.where(chosen, places.amax(dim=1), last)
+    item = torch.arange(count, device=index.device)
+    free = (item >= first[:, None]) & (item < last[:, None])
+    gaps = (item >= first[:, None] - 1) & (item < last[:, None])
+    return Items(free=free, gaps=gaps, length=length)
+
+
 def corrupt(items: Items, index: Tensor, noise: Noise, clocks: Clocks) -> Interpolant:
     """The interpolant at a random time for each row; a level is the share of time still to come.
 

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from anyorder.recipes import paper, tiny
 from anyorder.recipes.recipe import (
     DataConfig,
+    FlexLatentNetConfig,
+    FlexLatentRecipe,
     FlexNetConfig,
     FlexRecipe,
+    LatentNetConfig,
+    LatentRecipe,
     NetConfig,
     Recipe,
     names,
@@ -19,6 +23,11 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "tiny/ar": tiny.ar,
     "tiny/mdm": tiny.mdm,
     "tiny/flexmdm": tiny.flexmdm,
+    "tiny/latentmdm": tiny.latentmdm,
+    "tiny/flexlatent": tiny.flexlatent,
+    "paper/ar-125m": paper.ar_125m,
+    "paper/mdm-125m": paper.mdm_125m,
+    "paper/latentmdm-125m": paper.latentmdm_125m,
     "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
 }
 
@@ -33,8 +42,12 @@ def find_recipe(name: str) -> Recipe:
 __all__ = [
     "RECIPES",
     "DataConfig",
+    "FlexLatentNetConfig",
+    "FlexLatentRecipe",
     "FlexNetConfig",
     "FlexRecipe",
+    "LatentNetConfig",
+    "LatentRecipe",
     "NetConfig",
     "Recipe",
     "find_recipe",

@@ -5,7 +5,18 @@ They need more machine than a laptop; `anyorder train paper/... --dry-run` tells
 
 from __future__ import annotations
 
-from anyorder.recipes.recipe import DataConfig, FlexNetConfig, FlexRecipe, Recipe
+from typing import Any
+
+from anyorder.data.segments import SegmentConfig
+from anyorder.recipes.recipe import (
+    DataConfig,
+    FlexNetConfig,
+    FlexRecipe,
+    LatentNetConfig,
+    LatentRecipe,
+    NetConfig,
+    Recipe,
+)
 from anyorder.train.config import TrainConfig
 from anyorder.train.insertion_config import InsertionConfig
 
@@ -66,4 +77,92 @@ def flexmdm_dreamcoder_7b() -> Recipe:
             canvas=767,
             max_length=768,
         ),
+    )
+
+
+QWEN_ROWS = 151_645
+"""The embedding's rows: Qwen2's tokenizer up to the id that the release uses as the mask."""
+
+
+def _tinygsm_training() -> TrainConfig:
+    """Appendix E, with the release's cosine over 20 epochs: 907,000 steps, left at 500,000."""
+    return TrainConfig(
+        steps=907_000,
+        batch=256,
+        lr=3e-4,
+        warmup=1_000,
+        weight_decay=0.01,
+        decay="everything",
+        clip=1.0,
+        ema=0.9999,
+        seed=2026,
+        validate_every=5_000,
+        save_every=5_000,
+    )
+
+
+def _tinygsm(canvas: int) -> DataConfig:
+    """Questions and programs of TinyGSM; `data.vocab` names a folder that must exist to train."""
+    return DataConfig(
+        source="hf:TinyGSM/TinyGSM",
+        prompt_field="question",
+        answer_field="code",
+        vocab="Qwen/Qwen2-0.5B",
+        canvas=canvas,
+        max_length=512,
+    )
+
+
+def _backbone(layers: int) -> dict[str, Any]:
+    return {
+        "width": 512,
+        "layers": layers,
+        "heads": 8,
+        "mlp_width": 1536,
+        "o_bias": True,
+        "vocab_size": QWEN_ROWS,
+    }
+
+
+def ar_125m() -> Recipe:
+    """The autoregressive baseline of appendix E (averaged weights too, as the paper says; the
+    release averages all models but this one)."""
+    return Recipe(
+        family="ar",
+        train=_tinygsm_training(),
+        net=NetConfig(**_backbone(14)),
+        data=_tinygsm(512),
+    )
+
+
+def mdm_125m() -> Recipe:
+    """The token-level masked baseline of appendix E."""
+    return Recipe(
+        family="mdm",
+        train=_tinygsm_training(),
+        net=NetConfig(**_backbone(14)),
+        data=_tinygsm(450),
+    )
+
+
+def latentmdm_125m() -> Recipe:
+    """LatentMDM on TinyGSM (appendix E): four GPUs for three days.
+
+    As the paper says: 16 segments of 32 tokens, longer ones truncated, the mean over masked
+    segments. Empty segments are the embedding of EOS, as released; no final norms, which is how
+    its parameters add up to 125,395,968. Otherwise: weights start so that the first loss is ln V,
+    rotary positions are rotations, padding is not attended to.
+    """
+    return LatentRecipe(
+        family="latentmdm",
+        train=_tinygsm_training(),
+        net=LatentNetConfig(
+            **_backbone(10),
+            empty="eos",
+            encoder_norm=False,
+            latent_norm=False,
+            decoder_norm=False,
+        ),
+        segments=SegmentConfig(slots=16, segment_length=32),
+        data=_tinygsm(512),
     )

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from anyorder.data.segments import SegmentConfig
 from anyorder.train.config import TrainConfig
 from anyorder.train.insertion_config import InsertionConfig
+from anyorder.train.segment_config import SegmentInsertionConfig, SegmentLossConfig
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,42 @@ class FlexNetConfig(NetConfig):
     """Add the known log(1 - alpha) to the gap head's output."""
     gap_reads: Literal["left", "both"] = "both"
     """The states beside a gap that its head reads."""
+
+
+@dataclass(frozen=True)
+class LatentNetConfig(NetConfig):
+    """The networks of latentmdm: encoder, latent transformer, decoder (nets/latent.py)."""
+
+    layers: int = 4
+    """Layers of the latent transformer."""
+    encoder_layers: int = 2
+    """Layers of the segment encoder."""
+    decoder_layers: int = 2
+    """Layers of the segment decoder."""
+    pooling: Literal["content", "with_eos"] = "content"
+    """A segment's vector: the mean over its tokens, or over its closing EOS as well (release)."""
+    empty: Literal["learned", "eos"] = "learned"
+    """What stands for an empty segment: a vector of its own, or the embedding of EOS (release)."""
+    attention: Literal["bidirectional", "prefix_lm"] = "bidirectional"
+    """prefix_lm: the prompt does not see the segments, so that it is read once for all steps."""
+    encoder_norm: bool = True
+    """A norm after the encoder's last layer."""
+    latent_norm: bool = True
+    """A norm after the latent transformer's last layer."""
+    decoder_norm: bool = True
+    """A norm after the decoder's last layer."""
+
+
+@dataclass(frozen=True)
+class FlexLatentNetConfig(LatentNetConfig):
+    """The networks of flexlatent: those of latentmdm, time, and a gap head."""
+
+    empty: tyro.conf.Fixed[Any] = "none"
+    """No segment is ever empty."""
+    insertion_exponent: float = 1.7
+    """alpha(t) = 1 - (1 - t)^this."""
+    unmasking_exponent: float = 2.89
+    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +169,32 @@ class FlexRecipe(Recipe):
 
     @property
     def settings(self) -> InsertionConfig:
+        return self.insertion
+
+
+@dataclass(frozen=True)
+class LatentRecipe(Recipe):
+    """A recipe of latentmdm, with the choices of its networks and segments."""
+
+    net: LatentNetConfig = field(default_factory=LatentNetConfig)
+    segments: SegmentConfig = field(default_factory=SegmentConfig)
+    segment_loss: SegmentLossConfig = field(default_factory=SegmentLossConfig)
+
+    @property
+    def settings(self) -> SegmentLossConfig:
+        return self.segment_loss
+
+
+@dataclass(frozen=True)
+class FlexLatentRecipe(Recipe):
+    """A recipe of flexlatent, with the choices of its networks, segments and loss."""
+
+    net: FlexLatentNetConfig = field(default_factory=FlexLatentNetConfig)
+    segments: SegmentConfig = field(default_factory=SegmentConfig)
+    insertion: SegmentInsertionConfig = field(default_factory=SegmentInsertionConfig)
+
+    @property
+    def settings(self) -> SegmentInsertionConfig:
         return self.insertion
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anyorder.trace.candidate import Candidate
 from anyorder.trace.card import RunCard
 from anyorder.trace.interchange import read_jsonl, write_jsonl
 from anyorder.trace.replay import Snapshot
@@ -11,6 +12,7 @@ from anyorder.trace.trace import About, Event, Trace
 
 __all__ = [
     "About",
+    "Candidate",
     "Event",
     "Run",
     "RunCard",

@@ -6,6 +6,9 @@
                 the prompt and masks
     flexmdm     the traces of the FlexMDM release: a dict with `sequences`, `attention_masks`,
                 `insertion_masks` (steps + 1, length), `prompt`, `prompt_len`, `mask_id`, `meta`
+    latentmdm   the traces of the LatentMDM release on GSM8K: a list of dicts with `index`, `prompt`
+                and `steps`, each with `chosen_slot` and the candidates of the open slots in
+                `segments` (`slot, text, tokens, score`)
 
 The first two come bare or in a dict, under `histories` or `history`, which may also tell `mask_id`,
 `prompt_length` (a number, or one per row), `task_id`, `prompt` and `entry_point`. A batch gives one
@@ -19,12 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.trace import checks
+from anyorder.trace.candidate import Candidate
 from anyorder.trace.trace import About, Trace
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
 LENGTH_NAMES = ("prompt_length", "prompt_len")
 RELEASE_FIELDS = ("sequences", "attention_masks", "insertion_masks", "prompt_len", "mask_id")
+SEGMENT_FIELDS = ("index", "prompt", "steps")
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ def recognise(content: Any) -> str:
             f"`history` (from after step 1 on) or those of a FlexMDM trace (it has: {found})"
         )
     if isinstance(content, Sequence | np.ndarray) and not isinstance(content, str | bytes):
-        return "snapshots"
+        records = len(content) > 0 and all(isinstance(each, Mapping) for each in content)
+        return "latentmdm" if records else "snapshots"
     raise ValueError(f"a list of canvases or a dict is needed, not {type(content).__name__}")
 
 
@@ -158,15 +165,92 @@ def _flexmdm(content: Any, reading: Reading) -> Iterator[Trace]:
     )
 
 
+def _latentmdm(content: Any, reading: Reading) -> Iterator[Trace]:
+    """Records of one index are samples of one problem, in their order."""
+    seen: dict[int, int] = {}
+    for number, record in enumerate([content] if isinstance(content, Mapping) else content):
+        missing = [name for name in SEGMENT_FIELDS if name not in record]
+        if missing:
+            raise ValueError(f"record {number} of a LatentMDM trace has no field {missing[0]!r}")
+        index = checks.count("index", record["index"])
+        try:
+            columns = _segments(record["steps"], reading.vocab)
+        except (KeyError, TypeError, IndexError) as error:
+            raise ValueError(
+                f"record {number}: steps with `chosen_slot` and `segments` (slot, text, tokens, "
+                f"score) are needed ({type(error).__name__}: {error})"
+            ) from None
+        sample = seen[index] = seen.get(index, reading.sample - 1) + 1
+        yield Trace(
+            task_id=f"GSM8K/{index}",
+            sample=sample,
+            prompt=checks.text("prompt", record["prompt"]),
+            family="latentmdm",
+            **columns,
+        )
+
+
+def _segments(steps: Any, vocab: Vocab) -> dict[str, Any]:
+    """The columns of a trace: content in the order of the slots, then the empty segments.
+
+    The release's boundary rule holds: once an empty segment is chosen, all slots from the first
+    such one on are empty. What it erased is in the candidates only.
+    """
+    first = min(each["slot"] for each in steps[0]["segments"])  # all are open in the first step
+    shown: dict[int, tuple[int, float, tuple[str, ...]]] = {}
+    candidates: list[Candidate] = []
+    for step, entry in enumerate(steps, start=1):
+        chosen = {int(slot) - first for slot in np.atleast_1d(entry["chosen_slot"])}
+        found = {each["slot"] - first: each for each in entry["segments"]}
+        for slot, each in sorted(found.items()):
+            pieces, score = _pieces(each["tokens"], each["text"], vocab), float(each["score"])
+            text, taken = "".join(pieces), slot in chosen
+            candidates.append(Candidate(step, slot, None, text, score, taken))
+            if taken:
+                shown[slot] = (step, score, pieces)
+        ends = [slot for slot in chosen if not shown[slot][2]]
+        for slot in {*shown, *found} if ends else ():
+            if slot > min(ends) and not (slot in shown and not shown[slot][2]):
+                shown[slot] = (step, np.nan, ())
+    if len(shown) < len({each.segment for each in candidates}):
+        raise ValueError("steps end while segments are open: give the steps of whole generations")
+    rows = [(*shown[slot][:2], slot, piece) for slot in sorted(shown) for piece in shown[slot][2]]
+    rows += [(*shown[slot][:2], slot, "") for slot in sorted(shown) if not shown[slot][2]]
+    texts = [piece for *_, piece in rows]
+    return {
+        "text": "".join(texts),
+        "char_end": list(accumulate(map(len, texts))),
+        "insert_step": [0] * len(rows),
+        "reveal_step": [step for step, *_ in rows],
+        "score": [score for _, score, *_ in rows],
+        "segment": [slot for _, _, slot, _ in rows],
+        "steps": len(steps),
+        "candidates": tuple(candidates),
+    }
+
+
+def _pieces(tokens: Any, text: str, vocab: Vocab) -> tuple[str, ...]:
+    """A segment's tokens as strings, from strings or ids; those from its end on are left out."""
+    if all(isinstance(token, str) for token in tokens):
+        return tuple(tokens) if "".join(tokens) == text else (text,) if text else ()
+    ids = checks.integers("tokens", tokens).tolist()
+    ids = ids[: ids.index(vocab.eos_id)] if vocab.eos_id in ids else ids
+    found, spans = vocab.spans(ids)
+    ends = [end for _, end in spans]
+    return tuple(found[a:b] for a, b in zip([0, *ends], ends, strict=False))
+
+
 ADAPTERS: dict[str, Callable[[Any, Reading], Iterator[Trace]]] = {
     "snapshots": _snapshots,
     "dream": _dream,
     "flexmdm": _flexmdm,
+    "latentmdm": _latentmdm,
 }
 _SIGNS = {
     "flexmdm": ("sequences", "insertion_masks", "attention_masks"),
     "snapshots": ("histories",),
     "dream": ("history",),
+    "latentmdm": SEGMENT_FIELDS,
 }
 
 

@@ -41,19 +41,26 @@ def integers(name: str, values: Any, *, lowest: int = 0) -> IntArray:
 
 def log_probs(name: str, values: Any) -> FloatArray:
     """A read-only float32 copy; NaN stands for "none known" (a token that was given, not drawn)."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name}: a flat list of numbers is needed, got shape {array.shape}")
-    if array.size and array.dtype.kind not in "fiu":
-        raise ValueError(f"{name}: numbers are needed, got {array.dtype} values")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
-        array = array.astype(np.float32)
+    array = _floats(name, values)
     wrong = np.flatnonzero(np.isinf(array) | (array > LOG_PROB_SLACK))
     if wrong.size:
         first = int(wrong[0])
         raise ValueError(
             f"{name}[{first}] = {array[first]:g} is no log-probability: give finite numbers of at "
             "most 0, NaN (null in JSON) where there is none"
+        )
+    return _frozen(array)
+
+
+def scores(name: str, values: Any) -> FloatArray:
+    """A read-only float32 copy; NaN stands for "none known" (nothing was ranked)."""
+    array = _floats(name, values)
+    wrong = np.flatnonzero(np.isinf(array))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ValueError(
+            f"{name}[{first}] = {np.asarray(values)[first]} is no score: give finite numbers, NaN "
+            "(null in JSON) where there is none"
         )
     return _frozen(array)
 
@@ -88,6 +95,16 @@ def text(name: str, value: Any) -> str:
             "character, or write U+FFFD for it"
         ) from None
     return str(value)
+
+
+def _floats(name: str, values: Any) -> FloatArray:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: a flat list of numbers is needed, got shape {array.shape}")
+    if array.size and array.dtype.kind not in "fiu":
+        raise ValueError(f"{name}: numbers are needed, got {array.dtype} values")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+        return array.astype(np.float32)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

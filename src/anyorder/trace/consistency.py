@@ -13,14 +13,14 @@ import numpy as np
 if TYPE_CHECKING:
     from anyorder.trace.trace import Trace
 
-PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment")
+PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment", "score")
 
 
 def check_tokens(trace: Trace) -> None:
     """One entry per token in each column, and pieces that make up the text."""
     ends = trace.char_end
     if ends is None:
-        for name in (*PER_TOKEN, "prompt_ids", "events"):
+        for name in (*PER_TOKEN, "prompt_ids", "events", "candidates"):
             if getattr(trace, name) is not None:
                 raise ValueError(f"{name} is given but char_end is not: tokens need both")
         return
@@ -90,4 +90,31 @@ def check_events(trace: Trace) -> None:
         if has_id != (event.token_id is not None):
             raise ValueError(
                 f"{name}.token_id: give it where a token is shown and the trace has ids, only there"
+            )
+
+
+def check_candidates(trace: Trace) -> None:
+    """Candidates are sorted by step and segment, lie within the steps, and fit the segments."""
+    if trace.candidates is None:
+        return
+    _, reveal = trace.timing()
+    last = {}  # per segment, the step of its reveal
+    if trace.segment is not None:
+        last = dict(zip(trace.segment.tolist(), reveal.tolist(), strict=True))
+    before = (0, -1)
+    for number, each in enumerate(trace.candidates):
+        name = f"candidates[{number}]"
+        if each.step > (trace.steps or 0):
+            raise ValueError(f"{name}.step = {each.step}, but there are {trace.steps} steps")
+        if (each.step, each.segment) <= before:
+            raise ValueError(f"{name}: sort candidates by step, then segment, each pair once")
+        before = (each.step, each.segment)
+        if (each.token_ids is None) != (trace.token_ids is None):
+            raise ValueError(f"{name}.token_ids: give it where the trace has ids, and only there")
+        if trace.segment is not None and each.segment not in last:
+            raise ValueError(f"{name}.segment = {each.segment}, which no token belongs to")
+        if each.taken and trace.segment is not None and last[each.segment] < each.step:
+            raise ValueError(
+                f"{name}: segment {each.segment} is taken in step {each.step}, but was revealed in "
+                f"step {last[each.segment]}"
             )

@@ -2,12 +2,17 @@
 
 `task_id, sample, prompt, tokens` (token strings), `insert_step, reveal_step` (per token), optional
 `log_prob, steps, entry_point, policy`. Steps count from 1; 0 means given from the start. `text`
-alone, without tokens and steps, is accepted too. One optional field more, `events`, where slots
-change before their last reveal: a list of [step, slot, text], with null for a mask.
+alone, without tokens and steps, is accepted too. Further optional fields:
+
+    segment, score    per token: its segment (-1 for none), and what that was chosen by
+    events            where slots change before their last reveal: a list of [step, slot, text],
+                      with null for a mask
+    candidates        what was proposed for segments: a list of {"step", "segment", "text",
+                      "score" (or null), "taken"}
 
 The text of a sample is its tokens joined, so special tokens are left out or written as "".
-Ids, segments and timings are not part of it: those are in traces.parquet. A file may be compressed
-with gzip; whether it is, is seen from its first bytes.
+Ids and timings are not part of it: those are in traces.parquet. A file may be compressed with gzip;
+whether it is, is seen from its first bytes.
 """
 
 from __future__ import annotations
@@ -24,15 +29,19 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.files import replacing
+from anyorder.trace.candidate import Candidate
 from anyorder.trace.checks import INT32_MAX
 from anyorder.trace.trace import Event, Trace
 
 FIELDS = (
     *("task_id", "sample", "prompt", "tokens", "text", "insert_step", "reveal_step"),
-    *("log_prob", "steps", "entry_point", "policy", "events"),
+    *("log_prob", "segment", "score", "steps", "entry_point", "policy", "events", "candidates"),
 )
 GZIP_SIGN = b"\x1f\x8b"
-PER_TOKEN_FIELDS = ("insert_step", "reveal_step", "log_prob", "events")
+PER_TOKEN_FIELDS = (
+    *("insert_step", "reveal_step", "log_prob", "segment", "score", "events", "candidates"),
+)
+CANDIDATE_FIELDS = {"step", "segment", "text", "score", "taken"}
 
 
 def format_line(trace: Trace) -> str:
@@ -49,16 +58,26 @@ def format_line(trace: Trace) -> str:
         record["tokens"] = trace.pieces
         record["insert_step"] = insert.tolist()
         record["reveal_step"] = reveal.tolist()
-        if trace.log_prob is not None:
-            values = trace.log_prob.tolist()
-            record["log_prob"] = [None if math.isnan(value) else value for value in values]
+        if trace.segment is not None:
+            record["segment"] = trace.segment.tolist()
+        for name in ("log_prob", "score"):
+            if (column := getattr(trace, name)) is not None:
+                values = column.tolist()
+                record[name] = [None if math.isnan(value) else value for value in values]
         record["steps"] = trace.steps
         if trace.events is not None:
             record["events"] = [[event.step, event.slot, event.piece] for event in trace.events]
+        if trace.candidates is not None:
+            record["candidates"] = [_candidate_record(each) for each in trace.candidates]
     for name in ("entry_point", "policy"):
         if getattr(trace, name) is not None:
             record[name] = getattr(trace, name)
     return json.dumps(record, ensure_ascii=True, allow_nan=False)
+
+
+def _candidate_record(each: Candidate) -> dict[str, Any]:
+    known = {"step": each.step, "segment": each.segment, "text": each.piece}
+    return known | {"score": each.score, "taken": each.taken}
 
 
 def write_jsonl(path: Path, traces: Iterable[Trace]) -> None:
@@ -145,8 +164,11 @@ def _with_tokens(fields: _Fields) -> dict[str, Any]:
         "insert_step": fields.integers("insert_step"),
         "reveal_step": reveal,
         "log_prob": fields.optional("log_prob", fields.numbers),
+        "segment": fields.optional("segment", fields.segments),
+        "score": fields.optional("score", fields.numbers),
         "steps": max(reveal, default=0) if steps is None else steps,
         "events": fields.optional("events", fields.events),
+        "candidates": fields.optional("candidates", fields.candidates),
     }
 
 
@@ -205,6 +227,12 @@ class _Fields:
     def integers(self, name: str) -> list[int]:
         return self._list(name, _is_step, f"whole numbers from 0 to {INT32_MAX}")
 
+    def segments(self, name: str) -> list[int]:
+        wanted = f"whole numbers from 0 to {INT32_MAX}, -1 for none"
+        return self._list(
+            name, lambda value: _is_step(value) or (type(value) is int and value == -1), wanted
+        )
+
     def numbers(self, name: str) -> list[float]:
         values = self._list(name, _is_number, "numbers, null where there is none")
         return [math.nan if value is None else value for value in values]
@@ -212,6 +240,15 @@ class _Fields:
     def events(self, name: str) -> tuple[Event, ...]:
         values = self._list(name, _is_event, "[step, slot, text or null] records")
         return tuple(Event(step, slot, None, piece) for step, slot, piece in values)
+
+    def candidates(self, name: str) -> tuple[Candidate, ...]:
+        values = self._list(name, _is_candidate, "{step, segment, text, score, taken} objects")
+        return tuple(
+            Candidate(
+                each["step"], each["segment"], None, each["text"], each["score"], each["taken"]
+            )
+            for each in values
+        )
 
     def _list(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
         values, remedy = self.required(name), f"give a list of {wanted}"
@@ -227,6 +264,10 @@ def _is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value <= INT32_MAX
 
 
+def _is_segment(value: Any) -> bool:
+    return type(value) is int and -1 <= value <= INT32_MAX
+
+
 def _is_number(value: Any) -> bool:
     return value is None or type(value) in (int, float)
 
@@ -238,6 +279,18 @@ def _is_event(value: Any) -> bool:
         and _is_step(value[0])
         and _is_step(value[1])
         and (value[2] is None or isinstance(value[2], str))
+    )
+
+
+def _is_candidate(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == CANDIDATE_FIELDS
+        and _is_step(value["step"])
+        and _is_step(value["segment"])
+        and isinstance(value["text"], str)
+        and _is_number(value["score"])
+        and isinstance(value["taken"], bool)
     )
 
 

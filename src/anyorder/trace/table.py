@@ -3,6 +3,8 @@
 The schema is stable and carries its version in the file's metadata; pages have checksums. Readers
 here are strict: a file that is truncated, damaged, foreign or of another version is refused by
 name. Other software (pandas, polars, DuckDB) opens the file as it is.
+
+Version 2 added `score` and `candidates`. A file of version 1 is read as one in which they are null.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anyorder.files import replacing
+from anyorder.trace.candidate import Candidate
 from anyorder.trace.trace import Event, Trace
 
-VERSION = 1
+VERSION = 2
 VERSION_KEY = b"anyorder.trace.schema"
 
 # Rows in one row group: large enough to compress, small enough to hold in memory.
@@ -42,6 +45,17 @@ EVENT = pa.struct(
     ]
 )
 
+CANDIDATE = pa.struct(
+    [
+        _required("step", pa.int32()),
+        _required("segment", pa.int32()),
+        pa.field("token_ids", _list(pa.int32())),
+        _required("piece", pa.string()),
+        pa.field("score", pa.float32()),
+        _required("taken", pa.bool_()),
+    ]
+)
+
 SCHEMA = pa.schema(
     [
         _required("task_id", pa.string()),
@@ -57,6 +71,7 @@ SCHEMA = pa.schema(
         pa.field("reveal_step", _list(pa.int32())),
         pa.field("log_prob", _list(pa.float32())),
         pa.field("segment", _list(pa.int32())),
+        pa.field("score", _list(pa.float32())),
         pa.field("steps", pa.int32()),
         pa.field("forwards", pa.int32()),
         pa.field("seconds", pa.float64()),
@@ -65,9 +80,15 @@ SCHEMA = pa.schema(
         pa.field("policy", pa.string()),
         pa.field("seed", pa.int64()),
         pa.field("events", _list(EVENT)),
+        pa.field("candidates", _list(CANDIDATE)),
     ],
     metadata={VERSION_KEY: str(VERSION).encode()},
 )
+
+ADDED = {1: ("score", "candidates")}
+"""What files of an earlier version lack."""
+RECORDS: dict[str, type[Event] | type[Candidate]] = {"events": Event, "candidates": Candidate}
+"""Columns whose entries are lists of records."""
 
 
 def to_table(traces: Sequence[Trace]) -> pa.Table:
@@ -75,8 +96,8 @@ def to_table(traces: Sequence[Trace]) -> pa.Table:
     columns = []
     for field in SCHEMA:
         values = [getattr(trace, field.name) for trace in traces]
-        if field.name == "events":
-            values = [_event_rows(events) for events in values]
+        if field.name in RECORDS:
+            values = [None if each is None else [one._asdict() for one in each] for each in values]
         columns.append(pa.array(values, type=field.type))
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -85,14 +106,15 @@ def from_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
     """The traces of some rows."""
     columns = {
         field.name: _numpy_rows(column)
-        if pa.types.is_list(field.type) and field.name != "events"
+        if pa.types.is_list(field.type) and field.name not in RECORDS
         else column.to_pylist()
         for field, column in zip(batch.schema, batch.columns, strict=True)
     }
     for row in range(batch.num_rows):
         values = {name: column[row] for name, column in columns.items()}
-        if values["events"] is not None:
-            values["events"] = tuple(Event(**event) for event in values["events"])
+        for name, kind in RECORDS.items():
+            if values[name] is not None:
+                values[name] = tuple(kind(**record) for record in values[name])
         yield Trace(**values)
 
 
@@ -107,8 +129,11 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file piece by piece; `remedy` ends the errors about a damaged file."""
     with _opened(path, remedy) as file:
+        names = SCHEMA.names if columns is None else list(columns)
+        there = [name for name in names if name in file.schema_arrow.names]
         try:
-            yield from file.iter_batches(batch_size=GROUP_ROWS, columns=columns)
+            for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=there):
+                yield _completed(batch, names)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged ({_first_line(error)}): {remedy}") from None
 
@@ -181,17 +206,19 @@ def _check_schema(path: Path, schema: pa.Schema) -> None:
             f"{path} was not written as traces of anyorder: to bring in traces of other software, "
             "write them as JSONL and use `anyorder import`"
         )
-    if version != str(VERSION).encode():
+    lacking = {str(number).encode(): names for number, names in (ADDED | {VERSION: ()}).items()}
+    if version not in lacking:
         raise ValueError(
             f"{path} has trace schema {version.decode(errors='replace')}, this anyorder reads "
-            f"{VERSION}: read it with the version named in its run.json"
+            f"{VERSION} and before: read it with the version named in its run.json"
         )
-    if not schema.equals(SCHEMA):
+    expected = pa.schema([field for field in SCHEMA if field.name not in lacking[version]])
+    if not schema.equals(expected):
         different = sorted(
-            {field.name for field in set(schema) ^ set(SCHEMA)} or {"the order of the columns"}
+            {field.name for field in set(schema) ^ set(expected)} or {"the order of the columns"}
         )
         raise ValueError(
-            f"{path} says trace schema {VERSION} but differs in {', '.join(different)}: "
+            f"{path} says trace schema {version.decode()} but differs in {', '.join(different)}: "
             "it was changed after it was written; restore the original"
         )
 
@@ -211,8 +238,16 @@ def _writer(file: Any) -> pq.ParquetWriter:
     return pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
 
 
-def _event_rows(events: Sequence[Event] | None) -> list[dict[str, Any]] | None:
-    return None if events is None else [event._asdict() for event in events]
+def _completed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The columns asked for, null where an earlier version has them not."""
+    schema = pa.schema([SCHEMA.field(name) for name in names], SCHEMA.metadata)
+    columns = [
+        batch.column(field.name)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _numpy_rows(column: pa.ListArray) -> list[Any]:

@@ -1,10 +1,10 @@
 """Trace: one generated sample, and when each of its tokens came to be.
 
 A generation is a table with one row per token: `insert_step`, `reveal_step`, log-probability,
-segment, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots with
-insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means there from the start.
-Where slots change their mind (masked again, token replaced), `events` holds what they showed
-before their last reveal.
+segment and its score, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots
+with insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means there from the
+start. Where slots change their mind (masked again, token replaced), `events` holds what they showed
+before their last reveal; where segments were proposed, `candidates` may hold all proposals.
 
 It does not decode, measure or store: see decode/, measure/ and run.py.
 """
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anyorder.trace import checks, consistency
+from anyorder.trace import candidate, checks, consistency
+from anyorder.trace.candidate import Candidate, Proposed
 from anyorder.trace.checks import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class About(TypedDict, total=False):
     entry_point: str | None
     log_prob: FloatArray | None
     segment: IntArray | None
+    score: FloatArray | None
+    candidates: Sequence[Proposed] | None
     forwards: int | None
     seconds: float | None
     ties: int | None
@@ -82,6 +85,8 @@ class Trace:
     """Per token: log-probability when it was drawn; NaN where it was given."""
     segment: IntArray | None = None
     """Per token: the segment it belongs to; -1 for none."""
+    score: FloatArray | None = None
+    """Per token: what its segment was chosen by; NaN where nothing was ranked."""
     steps: int | None = None
     """The number of the last snapshot."""
     forwards: int | None = None
@@ -93,6 +98,8 @@ class Trace:
     seed: int | None = None
     events: tuple[Event, ...] | None = None
     """What slots showed before their last reveal, by step; None when each is revealed once."""
+    candidates: tuple[Candidate, ...] | None = None
+    """All that was proposed, by step and segment; None where it was not recorded."""
 
     def __post_init__(self) -> None:
         try:
@@ -103,6 +110,7 @@ class Trace:
             consistency.check_tokens(self)
             consistency.check_steps(self)
             consistency.check_events(self)
+            consistency.check_candidates(self)
         except ValueError as error:
             raise ValueError(f"trace {self.task_id!r} sample {self.sample}: {error}") from None
 
@@ -129,6 +137,8 @@ class Trace:
         reveal = checks.integers("reveal_step", reveal_step)
         text, char_end = spell(vocab, ids)
         known: dict[str, Any] = {"task_id": "", "sample": 0, **about}
+        if known.get("candidates") is not None:
+            known["candidates"] = candidate.spelled(vocab, known["candidates"])
         if "prompt" not in known:
             known["prompt"] = vocab.decode(prompt.tolist()) if vocab else spell(None, prompt)[0]
         return cls(
@@ -278,7 +288,9 @@ _COLUMNS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("insert_step", "reveal_step"), checks.integers),
     "log_prob": checks.log_probs,
     "segment": _segments,
+    "score": checks.scores,
     "seconds": checks.seconds,
     "seed": _seed,
     "events": _events,
+    "candidates": candidate.checked,
 }

@@ -6,16 +6,16 @@ Letters: B rows, N clean tokens, S visible slots, M masked slots, V vocabulary.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.nets.flex import FlexNet
+from anyorder.nets.flex import FlexNet, Inserter
+from anyorder.nets.segment_net import SegmentInserter
 from anyorder.process import insertion
 from anyorder.process.alignment import align, could_be
 from anyorder.process.insertion import Clocks, Interpolant, Items, Weights
-from anyorder.process.noise import Noise, Stream
+from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.process.schedule import Power
 from anyorder.train.insertion_config import InsertionConfig
@@ -40,19 +40,23 @@ def insertion_bound(vocab: Vocab, config: InsertionConfig, max_length: int) -> O
             missing = seen.missing
         else:
             nats, missing = _integrated(batch.ids, shown, log_prob, seen, items)
-        scale = _scale(config, clocks, seen, insertion.divisor(config.normalise, items, max_length))
+        divisor = insertion.divisor(config.normalise, items, max_length)
+        scale = row_weights(config, clocks, seen, divisor)
         return insertion.weighted(nats, look.gaps, missing.to(look.gaps.dtype), seen, scale)
 
     return objective
 
 
-def clocks_of(net: FlexNet) -> Clocks:
+def clocks_of(net: Inserter | SegmentInserter) -> Clocks:
     """The training clocks in the network's own coordinate."""
     raw = Clocks(Power(net.insertion_exponent), Power(net.unmasking_exponent))
     return raw if net.coordinate == "raw" else raw.in_progress()
 
 
-def _scale(config: InsertionConfig, clocks: Clocks, seen: Interpolant, divisor: Tensor) -> Weights:
+def row_weights(
+    config: InsertionConfig, clocks: Clocks, seen: Interpolant, divisor: Tensor
+) -> Weights:
+    """What multiplies each row's two sums: its weights at its time over the normalisation."""
     per_row = divisor * len(divisor)
     unmask = insertion.weights(config.weighting, clocks.unmasking, seen.time, config.cap)
     insert = insertion.weights(config.weighting, clocks.insertion, seen.time, config.cap)
@@ -60,23 +64,9 @@ def _scale(config: InsertionConfig, clocks: Clocks, seen: Interpolant, divisor: 
 
 
 def _items(batch: Batch, noise: Noise, infill: float) -> Items:
-    """The answer is free, and gaps follow the prompt's last token and every answer token.
-
-    For a share `infill` of the examples only a span between two random cuts of the answer is free,
-    and only its own gaps count: the rest is text around a gap to fill.
-    """
-    first, last = batch.prompt_length, batch.length  # the free span is [first, last)
-    if infill:
-        index = batch.index
-        cuts = noise.uniform(Stream.SPAN, index[:, None], torch.arange(2, device=index.device))
-        places = first[:, None] + (cuts * (last - first + 1)[:, None]).floor().long()  # B 2
-        chosen = noise.uniform(Stream.SPAN, index, 2) < infill
-        first = torch.where(chosen, places.amin(dim=1), first)
-        last = torch.where(chosen, places.amax(dim=1), last)
-    item = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-    free = (item >= first[:, None]) & (item < last[:, None])
-    gaps = (item >= first[:, None] - 1) & (item < last[:, None])
-    return Items(free=free, gaps=gaps, length=batch.length)
+    """The answers' tokens are free; the prompt, which ends with the anchor, is not."""
+    first, last, longest = batch.prompt_length, batch.length, batch.ids.shape[1]
+    return insertion.answer_items(first, last, longest, batch.index, noise, infill)
 
 
 def _integrated(

@@ -1,0 +1,340 @@
+"""latentmdm against its published procedure, and against ar, at the paper's 125M shapes.
+
+    sampling   ours against the published loop (latentmdm_published.py), on the same weights, greedy
+               by average log-likelihood; tokens, order and scores must agree
+    ar         ours against ar with a prefilled cache for as many tokens; and that against the ar of
+               the release, which feeds its prompt token by token
+    training   one step, forward and backward, the paper's loss, ours against the published one; the
+               losses must agree
+
+Width 512, 8 heads, feed-forward 1536, 2 + 10 + 2 layers (ar: 14), 16 slots of 32 tokens, batch 1,
+prompt 62, 8 lines of about 10 tokens. The weights are random, and what is written follows a script
+(latentmdm_scripted.py) with a dial for how much of a candidate survives from one step to the next:
+`measured` is what two tiny models trained on stories showed (`--survival runs/tiny-latentmdm` shows
+it for any model); `all` and `nothing` are the extremes.
+
+One thread, float32; medians of CPU time, both sides interleaved in one process. Memory is measured
+with one step in a process of its own: the peak of the resident size less the size once weights and
+gradients are there, which are the same on both sides.
+
+    python benchmarks/latentmdm.py                    half an hour
+    python benchmarks/latentmdm.py --vocab 1024       one vocabulary; also --only ar, --repeats 1
+    python benchmarks/latentmdm.py --quick            a minute, to try the script
+    python benchmarks/latentmdm.py --survival FOLDER  what the dial is set to
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import anyorder
+import latentmdm_published as published
+from anyorder.data.batches import Batch, BatchConfig, Example, collate
+from anyorder.data.segments import SegmentConfig
+from anyorder.data.stories.problem import StoriesConfig, problem
+from anyorder.decode import ar, latentmdm
+from anyorder.decode.canvas import Canvas
+from anyorder.decode.latentmdm_options import LatentOptions
+from anyorder.decode.segment_canvas import SegmentCanvas
+from anyorder.nets.latent import LatentConfig, LatentNet
+from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.process import masking
+from anyorder.process.noise import Noise, uniform
+from anyorder.train.segment_objective import segment_mean
+from anyorder.vocab import Vocab
+from decode import NeverEnds, compare, token_by_token
+from latentmdm_scripted import Dial, Script, Scripted, Work, prefix_twin, survival
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of the comparisons."""
+
+    vocab_size: int
+    width: int = 512
+    heads: int = 8
+    mlp_width: int = 1536
+    encoder_layers: int = 2
+    layers: int = 10
+    decoder_layers: int = 2
+    prompt: int = 62
+    lines: int = 8
+    batch: int = 8
+    """Examples of a training step."""
+
+    def backbone(self, layers: int, *, causal: bool = False) -> TransformerConfig:
+        return TransformerConfig(
+            vocab_size=self.vocab_size,
+            width=self.width,
+            layers=layers,
+            heads=self.heads,
+            kv_heads=self.heads,
+            head_width=self.width // self.heads,
+            mlp_width=self.mlp_width,
+            causal=causal,
+            o_bias=True,
+        )
+
+    def vocab(self) -> Vocab:
+        # Only sizes matter here: the pieces' text is never looked at.
+        return Vocab.words([f"<{i}>" for i in range(self.vocab_size - 4)])
+
+    def net(self, vocab: Vocab) -> LatentNet:
+        config = LatentConfig(
+            self.backbone(self.layers),
+            self.encoder_layers,
+            self.decoder_layers,
+            slots=16,
+            segment_length=32,
+            empty="eos",
+            encoder_norm=False,
+            latent_norm=False,
+            decoder_norm=False,
+            eos_id=vocab.eos_id,
+        )
+        return LatentNet(config).eval()
+
+    def prompt_ids(self) -> list[int]:
+        return [(7 * i) % 900 for i in range(self.prompt)]
+
+
+QUICK = {"width": 64, "mlp_width": 192, "encoder_layers": 1, "layers": 2, "decoder_layers": 1}
+VOCABULARIES = {False: [151_645, 1_024], True: [2_000]}
+
+MEASURED = {1: Dial(0.09), 2: Dial(0.13), 4: Dial(0.18)}
+"""By segments revealed a step; `--survival` of tiny models at layout 1 and 0 said .09 / .03,
+.13 / .05 and .18 / .06, with changes in the middle of the line on average."""
+EXTREMES = {"all": Dial(0.0), "nothing": Dial(1.0, from_the_start=True)}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Our decoder on one row, and what it did last."""
+
+    net: Scripted
+    vocab: Vocab
+    shape: Shape
+    slots: int
+    k: int
+
+    def __call__(self) -> dict[int, published.Revealed]:
+        canvas = SegmentCanvas(tuple(self.shape.prompt_ids()), (None,) * self.slots)
+        options = LatentOptions(k=self.k, slots=self.slots, ties="leftmost")
+        (row,) = latentmdm.decode(self.net, self.vocab, [canvas], [0], options)
+        assert row.segment is not None and row.score is not None
+        found: dict[int, published.Revealed] = {}
+        columns = (row.token_ids, row.segment, row.reveal_step, row.score)
+        for token, slot, step, score in zip(*columns, strict=True):
+            seen = found.setdefault(slot, published.Revealed([], step, score))
+            seen.tokens.extend([token] if token != self.vocab.eos_id else [])
+        # Slots that the tail rule closed have no score.
+        return {slot: seen for slot, seen in found.items() if seen.score == seen.score}
+
+
+def must_agree(ours: dict[int, published.Revealed], theirs: dict[int, published.Revealed]) -> None:
+    # An empty segment that another one empties again is forgotten on the published side.
+    ours = {slot: seen for slot, seen in ours.items() if seen.tokens or slot in theirs}
+    assert ours.keys() == theirs.keys(), "both sides must reveal the same slots"
+    for slot, mine in ours.items():
+        other = theirs[slot]
+        assert (mine.tokens, mine.step) == (other.tokens, other.step), f"slot {slot} differs"
+        assert abs(mine.score - other.score) < 1e-4, f"the score of slot {slot} differs"
+
+
+def show_work(name: str, seconds: float, work: Work) -> None:
+    print(
+        f"    {name:22}{seconds:8.2f} CPU s{work.latent_positions:9,} latent positions"
+        f"{work.decoder_calls:6,} decoder calls{work.head_rows:7,} head rows"
+    )
+
+
+def measure_sampling(shape: Shape, net: LatentNet, vocab: Vocab, repeats: int) -> None:
+    print(f"\nsampling, vocabulary {vocab.size:,}: ours against the published procedure")
+    dials = {"measured": MEASURED[1], **EXTREMES}
+    for slots in (16, 8):
+        for name, dial in dials.items():
+            script = Script.draw(net, vocab, shape.lines, dial)
+            scripted = Scripted(net, script)
+            ours = Sampler(scripted, vocab, shape, slots, k=1)
+
+            def theirs(scripted: Scripted = scripted, slots: int = slots) -> object:
+                return published.sample(scripted, vocab, shape.prompt_ids(), slots, k=1)
+
+            must_agree(ours(), theirs())  # type: ignore[arg-type]
+            sides: dict[str, Callable[[], object]] = {"ours": ours, "published": theirs}
+            seconds = compare(sides, repeats if name == "measured" else 1)
+            print(f"  {slots} slots, {name}: {script.survives:.1%} of tokens survive a step")
+            for side, work in sides.items():
+                work()
+                show_work(side, seconds[side], scripted.work)
+            print(f"    ratio {seconds['published'] / seconds['ours']:24.2f}")
+
+
+def measure_ar(shape: Shape, net: LatentNet, vocab: Vocab, repeats: int) -> None:
+    layers = shape.encoder_layers + shape.layers + shape.decoder_layers
+    ar_net = Transformer(shape.backbone(layers, causal=True)).eval()
+    script = Script.draw(net, vocab, shape.lines, MEASURED[1])
+    tokens = sum(script.lengths) + 1
+    endless, prompt = NeverEnds(ar_net, vocab.eos_id), shape.prompt_ids()
+    canvas = Canvas.of([prompt, tokens], vocab)
+    sides: dict[str, Callable[[], object]] = {
+        "ar": lambda: ar.decode(endless, vocab, [canvas], [0], ar.ArOptions()),  # type: ignore[arg-type]
+        "ar, prompt token by token": lambda: token_by_token(endless, prompt, tokens),
+    }
+    twins = {"bidirectional": net, "prefix_lm": prefix_twin(net)}
+    for attention, twin in twins.items():
+        for slots in (16, 8):
+            for k, dial in MEASURED.items():
+                scripted = Scripted(twin, Script.draw(net, vocab, shape.lines, dial))
+                name = f"{attention}, {slots} slots, k = {k}"
+                sides[name] = Sampler(scripted, vocab, shape, slots, k)
+    seconds = compare(sides, repeats)
+    print(f"\nlatency, vocabulary {vocab.size:,}, {tokens} tokens: ours against ar")
+    print(f"  {'':32}{'CPU s':>8}{'to ar':>8}{'to the slower ar':>18}")
+    reference, slower = seconds["ar"], seconds["ar, prompt token by token"]
+    for name, value in seconds.items():
+        print(f"  {name:32}{value:8.2f}{value / reference:8.2f}{value / slower:18.2f}")
+
+
+def training_batch(shape: Shape, vocab: Vocab) -> Batch:
+    """Examples with the lengths of TinyGSM: prompt 62, 8.9 lines, 10.4 tokens a line."""
+    examples = []
+    for index in range(shape.batch):
+        # Even steps through (0, 1), so that a few examples have the right means.
+        first, second = (index + 0.5) / shape.batch, (0.618 * index) % 1
+        prompt = [(7 * i) % 900 for i in range(int(shape.prompt * (0.5 + second)))]
+        draw = uniform(7, index, torch.arange(3 + int(6.4 * (first + second)))).tolist()
+        lengths = tuple(2 + int(20 * u * (0.2 + u)) for u in draw)
+        words = [(11 * i + index) % 900 for i in range(sum(lengths))]
+        examples.append(Example(prompt, words, index, segments=lengths))
+    segments = SegmentConfig(slots=16, segment_length=32)
+    config = BatchConfig(size=shape.batch, ending="none", segments=segments, pad_slots=True)
+    return collate(examples, vocab, config)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step of either side; its loss."""
+
+    net: LatentNet
+    vocab: Vocab
+    batch: Batch
+    side: str
+
+    def __call__(self) -> float:
+        noise = Noise(seed=0, step=0)
+        if self.side == "ours":
+            loss = segment_mean(self.vocab)(self.net, self.batch, noise).loss
+        else:
+            assert self.batch.segment_length is not None
+            every = torch.ones_like(self.batch.segment_length, dtype=torch.bool)
+            masked = masking.corrupt(every, self.batch.index, noise)
+            loss = published.loss(self.net, self.batch, masked, self.vocab)
+        loss.backward()
+        return float(loss.detach())
+
+
+def training_step(shape: Shape, side: str, net: LatentNet | None = None) -> Step:
+    vocab = shape.vocab()
+    net = net or shape.net(vocab)
+    for weight in net.parameters():
+        weight.grad = torch.zeros_like(weight)
+    return Step(net, vocab, training_batch(shape, vocab), side)
+
+
+def peak_of_step(shape: Shape, side: str) -> None:
+    """In a process of its own: one line of JSON with megabytes and the loss."""
+    step = training_step(shape, side)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * os.sysconf("SC_PAGE_SIZE")
+    loss = step()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"peak": (peak - before) / 1e6, "before": before / 1e6, "loss": loss}))
+
+
+def measure_training(shape: Shape, net: LatentNet, vocab: Vocab, repeats: int) -> None:
+    steps = {side: training_step(shape, side, net) for side in ("ours", "published")}
+    batch = steps["ours"].batch
+    assert batch.segment_length is not None
+    lengths = batch.segment_length[batch.segment_length > 0].double()
+    print(
+        f"\ntraining step, vocabulary {vocab.size:,}, {shape.batch} examples: prompt "
+        f"{batch.prompt_length.double().mean():.1f}, {len(lengths) / shape.batch:.1f} lines of "
+        f"{lengths.mean():.1f} tokens"
+    )
+    losses = {side: step() for side, step in steps.items()}
+    assert abs(losses["ours"] - losses["published"]) < 1e-4 * losses["published"], losses
+    seconds = compare(dict(steps), repeats)
+    memory = {}
+    for side in steps:
+        command = [sys.executable, __file__, "--side", side, *sys.argv[1:]]
+        command += ["--vocab", str(vocab.size)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        memory[side] = json.loads(done.stdout)
+    for side in steps:
+        print(
+            f"  {side:12}{seconds[side]:8.2f} CPU s{memory[side]['peak']:9,.0f} MB above "
+            f"{memory[side]['before']:,.0f}   loss {losses[side]:.5f}"
+        )
+    ratio = memory["ours"]["peak"] / memory["published"]["peak"]
+    print(f"  ratio       {seconds['published'] / seconds['ours']:8.2f} faster{ratio:9.2f} of it")
+
+
+MEASUREMENTS = {
+    "sampling": measure_sampling,
+    "ar": measure_ar,
+    "training": measure_training,
+}
+
+
+def show_survival(folder: str, problems: int) -> None:
+    model = anyorder.load(folder)
+    recipe = model.card.recipe.get("data", {})
+    config = StoriesConfig(layout=recipe.get("layout", 0.0), wording=recipe.get("wording", 0.0))
+    prompts = [problem(config, 10_000_000 + i).prompt for i in range(problems)]
+    for k in MEASURED:
+        found = survival(model, prompts, k)
+        print(f"k = {k}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small shapes, to try the script")
+    parser.add_argument("--vocab", type=int, action="append", help="a vocabulary; can be repeated")
+    parser.add_argument("--only", choices=list(MEASUREMENTS), help="one of the comparisons")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--survival", metavar="FOLDER", help="measure a trained model's candidates")
+    parser.add_argument("--problems", type=int, default=60, help="of --survival")
+    parser.add_argument("--side", choices=["ours", "published"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # idle threads spin, and their spinning would count as CPU time
+    if arguments.survival:
+        show_survival(arguments.survival, arguments.problems)
+        return
+    sizes = arguments.vocab or VOCABULARIES[arguments.quick]
+    shapes = [Shape(size, **QUICK if arguments.quick else {}) for size in sizes]
+    if arguments.side:
+        peak_of_step(shapes[-1], arguments.side)
+        return
+    print(f"one thread, float32, medians of {arguments.repeats}")
+    for shape in shapes:
+        vocab = shape.vocab()
+        net = shape.net(vocab)
+        print(f"\n{shape}")
+        for name, measure in MEASUREMENTS.items():
+            if arguments.only in (None, name):
+                measure(shape, net, vocab, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The paper's ablation of LatentMDM: which segment next, and how many at a time.
+
+Every policy and every k decodes the same problems with the same seed into a run folder of its own
+(repeating the command goes on where it stopped), the programs are executed in the sandbox, and each
+rate is compared with that of the first policy and k problem by problem: the paired bootstrap of
+measure/intervals.py. Five policies times three k on one model: nothing but the order differs.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.apps.grade_job import GradeJob
+from anyorder.apps.grading import grade_run
+from anyorder.apps.jobs import SampleJob
+from anyorder.apps.sampling import sample_to_run
+from anyorder.bench.verdicts import PASSED
+from anyorder.measure.intervals import Interval, difference_interval, rate_interval
+
+POLICIES = ("average", "minimum", "first", "left_to_right", "random")
+KS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One policy at one k."""
+
+    policy: str
+    k: int
+    passed: Interval
+    """The share of problems solved."""
+    difference: Interval | None
+    """From the first cell, problem by problem; None for that cell itself."""
+    forwards: float
+    """Calls of the latent transformer per sample."""
+    seconds: float
+    """Per sample, as decoded here, in batches."""
+    command: str
+    """What makes this cell's run by itself."""
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "policy": self.policy,
+            "k": self.k,
+            "passed": self.passed.to_record(),
+            "difference": None if self.difference is None else self.difference.to_record(),
+            "forwards": self.forwards,
+            "seconds": self.seconds,
+            "command": self.command,
+        }
+
+
+def compare_policies(
+    job: SampleJob,
+    folder: Path,
+    *,
+    policies: Sequence[str] = POLICIES,
+    ks: Sequence[int] = KS,
+    options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> list[Cell]:
+    """All cells, the first of which is what the others are compared with; runs go to `folder`."""
+    if job.task is None or job.samples not in (None, 1):
+        raise ValueError("the comparison is by problem: give a task, and one sample for each")
+    cells: list[Cell] = []
+    first: dict[str, float] = {}
+    for policy, k in _grid(policies, ks):
+        own = replace(job, out=folder / f"{policy}-k{k}", samples=1)
+        chosen = {**(options or {}), "policy": policy, "k": k}
+        command = _command(own, chosen)
+        run = sample_to_run(own, chosen, command=command, progress=progress)
+        graded = grade_run(run.folder, GradeJob(), progress=progress)
+        passed = {row.task_id: float(row.verdict == PASSED) for row in graded.reports[0].rows}
+        first = first or passed
+        cost = run.table(["forwards", "seconds"])
+        mean = {name: float(np.mean(cost.column(name).to_numpy())) for name in cost.column_names}
+        pairs = [(value, first[task_id]) for task_id, value in passed.items()]
+        cells.append(
+            Cell(
+                policy=policy,
+                k=k,
+                passed=rate_interval(list(passed.values())),
+                difference=difference_interval(*zip(*pairs, strict=True)) if cells else None,
+                forwards=mean["forwards"],
+                seconds=mean["seconds"],
+                command=command,
+            )
+        )
+    return cells
+
+
+def _grid(policies: Sequence[str], ks: Sequence[int]) -> Iterator[tuple[str, int]]:
+    return ((policy, k) for k in ks for policy in policies)
+
+
+def _command(job: SampleJob, options: Mapping[str, Any]) -> str:
+    words = ["anyorder", "sample", job.model, "--task", str(job.task)]
+    for name in ("limit", "seed", "batch"):
+        if getattr(job, name) is not None:
+            words += [f"--{name}", str(getattr(job, name))]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, "--out", str(job.out)])
+
+
+def print_cells(cells: Sequence[Cell]) -> None:
+    """The paper's table, a column for each k, with intervals; below it the paired differences."""
+    console = Console()
+    ks = list(dict.fromkeys(cell.k for cell in cells))
+    at = {(cell.policy, cell.k): cell for cell in cells}
+    best = f"{cells[0].policy}, k = {cells[0].k}"
+    for title, text in (
+        (f"accuracy, {cells[0].passed.n} problems", lambda cell: _percent(cell.passed)),
+        (f"difference from {best}, paired", lambda cell: _percent(cell.difference, sign="+")),
+        ("latent calls per sample", lambda cell: f"{cell.forwards:.1f}"),
+    ):
+        table = Table(title=title, title_justify="left")
+        for head in ("policy", *(f"k = {k}" for k in ks)):
+            table.add_column(head, no_wrap=True)
+        for policy in dict.fromkeys(cell.policy for cell in cells):
+            table.add_row(policy, *(text(at[policy, k]) for k in ks))
+        console.print(table)
+
+
+def _percent(score: Interval | None, sign: str = "") -> str:
+    if score is None:
+        return "-"
+    low, middle, high = (
+        f"{100 * value:{sign}.1f}" for value in (score.low, score.estimate, score.high)
+    )
+    return f"{middle} [{low}, {high}]"

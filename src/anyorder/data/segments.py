@@ -1,0 +1,220 @@
+"""Text -> segments: where an answer is cut, and what becomes of answers that do not fit.
+
+A segment is a run of tokens that is revealed as a whole (paper, Section 4.2 and appendix E). The
+segmenters, found in SEGMENTERS:
+
+    line       cut behind every "\\n", as in the paper ("\\r\\n" ends a line, a lone "\\r" does not)
+    statement  cut behind every logical line of a Python program: one simple statement, or the
+               header of a compound one (`else:`, `except ...:`, `case ...:` are headers as well).
+               Statements joined by semicolons, a bracket over many lines and a docstring are one
+               segment each; decorators, comments and blank lines belong to the statement that
+               they stand before, and at the end of the text to the last one
+    fixed      cut behind every L_seg - 1 tokens
+
+No text is lost: `join(cut(text)) == text`, up to what the vocabulary's own normaliser changes. But
+each piece of text is tokenised by itself, and the tokens are those of the whole text only where
+none reaches over a cut. So it is with `fixed`, with bytes, and with words that have a line end
+only at their own end (stories). BPE that splits text as Qwen2 does reaches over a cut where a blank
+line follows: it has tokens for "\\n\\n" and for ":\\n\\n". BPE that splits as GPT-2 does also takes
+a line end and the indentation behind it together.
+
+What does not fit, with L_s = `slots` and L_seg = `segment_length` (a segment of fewer than L_seg
+tokens is closed by EOS inside the network, one of exactly L_seg stands without):
+
+    truncate   the first L_s segments; of a segment of more than L_seg tokens the first L_seg - 1
+    drop       the whole example, if it has more than L_s segments or one of L_seg tokens or more
+
+What this file does not do: pad, batch, or repair programs. It imports no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Literal
+
+from anyorder.vocab import Vocab
+
+Segments = list[list[int]]
+
+
+class CannotCut(ValueError):
+    """The segmenter finds no segments in this text."""
+
+
+class DoesNotFit(ValueError):
+    """More or longer segments than there is room for, where nothing may be cut away."""
+
+
+@dataclass(frozen=True)
+class SegmentConfig:
+    """How an answer is cut into segments, and how many and how long they may be."""
+
+    by: Literal["line", "statement", "fixed"] = "line"
+    """Where to cut: behind every line, every Python statement, or a fixed number of tokens."""
+    slots: int = 16
+    """The most segments of an answer."""
+    segment_length: int = 32
+    """The most tokens of a segment, with the EOS that closes it."""
+    overflow: Literal["truncate", "drop"] = "truncate"
+    """What does not fit is truncated (paper), or the whole example left out (release)."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("slots", 1), ("segment_length", 2)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} is {value!r}: give a whole number from {least} on")
+        for name, choices in (("by", SEGMENTERS), ("overflow", LIMITS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}: choose one of {', '.join(choices)}"
+                )
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text, each with the "\\n" that ends it."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def statements(text: str) -> list[str]:
+    """The logical lines of a Python program, each with the comments and decorators above it.
+
+    What is Python is decided by the interpreter that runs this: newer syntax needs a newer one.
+    """
+    with _refusing("a Python program"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a string is its author's affair
+            ast.parse(text)
+        return _logical_lines(text, [])
+
+
+def statements_of_part(text: str) -> list[str]:
+    """The same for whole statements out of a program, which need not be a program by themselves."""
+    with _refusing("a run of whole Python statements"):
+        margins = set(re.findall(r"^[ \t]+(?=\S)", _with_newlines(text), re.MULTILINE))
+        widest_last = sorted(margins, key=lambda margin: len(margin.expandtabs()))
+        # The headers of the blocks that the part stands in: what it may fall back to.
+        return _logical_lines(text, [f"{margin}if x:\n" for margin in ("", *widest_last)])
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
+        why = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
+        raise CannotCut(
+            f"not {what} ({why}): leave it out, or cut by line instead of by statement"
+        ) from error
+
+
+def _logical_lines(text: str, headers: list[str]) -> list[str]:
+    """The logical lines of a text that stands below these headers."""
+    # The parser's lines end with a lone "\r" as well: count in its lines, cut the text as it is.
+    whole = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+    ends = _logical_ends("".join(headers) + _with_newlines(text))[len(headers) :]
+    # What follows the last one belongs to it.
+    bounds = [0, *(end - len(headers) for end in ends[:-1]), len(whole)]
+    return ["".join(whole[start:end]) for start, end in pairwise(bounds) if start < end]
+
+
+def _with_newlines(text: str) -> str:
+    return re.sub(r"\r\n?", "\n", text)
+
+
+def _logical_ends(text: str) -> list[int]:
+    """The number of the last line of each logical line, from 1 on; a decorator is none."""
+    ends, begins, decorator = [], True, False
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NEWLINE:
+            if not decorator:
+                ends.append(token.start[0])
+            begins = True
+        elif begins and token.type not in _BETWEEN:
+            begins, decorator = False, token.string == "@"
+    return ends
+
+
+_BETWEEN = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+"""Kinds of tokens that can stand before the first one of a statement."""
+
+
+def _pieces(cut_text: Callable[[str], list[str]]) -> Callable[[str, Vocab, int], Segments]:
+    """A segmenter of text as one of tokens; a piece that the tokenizer makes nothing of is none."""
+
+    def segmenter(text: str, vocab: Vocab, segment_length: int) -> Segments:
+        return [ids for ids in map(vocab.encode, cut_text(text)) if ids]
+
+    return segmenter
+
+
+def _fixed(text: str, vocab: Vocab, segment_length: int) -> Segments:
+    ids, size = vocab.encode(text), segment_length - 1
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+
+SEGMENTERS: dict[str, Callable[[str, Vocab, int], Segments]] = {
+    "line": _pieces(lines),
+    "statement": _pieces(statements),
+    "fixed": _fixed,
+}
+"""(text, vocabulary, L_seg) -> the tokens of each segment, none of them empty."""
+
+
+PART_SEGMENTERS = {**SEGMENTERS, "statement": _pieces(statements_of_part)}
+"""The same for a part of a text that begins and ends between two segments."""
+
+
+def cut(text: str, vocab: Vocab, by: str, segment_length: int, *, part: bool = False) -> Segments:
+    """The segments of a text, of any number and length; an empty text has none.
+
+    `part`: the text is what stands beside or between the gaps of a longer one.
+    """
+    if by not in SEGMENTERS:
+        raise ValueError(f"by is {by!r}: choose one of {', '.join(SEGMENTERS)}")
+    if segment_length < 2:
+        raise ValueError(f"segment_length is {segment_length}: give a whole number from 2 on")
+    segmenters = PART_SEGMENTERS if part else SEGMENTERS
+    return segmenters[by](text, vocab, segment_length)
+
+
+def join(segments: Iterable[Sequence[int]], vocab: Vocab) -> str:
+    """The text of segments. (A character may be made of two segments' bytes.)"""
+    return vocab.decode(list(chain.from_iterable(segments)))
+
+
+def _truncated(segments: Segments, config: SegmentConfig) -> Segments:
+    room = config.segment_length
+    return [
+        segment if len(segment) <= room else segment[: room - 1]
+        for segment in segments[: config.slots]
+    ]
+
+
+def _whole(segments: Segments, config: SegmentConfig) -> Segments:
+    longest = max(map(len, segments), default=0)
+    if len(segments) > config.slots or longest >= config.segment_length:
+        raise DoesNotFit(
+            f"{len(segments)} segments of up to {longest} tokens do not fit in {config.slots} of "
+            f"{config.segment_length} with their EOS: raise slots or segment_length, leave the "
+            "example out, or truncate it with overflow=truncate"
+        )
+    return segments
+
+
+LIMITS: dict[str, Callable[[Segments, SegmentConfig], Segments]] = {
+    "truncate": _truncated,
+    "drop": _whole,
+}
+
+
+def limit(segments: Segments, config: SegmentConfig) -> Segments:
+    """The segments as they are trained on; DoesNotFit where the example is to be left out."""
+    return LIMITS[config.overflow](segments, config)

@@ -1,0 +1,50 @@
+"""How decoders tell a `Watcher` (canvas.py) what they do, step by step.
+
+A row that is not finished can be collected as if it were: that is what its watcher is shown.
+Nothing here draws a canvas; the terminal's is apps/watching.py, the page's apps/playing.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anyorder.decode.canvas import Decoded, Seen, Watcher
+
+
+def seen(row: int, so_far: Decoded) -> Seen:
+    """What a watcher is shown of row number `row`, collected after its last step."""
+    return Seen(
+        row=row,
+        step=so_far.steps,
+        token_ids=so_far.token_ids,
+        insert_step=so_far.insert_step,
+        reveal_step=so_far.reveal_step,
+        log_prob=so_far.log_prob,
+        segment=so_far.segment,
+    )
+
+
+def counted_from(first: int, watch: Watcher | None) -> Watcher | None:
+    """The watcher of a batch whose rows are numbered from `first` on."""
+    if watch is None or first == 0:
+        return watch
+
+    def shifted(rows: Sequence[Seen]) -> None:
+        watch([replace(each, row=first + each.row) for each in rows])
+
+    return shifted
+
+
+class Timed:
+    """A watcher that keeps count of its own time, which is not the decoder's."""
+
+    def __init__(self, watch: Watcher) -> None:
+        self.watch = watch
+        self.seconds = 0.0
+
+    def __call__(self, rows: Sequence[Seen]) -> None:
+        started = time.perf_counter()
+        self.watch(rows)
+        self.seconds += time.perf_counter() - started

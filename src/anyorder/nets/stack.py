@@ -1,0 +1,314 @@
+"""The layers of the one backbone: a pre-norm stack of the Qwen2 and Llama shape, vectors to states.
+
+    x <- x + Attention(norm(x)),    x <- x + W_down(silu(W_gate y) * W_up y),  y = norm(x)
+    states = norm(x)                (or x itself, without a final norm)
+
+norm is RMSNorm with float32 statistics. Queries and keys are rotated (RoPE): position p turns the
+pair (x_j, x_{j + W/2}) by the angle p * theta^(-2j/W). With `time_modulated`, each layer's norms
+are followed by a scale and shift of the time (`modulation.py`).
+
+Two savings that change no number: a caller that reads the last columns only gets the queries and
+the feed-forward map of the last layer at these (`skip`); and columns that look at nothing else are
+read once, as keys and values that later calls look back on (`remember`, `Memory`).
+
+Not here: token tables and vocabulary heads (`transformer.py`, `latent.py`), losses, sampling,
+dropout, learnt positions.
+Letters: B rows, L columns of this call, S keys attended to, H query heads, G key/value heads,
+W head width, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyorder.nets.cache import Cache, CacheShape
+from anyorder.nets.modulation import Modulation, TimeEmbedding, modulate
+from anyorder.nets.rotary import Rotary, Rotation, rotate
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of a backbone."""
+
+    vocab_size: int
+    """Rows of the embedding table, special tokens included."""
+    width: int
+    """Width of the residual stream."""
+    layers: int
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    """Key and value heads: equal to `heads` (MHA) or a divisor of it (GQA)."""
+    head_width: int
+    """Width of one head; even, because rotary positions turn pairs."""
+    mlp_width: int
+    """Inner width of the SwiGLU."""
+    causal: bool = False
+    """Each position sees itself and what stands before it; otherwise everything."""
+    rope_theta: float = 10000.0
+    """Base of the rotary frequencies."""
+    norm_eps: float = 1e-6
+    qkv_bias: bool = True
+    """Biases on the query, key and value maps (Qwen2 has them, Llama has none)."""
+    o_bias: bool = False
+    """Bias on the attention's output map."""
+    tied: bool = True
+    """The head is the embedding table."""
+    time_modulated: bool = False
+    """Every layer is conditioned on a time given per row."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "mlp_width"
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads is {self.kv_heads} and does not divide heads = {self.heads}: "
+                "every key/value head serves the same number of query heads"
+            )
+        if self.head_width % 2:
+            raise ValueError(f"head_width is {self.head_width}: rotary positions need an even one")
+        if self.time_modulated and self.width % 2:
+            raise ValueError(f"width is {self.width}: time modulation needs an even one")
+        if self.rope_theta <= 0 or self.norm_eps <= 0:
+            raise ValueError("rope_theta and norm_eps must be positive")
+
+
+Join = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(layer, new keys, new values) -> all keys and values to attend to, each B S G W."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the layers of one call share: positions, and who sees whom."""
+
+    rotation: Rotation
+    visible: Tensor | None
+    """Boolean, broadcastable to B H L S, True = may be seen."""
+    causal: bool = False
+    """Use the attention kernel's own causal rule (then `visible` is None)."""
+    join: Join | None = None
+    """What the keys and values of this call are joined with; None: nothing."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Keys (already turned) and values of columns that were read once, for each layer."""
+
+    keys: list[Tensor] = field(default_factory=list)  # B P G W each
+    values: list[Tensor] = field(default_factory=list)
+
+    def record(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """A `Join` that keeps what it sees and adds nothing."""
+        assert layer == len(self.keys)
+        self.keys.append(keys)
+        self.values.append(values)
+        return keys, values
+
+    def precede(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """A `Join` that puts what was kept before what is new."""
+        return (
+            torch.cat([self.keys[layer], keys], dim=1),
+            torch.cat([self.values[layer], values], dim=1),
+        )
+
+    def keep(self, rows: Tensor) -> Memory:
+        return Memory([each[rows] for each in self.keys], [each[rows] for each in self.values])
+
+
+class Attention(nn.Module):
+    """Multi-head or grouped-query attention with rotary positions."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head_width = config.head_width
+        self.grouped = config.kv_heads != config.heads
+        inner = config.heads * config.head_width
+        kv_inner = config.kv_heads * config.head_width
+        self.query = nn.Linear(config.width, inner, bias=config.qkv_bias)
+        self.key = nn.Linear(config.width, kv_inner, bias=config.qkv_bias)
+        self.value = nn.Linear(config.width, kv_inner, bias=config.qkv_bias)
+        self.out = nn.Linear(inner, config.width, bias=config.o_bias)
+
+    def keys_values(self, x: Tensor, reach: Reach) -> tuple[Tensor, Tensor]:
+        heads = (-1, self.head_width)
+        key = rotate(self.key(x).unflatten(-1, heads), reach.rotation)  # B L G W
+        value = self.value(x).unflatten(-1, heads)  # B L G W
+        return (key, value) if reach.join is None else reach.join(self.layer, key, value)
+
+    def forward(self, x: Tensor, reach: Reach, skip: int = 0) -> Tensor:
+        """Queries of all but the first `skip` columns: B L D -> B L-skip D."""
+        cos, sin = reach.rotation
+        query = self.query(x[:, skip:]).unflatten(-1, (-1, self.head_width))
+        query = rotate(query, (cos[:, skip:], sin[:, skip:]))  # B L H W
+        key, value = self.keys_values(x, reach)  # B S G W
+        mixed = F.scaled_dot_product_attention(
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attn_mask=reach.visible,
+            is_causal=reach.causal,
+            enable_gqa=self.grouped,
+        )  # B H L W
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class SwiGLU(nn.Module):
+    """The gated feed-forward map."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.width, config.mlp_width, bias=False)
+        self.up = nn.Linear(config.width, config.mlp_width, bias=False)
+        self.down = nn.Linear(config.mlp_width, config.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """One layer."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.attention = Attention(config, layer)
+        self.mlp_norm = nn.RMSNorm(config.width, eps=config.norm_eps)
+        self.mlp = SwiGLU(config)
+        self.modulation = Modulation(config.width) if config.time_modulated else None
+
+    def forward(self, x: Tensor, reach: Reach, condition: Tensor | None, skip: int = 0) -> Tensor:
+        scale_shift = None
+        if self.modulation is not None and condition is not None:
+            scale_shift = self.modulation(condition)
+        normed = modulate(self.attention_norm(x), scale_shift)
+        x = x[:, skip:] + self.attention(normed, reach, skip)
+        return x + self.mlp(modulate(self.mlp_norm(x), scale_shift))
+
+
+class Stack(nn.Module):
+    """Vectors -> states. Weights are drawn by whoever has the stack, with its tables (`start.py`).
+
+    A subclass that adds tables of its own and wants them first in lists of parameters calls
+    `nn.Module.__init__`, adds them, then calls `add_layers`.
+    """
+
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig, *, final_norm: bool = True) -> None:
+        super().__init__()
+        self.add_layers(config, final_norm)
+
+    def add_layers(self, config: TransformerConfig, final_norm: bool) -> None:
+        self.config = config
+        self.time = TimeEmbedding(config.width) if config.time_modulated else None
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps) if final_norm else None
+        self.rotary = Rotary(config.head_width, config.rope_theta)
+
+    def run(self, x: Tensor, reach: Reach, *, time: Tensor | None = None, skip: int = 0) -> Tensor:
+        """The states of all but the first `skip` columns: B L D -> B L-skip D.
+
+        With `skip`, what is visible may not differ between columns.
+        """
+        assert not skip or not (reach.causal or self.config.causal)
+        condition = self._condition(x, time)
+        last = len(self.blocks) - 1
+        for layer, block in enumerate(self.blocks):
+            x = block(x, reach, condition, skip if layer == last else 0)
+        return x if self.norm is None else self.norm(x)
+
+    def advance(
+        self,
+        x: Tensor,
+        cache: Cache,
+        mask: Tensor | None = None,
+        *,
+        time: Tensor | None = None,
+    ) -> Tensor:
+        """The states of the next columns of the cache's rows: B L D -> B L D."""
+        self._check_mask(x, mask)
+        step = cache.begin(len(x), x.shape[1], mask)
+        states = self.run(
+            x,
+            Reach(
+                self.rotary.pick(step.positions, step.span),
+                step.visible,
+                step.causal,
+                lambda layer, keys, values: cache.write(layer, step, keys, values),
+            ),
+            time=time,
+        )
+        cache.end(step)
+        return states
+
+    def remember(self, x: Tensor, reach: Reach) -> Memory:
+        """What later columns look back on: the keys and values of these, in every layer.
+
+        Columns read this way have no time, so that they serve all times.
+        """
+        memory = Memory()
+        reach = Reach(reach.rotation, reach.visible, reach.causal, memory.record)
+        *earlier, last = self.blocks
+        for block in earlier:
+            x = block(x, reach, None)
+        assert isinstance(last, Block)
+        last.attention.keys_values(last.attention_norm(x), reach)
+        return memory
+
+    def plain_reach(
+        self, x: Tensor, mask: Tensor | None = None, positions: Tensor | None = None
+    ) -> Reach:
+        """Columns that see each other: all of them, or in a causal stack those before.
+
+        mask B L bool, True = a real key (None: all are); positions B L, by default 0 .. L - 1.
+        """
+        self._check_mask(x, mask)
+        length = x.shape[1]
+        if positions is None:
+            rotation = self.rotary.prefix(length, x.device)
+        else:
+            rotation = self.rotary.at(positions)
+        if mask is None:
+            return Reach(rotation, None, self.config.causal)
+        visible = mask[:, None, None, :]  # B 1 1 L
+        if self.config.causal:
+            visible = visible & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        return Reach(rotation, visible)
+
+    def new_cache(self, rows: int, capacity: int) -> Cache:
+        """An empty cache for `rows` sequences of up to `capacity` columns."""
+        if not self.config.causal:
+            raise ValueError("only a causal net can use a cache: make it with causal=True")
+        config = self.config
+        shape = CacheShape(config.layers, rows, capacity, config.kv_heads, config.head_width)
+        weight = next(self.parameters())
+        return Cache(shape, device=weight.device, dtype=weight.dtype)
+
+    def _check_mask(self, x: Tensor, mask: Tensor | None) -> None:
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:2]):
+            raise ValueError(
+                f"mask must be boolean, True at real tokens, of shape {tuple(x.shape[:2])}: "
+                f"this one is {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+
+    def _condition(self, x: Tensor, time: Tensor | None) -> Tensor | None:
+        if (time is None) != (self.time is None):
+            raise ValueError(
+                "this net is not time-modulated: give no time, or make it with time_modulated=True"
+                if self.time is None
+                else "this net is time-modulated: give a time for each row"
+            )
+        if time is None or self.time is None:
+            return None
+        if time.shape != x.shape[:1]:
+            raise ValueError(f"time has shape {tuple(time.shape)}: one for each of {len(x)} rows")
+        return self.time(time)  # B D

@@ -1,0 +1,1 @@
+"""Figures, and the one-file report with its trace player; reads run folders, decodes nothing."""

@@ -1,0 +1,156 @@
+"""The playground's models and threads: what is kept, what waits, what ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from play_support import STORY, asked, soon
+
+from anyorder.apps import play_models, play_work
+from anyorder.apps.play_form import Asked, BadInput
+from anyorder.apps.play_models import Known, Shelf
+from anyorder.apps.play_work import UNREAD, Desk, as_event, command_for
+from anyorder.model import Model
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the models that are loaded, in order; two at once are an error."""
+    names: list[str] = []
+    load, alone = play_models.load, threading.Lock()
+
+    def counted(name: str, **options: Any) -> Model:
+        assert alone.acquire(blocking=False), "two models are loaded at once"
+        try:
+            names.append(name)
+            time.sleep(0.01)
+            return load(name, **options)
+        finally:
+            alone.release()
+
+    monkeypatch.setattr(play_models, "load", counted)
+    return names
+
+
+def test_a_few_models_are_kept(small_models: Path, loads: list[str]) -> None:
+    a, b, c = (str(small_models / name) for name in ("ar", "mdm", "flexmdm"))
+    shelf = Shelf(kept=2)
+    for name in (a, b, a, c, a, b):  # b is the one that was not used for longest when c comes
+        shelf.get(name)
+    assert loads == [a, b, c, b]
+
+
+def test_one_is_loaded_at_a_time_and_once(small_models: Path, loads: list[str]) -> None:
+    names = [str(small_models / name) for name in ("ar", "mdm")] * 4
+    shelf = Shelf()
+    with ThreadPoolExecutor(8) as pool:
+        models = list(pool.map(shelf.get, names))
+    assert sorted(loads) == sorted(set(names))
+    assert {id(model) for model in models[::2]} == {id(models[0])}
+
+
+def test_new_weights_are_loaded_again(small_models: Path, tmp_path: Path, loads: list[str]) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(small_models / "mdm", folder)
+    shelf = Shelf()
+    first = shelf.get(str(folder))
+    assert shelf.get(str(folder)) is first
+    os.utime(folder / "model.safetensors", ns=(1, 1))
+    assert shelf.get(str(folder)) is not first and len(loads) == 2
+
+
+def test_what_can_be_chosen(
+    small_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(play_models, "SHIPPED", tmp_path / "shipped")
+    assert Shelf().known() == []
+    shutil.copytree(small_models / "ar", tmp_path / "shipped" / "tiny" / "ar")
+    shutil.copytree(small_models / "mdm", tmp_path / "runs" / "demo" / "mdm")
+    shutil.copytree(small_models / "flexmdm", tmp_path / "runs" / "flex")
+    (tmp_path / "runs" / "flex" / "config.json").write_text("{broken")
+    (tmp_path / "runs" / "half").mkdir()
+    (tmp_path / "runs" / "half" / "config.json").write_text('{"family": "mdm"}')
+    ar, mdm = Known("tiny/ar", "ar", True), Known("runs/demo/mdm", "mdm", False)
+    assert Shelf().known() == [ar, mdm]
+    assert not ar.any_order and mdm.any_order and not Known("x", "unheard", False).any_order
+    assert Shelf("runs/demo/mdm").known() == [mdm, ar]
+
+
+def work_of(model: str, **changes: Any) -> play_work.Work:
+    return Desk(Shelf()).prepare(Asked.read(asked(model, **changes)))
+
+
+def test_a_decoder_waits_for_a_page_that_does_not_read(small_models: Path) -> None:
+    work = work_of(str(small_models / "mdm"), settings={"max_new_tokens": 90})
+    loop = asyncio.new_event_loop()
+    looping = threading.Thread(target=loop.run_forever)
+    decoding = threading.Thread(target=work.run, args=(loop,))
+    looping.start()
+    decoding.start()
+    try:
+        assert soon(lambda: work._told.qsize() == UNREAD)
+        time.sleep(0.3)
+        assert work._told.qsize() == UNREAD and not work.finished.is_set()
+        work.stop.set()
+        assert work.finished.wait(5), "a decoder that waits does not look whether it is wanted"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        looping.join(5)
+        decoding.join(5)
+        loop.close()
+
+
+def test_work_without_a_server_ends(small_models: Path) -> None:
+    """The loop may be closed before the decoder is done: no error, no endless work."""
+    work = work_of(str(small_models / "mdm"), settings={"max_new_tokens": 5})
+    loop = asyncio.new_event_loop()
+    loop.close()
+    work.run(loop)
+    assert work.finished.is_set()
+
+
+def test_closing_the_desk_ends_everything(small_models: Path) -> None:
+    desk = Desk(Shelf())
+    loop = asyncio.new_event_loop()
+    looping = threading.Thread(target=loop.run_forever)
+    looping.start()
+    try:
+        for _ in range(4):  # two run, two wait
+            request = asked(str(small_models / "mdm"), pause=1.0)
+            desk.start(desk.prepare(Asked.read(request)), loop)
+        started = time.monotonic()
+        desk.close()
+        assert time.monotonic() - started < 5
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        looping.join(5)
+        loop.close()
+
+
+def test_an_unknown_model_is_the_user_s_to_mend() -> None:
+    with pytest.raises(BadInput, match="no model") as caught:
+        Desk(Shelf()).model("runs/nowhere")
+    assert caught.value.field == "model"
+
+
+def test_the_command_is_one_that_can_be_typed() -> None:
+    request = Asked.read(
+        asked("runs/m", prompt="-it's", settings={"top_p": 0.5, "force_unmask": True})
+    )
+    assert command_for(request) == (
+        """anyorder sample runs/m '--prompt=-it'"'"'s' --seed 0 --top-p 0.5 --force-unmask"""
+    )
+    assert f"--prompt '{STORY}'" in command_for(Asked.read(asked("m")))
+
+
+def test_events_are_one_line_each() -> None:
+    assert as_event(("step", {"text": "a\nb"})) == b'event: step\ndata: {"text": "a\\nb"}\n\n'

@@ -1,0 +1,138 @@
+"""`sample --watch`: what is drawn, in a terminal and without one, and what is left alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from anyorder.apps import watching
+from anyorder.apps.show import MASK
+from anyorder.apps.watching import FRESH, LINE_END, canvas_text, caption, pieces
+from anyorder.cli import main
+from anyorder.decode.canvas import Canvas, Seen
+from anyorder.model import Request
+from anyorder.trace import Run
+from anyorder.vocab import Vocab
+
+WORDS = Vocab.words(["def", " ", "x", "\n", "return"])
+NAN = math.nan
+
+
+def seen(tokens: Sequence[str | None], insert: list[int], reveal: list[int], step: int) -> Seen:
+    ids = [WORDS.mask_id if token is None else WORDS.encode(token)[0] for token in tokens]
+    return Seen(0, step, ids, insert, reveal, [NAN] * len(ids))
+
+
+def request(number: int = 0) -> Request:
+    canvas = Canvas.of([WORDS.encode("def x"), 4], WORDS)
+    return Request(f"toy/{number}", 0, "def x", canvas, noise=str(number))
+
+
+def test_pieces_tell_masks_from_tokens_without_text() -> None:
+    ids = [WORDS.mask_id, *WORDS.encode("x"), WORDS.eos_id, WORDS.mask_id]
+    assert pieces(WORDS, ids) == [None, "x", "", None]
+    # A character of several bytes is in the piece of the first; half of one is no error.
+    vocab = Vocab.bytes()
+    first, second = vocab.encode("é")
+    assert pieces(vocab, [first, second]) == ["é", ""]
+    assert pieces(vocab, [first, vocab.mask_id]) == ["\N{REPLACEMENT CHARACTER}", None]
+
+
+def test_masks_are_visible_and_what_is_new_stands_out() -> None:
+    text = canvas_text(
+        WORDS, seen(["x", None, " ", "\n", None], [0, 0, 0, 0, 3], [1, 0, 2, 3, 0], 3)
+    )
+    assert text.plain == f"x{MASK} {LINE_END}\n{MASK}"
+    styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
+    assert styles[LINE_END] == FRESH and "x" not in styles
+    masks = [span.style for span in text.spans if text.plain[span.start : span.end] == MASK]
+    assert masks == [watching.MASKED, watching.OPENED]
+
+
+def test_the_caption_counts() -> None:
+    assert caption(WORDS, seen(["x", None], [0, 0], [7, 0], 7)) == "step 7: 1 shown, 1 masked"
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    taken: list[float] = []
+    monkeypatch.setattr("anyorder.apps.watching.time.sleep", taken.append)
+    return taken
+
+
+def test_a_terminal_shows_as_many_samples_as_fit(naps: list[float]) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=60, height=30, color_system=None)
+    with watching.watching(WORDS, 3, console=console) as begin:
+        watch = begin([request(0), request(1), request(2)])
+        rows = [seen(["x", None], [0, 0], [1, 0], 1)]
+        rows += [Seen(i, 1, rows[0].token_ids, [0, 0], [1, 0], [NAN] * 2) for i in (1, 2)]
+        watch(rows)
+        watch([seen(["x", " "], [0, 0], [1, 2], 2)])  # the others have left the batch
+    drawn = out.getvalue()
+    assert f"def xx{MASK}" in drawn and "step 1: 1 shown, 1 masked" in drawn
+    assert "step 2: 2 shown, 0 masked" in drawn
+    assert "toy/0 sample 0" in drawn and "toy/1 sample 0" in drawn and "toy/2" not in drawn
+    assert "1 more are decoded with these" in drawn
+    # Each step stays to be seen, and the last frame for longer.
+    assert 0 < naps[0] <= watching.STEP_SECONDS and max(naps) <= watching.REST_SECONDS
+
+
+def test_without_a_terminal_there_are_plain_lines(naps: list[float]) -> None:
+    out = io.StringIO()
+    with watching.watching(WORDS, 1, console=Console(file=out)) as begin:
+        watch = begin([request()])
+        watch([seen(["x", None, "\n"], [0, 0, 0], [1, 0, 1], 1)])
+    message, line = out.getvalue().splitlines()
+    assert "no terminal" in message
+    assert line == f"toy/0 sample 0 step 1: 2 shown, 1 masked | x{MASK}{LINE_END}"
+    assert not naps
+
+
+def test_the_command_watches_and_keeps_its_json(
+    small_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sample", str(small_models / "mdm"), "--task", "stories", "--limit", "3"]
+    words += ["--batch", "2", "--max-new-tokens", "5", "--json", "--out"]
+    assert main([*words, str(tmp_path / "seen"), "--watch"]) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["samples"] == 3
+    lines = output.err.splitlines()
+    assert [line.partition(" step")[0] for line in lines[1:]] == (
+        ["stories/0 sample 0"] * 5 + ["stories/2 sample 0"] * 5
+    )
+    assert main([*words, str(tmp_path / "unseen")]) == 0
+    left, right = (Run.open(tmp_path / name) for name in ("seen", "unseen"))
+    assert left.card.identity() == right.card.identity()
+    for a, b in zip(left.traces(), right.traces(), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "seen"), "--watch"]) == 0
+    assert "all 3 samples are there already" in capsys.readouterr().err
+
+
+def test_interrupting_leaves_a_run_that_goes_on(
+    small_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["sample", str(small_models / "mdm"), "--task", "stories", "--limit", "3"]
+    words += ["--batch", "1", "--max-new-tokens", "5", "--out", str(tmp_path / "run")]
+    calls = []
+
+    def interrupt(vocab: Vocab, seen: Seen) -> str:
+        calls.append(seen.step)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return ""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watching, "caption", interrupt)
+        assert main([*words, "--watch"]) == 130
+    assert calls == [1, 2, 3, 4, 5, 1, 2]
+    assert main(words) == 0
+    assert len(list(Run.open(tmp_path / "run").traces())) == 3

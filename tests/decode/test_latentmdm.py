@@ -1,0 +1,447 @@
+"""latentmdm against the procedure written plainly, the oracle's law, and itself row by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+
+import plain_latentmdm as plain
+import pytest
+import torch
+from scipy import stats
+from segment_mocks import EOS, VOCAB, A, B, Belief, C, D, Scripted, Segment
+from segment_nets import small_net
+
+from anyorder.decode import latentmdm
+from anyorder.decode.candidates import Candidates
+from anyorder.decode.canvas import Decoded, Seen
+from anyorder.decode.latentmdm_options import LatentOptions
+from anyorder.decode.policy import SEGMENT_SCORES
+from anyorder.decode.segment_canvas import SegmentCanvas
+from anyorder.nets.segment_net import SegmentNet
+from anyorder.nets.segment_oracle import SegmentOracle
+from anyorder.process.noise import key_of
+
+RANKED = ("average", "minimum", "first")
+FREE = None
+
+
+def canvases(slots: int) -> list[SegmentCanvas]:
+    """Prompts of many lengths; all slots free, fewer slots, and texts with gaps."""
+    return [
+        SegmentCanvas((A, B, C), (FREE,) * slots),
+        SegmentCanvas((B,), (FREE,) * slots),
+        SegmentCanvas((C, C, A, B, D, A), (FREE,) * 3),
+        SegmentCanvas((A,), ((A, B), FREE, FREE, (), FREE, (C, D, A, B, C, D, A))),
+        SegmentCanvas((D, A), (FREE, (B,), FREE)),
+    ]
+
+
+def spread(decoded: Decoded, canvas: SegmentCanvas, slots: int) -> list[plain.Slot]:
+    """A decoded row slot by slot, as the plain procedure has it; closing EOS are not recorded."""
+    first = canvas.segments.index(None)
+    found = [plain.Slot([], []) for _ in range(slots)]
+    for slot, segment in enumerate(canvas.segments[:first]):
+        found[slot].ids = list(segment or ())
+    assert decoded.segment is not None and decoded.score is not None
+    columns = (decoded.segment, decoded.token_ids, decoded.log_prob)
+    for slot, token, log_prob, reveal, score in zip(
+        *columns, decoded.reveal_step, decoded.score, strict=True
+    ):
+        found[slot].ids += [] if token == EOS else [token]
+        found[slot].log_prob.append(log_prob)
+        found[slot].reveal, found[slot].score = reveal, score
+    return found
+
+
+def agree(decoded: Decoded, right: plain.Plain, canvas: SegmentCanvas, policy: str) -> None:
+    slots = spread(decoded, canvas, len(right.slots))
+    for number, (mine, its) in enumerate(zip(slots, right.slots, strict=True)):
+        assert (mine.ids, mine.reveal) == (its.ids, its.reveal)
+        if its.reveal:
+            score = its.score if policy in RANKED else float("nan")
+            assert mine.score == pytest.approx(score, abs=1e-4, nan_ok=True)
+            count = max(1, len(its.ids))
+            assert mine.log_prob == pytest.approx(its.log_prob[:count], abs=1e-4, nan_ok=True)
+        elif number >= canvas.segments.index(None):
+            assert all(value != value for value in mine.log_prob)  # frozen: nothing was drawn
+    assert decoded.steps == decoded.forwards == len(right.taken)
+
+
+def check_against_plain(net: SegmentNet, options: LatentOptions) -> None:
+    rows = canvases(net.slots)
+    keys = [key_of(5, number) for number in range(len(rows))]
+    for canvas, key, decoded in zip(
+        rows, keys, latentmdm.decode(net, VOCAB, rows, keys, options), strict=True
+    ):
+        agree(decoded, plain.decode(net, VOCAB, canvas, key, options), canvas, options.policy)
+
+
+WAYS = [
+    LatentOptions(),
+    LatentOptions(slot_temperature=0.4),
+    LatentOptions(temperature=1.0),
+    LatentOptions(temperature=0.8, top_p=0.9, slot_temperature=0.4),
+    LatentOptions(temperature=1.2, top_k=3, tail="keep"),
+    LatentOptions(mode="compat"),
+    LatentOptions(mode="compat", temperature=1.0),
+]
+
+
+def label(options: LatentOptions) -> str:
+    """The fields that differ from the default."""
+    changed = {k: v for k, v in asdict(options).items() if v != getattr(LatentOptions(), k)}
+    return " ".join(f"{k}={v}" for k, v in changed.items()) or "default"
+
+
+@pytest.mark.parametrize("options", WAYS, ids=label)
+@pytest.mark.parametrize("policy", list(SEGMENT_SCORES))
+def test_kept_candidates_decode_like_fresh_ones(policy: str, options: LatentOptions) -> None:
+    """Tokens, order and scores are those of writing every candidate from scratch, row by row."""
+    if policy not in RANKED:
+        options = replace(options, slot_temperature=0.0)
+    attention = "bidirectional" if options.temperature == 0 else "prefix_lm"
+    for k in (1, 2, 4):
+        check_against_plain(small_net(attention), replace(options, policy=policy, k=k))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", WAYS, ids=label)
+@pytest.mark.parametrize("attention", ["bidirectional", "prefix_lm"])
+@pytest.mark.parametrize("policy", list(SEGMENT_SCORES))
+def test_on_many_weights(policy: str, attention: str, options: LatentOptions) -> None:
+    if policy not in RANKED:
+        options = replace(options, slot_temperature=0.0)
+    for seed in range(4):
+        for k in (1, 2, 4):
+            net = small_net(attention, seed=seed)
+            check_against_plain(net, replace(options, policy=policy, k=k))
+
+
+def test_these_networks_change_their_mind_halfway(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above mean something: guesses are kept, changed inside, and thrown away."""
+    kept = Counter[str]()
+    refresh = Candidates.refresh
+
+    def watched(self: Candidates, row, slot, conditions, goal) -> None:  # type: ignore[no-untyped-def]
+        before, length = self.tokens[row, slot].clone(), self.length[row, slot].clone()
+        refresh(self, row, slot, conditions, goal)
+        same = (self.tokens[row, slot] == before).long().cumprod(dim=1).sum(dim=1)
+        for agreed, of in zip(same.tolist(), length.tolist(), strict=True):
+            if of:
+                kept["none" if not agreed else "all" if agreed >= of else "some"] += 1
+
+    monkeypatch.setattr(Candidates, "refresh", watched)
+    for attention in ("bidirectional", "prefix_lm"):
+        check_against_plain(small_net(attention), LatentOptions())
+    assert min(kept["none"], kept["some"], kept["all"]) >= 5, kept
+
+
+LAW = {
+    ((A, B), (C,), ()): 0.3,
+    ((A, B), (C, C), (A,)): 0.15,
+    ((A,), (C,), (A,)): 0.25,
+    ((A, B, D), (), ()): 0.1,
+    ((A, B, B), (C, C), ()): 0.15,
+    ((), (), ()): 0.05,
+}
+"""Empty segments only at the end."""
+SAMPLES = 6_000
+
+
+def sampled(canvas: SegmentCanvas, options: LatentOptions) -> Counter[tuple[Segment, ...]]:
+    net = SegmentOracle(LAW, EOS, VOCAB.size, segment_length=3)  # the longest is full: no EOS
+    keys = [key_of(1, str(canvas), number) for number in range(SAMPLES)]
+    rows = latentmdm.decode(net, VOCAB, [canvas] * SAMPLES, keys, options)
+    return Counter(tuple(tuple(slot.ids) for slot in spread(row, canvas, 3)) for row in rows)
+
+
+def law_given(canvas: SegmentCanvas) -> dict[tuple[Segment, ...], float]:
+    fits = {
+        words: p
+        for words, p in LAW.items()
+        if all(known in (None, word) for known, word in zip(canvas.segments, words, strict=True))
+    }
+    return {words: p / sum(fits.values()) for words, p in fits.items()}
+
+
+OPEN = SegmentCanvas((A,), (FREE, FREE, FREE))
+
+
+@pytest.mark.parametrize("tail", ["stop", "keep"])
+@pytest.mark.parametrize("policy", ["random", "left_to_right"])
+@pytest.mark.parametrize(
+    "canvas", [OPEN, SegmentCanvas((A,), (FREE, (C,), FREE)), SegmentCanvas((A,), (FREE, FREE, ()))]
+)
+def test_the_output_law_is_the_datas(policy: str, tail: str, canvas: SegmentCanvas) -> None:
+    options = LatentOptions(policy=policy, tail=tail, temperature=1.0)  # type: ignore[arg-type]
+    law, seen = law_given(canvas), sampled(canvas, options)
+    assert set(seen) <= set(law)
+    expected = [p * SAMPLES for p in law.values()]
+    assert stats.chisquare([seen[words] for words in law], expected).pvalue > 1e-4
+
+
+def test_two_segments_a_step_are_not_exact() -> None:
+    """Drawn together they do not know of each other: the test above can fail."""
+    seen = sampled(OPEN, LatentOptions(policy="random", temperature=1.0, k=2))
+    assert not set(seen) <= set(LAW)
+
+
+OPTIONS = [
+    *(LatentOptions(policy=policy) for policy in SEGMENT_SCORES),
+    LatentOptions(k=2, temperature=0.7, slot_temperature=0.3, candidates=True),
+    LatentOptions(policy="first", k=4, tail="keep", ties="leftmost"),
+    LatentOptions(policy="minimum", k=3, temperature=1.0, top_p=0.8),
+    LatentOptions(mode="compat", k=2, temperature=0.9),
+    LatentOptions(policy="random", candidates=True, temperature=1.0),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=label)
+def test_batched_equals_alone(options: LatentOptions) -> None:
+    net, rows = small_net(), canvases(6)
+    keys = [key_of(0, number) for number in range(len(rows))]
+    together = latentmdm.decode(net, VOCAB, rows, keys, options)
+    for canvas, key, row in zip(rows, keys, together, strict=True):
+        (alone,) = latentmdm.decode(net, VOCAB, [canvas], [key], options)
+        for name in ("token_ids", "segment", "insert_step", "reveal_step", "steps", "forwards"):
+            assert getattr(row, name) == getattr(alone, name), name
+        assert row.ties == alone.ties
+        assert row.log_prob == pytest.approx(alone.log_prob, abs=1e-4, nan_ok=True)
+        assert row.score == pytest.approx(alone.score, abs=1e-4, nan_ok=True)
+        assert (row.candidates is None) == (not options.candidates)
+        if row.candidates is not None and alone.candidates is not None:
+            pairs = zip(row.candidates, alone.candidates, strict=True)
+            assert all(replace(x, score=0.0) == replace(y, score=0.0) for x, y in pairs)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=label)
+def test_what_comes_out_is_well_formed(options: LatentOptions) -> None:
+    assert options.resolved().resolved() == options.resolved()
+    rows = canvases(6)
+    for canvas, row in zip(
+        rows, latentmdm.decode(small_net(), VOCAB, rows, range(len(rows)), options), strict=True
+    ):
+        slots = spread(row, canvas, 6)
+        for number, known in enumerate(canvas.segments):
+            if known is None:
+                assert 1 <= slots[number].reveal <= row.steps
+                assert not {VOCAB.mask_id, VOCAB.pad_id, VOCAB.bos_id} & set(slots[number].ids)
+            else:
+                assert tuple(slots[number].ids) == known and slots[number].reveal == 0
+        assert all(not slot.ids and not slot.log_prob for slot in slots[len(canvas.segments) :])
+        content = [token != EOS for token in row.token_ids]
+        assert content == sorted(content, reverse=True)  # EOS only at the end
+        assert row.insert_step == [0] * len(row.token_ids)
+
+
+def always(*beliefs: Belief, room: int | None = None, also: tuple[Segment, ...] = ()) -> Scripted:
+    """A network that believes the same whatever is revealed."""
+    segments = {segment for belief in beliefs for segment in belief} | set(also)
+    return Scripted(lambda known: beliefs, sorted(segments), len(beliefs), room)
+
+
+def run(net: Scripted, canvas: SegmentCanvas | None = None, **options: object) -> Decoded:
+    canvas = canvas or SegmentCanvas((A,), (FREE,) * net.slots)
+    chosen = (
+        LatentOptions(ties="leftmost", **options)
+        if options.get("policy") not in ("left_to_right", "random")
+        else LatentOptions(**options)
+    )  # type: ignore[arg-type]
+    return latentmdm.decode(net, VOCAB, [canvas], [3], chosen)[0]
+
+
+def sure(segment: Segment, chance: float) -> Belief:
+    """A belief whose first token has this probability; the other segment has another one."""
+    other = (D,) if not segment or segment[0] != D else (C,)
+    return {segment: chance, other: 1 - chance}
+
+
+def test_stop_closes_what_is_open_and_nothing_else() -> None:
+    """Revealed in the order of their confidence: c at 3, empty at 1 (which closes 2), then a."""
+    net = always(sure((A,), 0.6), sure((), 0.8), sure((B,), 0.7), sure((C,), 0.9))
+    row = run(net, tail="stop", policy="first")
+    assert (row.token_ids, row.segment) == ([A, C, EOS, EOS], [0, 3, 1, 2])
+    assert row.reveal_step == [3, 1, 2, 2] and row.steps == row.forwards == 3
+    expected = [torch.tensor(p).log().item() for p in (0.6, 0.9, 0.8)]
+    assert row.log_prob[:3] == pytest.approx(expected, abs=1e-5)
+    assert row.log_prob[3] != row.log_prob[3]  # closed, not drawn
+    assert row.score == pytest.approx([*expected, float("nan")], abs=1e-5, nan_ok=True)
+
+
+def test_keep_goes_on_after_an_empty_segment() -> None:
+    net = always(sure((A,), 0.6), sure((), 0.8), sure((B,), 0.7), sure((C,), 0.9))
+    row = run(net, tail="keep", policy="first")
+    assert (row.token_ids, row.segment) == ([A, B, C, EOS], [0, 2, 3, 1])
+    assert row.reveal_step == [4, 3, 1, 2]
+
+
+def test_erase_throws_content_away() -> None:
+    """As published: also what was revealed before, or in the same step; frozen text stays."""
+    net = always(sure((A,), 0.6), sure((), 0.8), sure((B,), 0.7), sure((C,), 0.9))
+    row = run(net, policy="first", mode="compat")
+    assert (row.token_ids, row.segment) == ([A, EOS, EOS, EOS], [0, 1, 2, 3])
+    assert row.reveal_step == [3, 2, 2, 2]
+    assert [value != value for value in row.log_prob] == [False, False, True, True]
+    assert run(net, policy="first", mode="compat", k=2).token_ids == [A, EOS, EOS, EOS]
+    frozen = SegmentCanvas((A,), (FREE, FREE, FREE, (C,)))
+    row = run(net, frozen, policy="first", mode="compat")
+    assert (row.token_ids, row.segment) == ([A, C, EOS, EOS], [0, 3, 1, 2])
+
+
+def test_an_empty_segment_that_was_drawn_stays_as_it_was() -> None:
+    """Two empty ones, the right one first: the left one erases or closes nothing of it."""
+    net = always(sure((A,), 0.6), sure((), 0.7), sure((), 0.9))
+    for mode in ("exact", "compat"):
+        row = run(net, policy="first", mode=mode)
+        assert (row.token_ids, row.reveal_step) == ([A, EOS, EOS], [3, 2, 1])
+        assert row.log_prob[1:] == pytest.approx([-0.356675, -0.105361], abs=1e-5)
+
+
+def test_the_law_of_latents_that_the_network_sees() -> None:
+    """Open, revealed, empty, frozen, and slots beyond those asked for."""
+    seen = []
+
+    def beliefs(known: list[Segment | None]) -> list[Belief]:
+        seen.append(list(known))
+        return [sure((A, B), 0.6), sure((C,), 0.9), sure((B,), 0.5), {(): 1.0}, {(): 1.0}]
+
+    net = Scripted(beliefs, [(A, B), (B,), (C,), (D,), ()], 5)  # type: ignore[arg-type]
+    run(net, SegmentCanvas((A,), (FREE, FREE, (B,), FREE)), policy="first", tail="keep")
+    assert seen == [
+        [None, None, (B,), None, ()],
+        [None, None, (B,), (), ()],
+        [None, (C,), (B,), (), ()],
+    ]
+    assert net.encoded == [(B,), (C,)]  # the last one revealed is never encoded
+
+
+@pytest.mark.parametrize(("slots", "k", "steps"), [(5, 2, 3), (4, 4, 1), (3, 7, 1), (6, 4, 2)])
+def test_k_need_not_divide_the_slots(slots: int, k: int, steps: int) -> None:
+    net = always(*(sure((A,), 0.5 + slot / 20) for slot in range(slots)))
+    for policy in SEGMENT_SCORES:
+        row = run(net, policy=policy, k=k)
+        assert row.steps == row.forwards == steps and len(row.token_ids) == slots
+        counts = Counter(row.reveal_step)
+        assert [counts[step + 1] for step in range(steps)] == [
+            min(k, slots - step * k) for step in range(steps)
+        ]
+
+
+def test_rows_that_are_finished_leave() -> None:
+    net = always(*(sure((A,), 0.9) for _ in range(4)))
+    rows = [SegmentCanvas((A,) * n, (FREE,) * n) for n in (1, 4, 2, 4)]
+    latentmdm.decode(net, VOCAB, rows, range(4), LatentOptions())
+    assert net.rows == [4, 3, 2, 2]
+
+
+def test_policies_write_only_what_they_need() -> None:
+    """Four segments `ab`: three tokens each with EOS; the head sees places, not candidates."""
+    heads = {
+        "left_to_right": [3, 3, 3, 3],  # what is committed
+        "random": [3, 3, 3, 3],
+        "first": [4 + 2, 3 + 2, 2 + 2, 1 + 2],  # first tokens of all, the rest of one
+    }
+    for policy, expected in heads.items():
+        net = always(*(sure((A, B), 0.9) for _ in range(4)))
+        run(net, policy=policy)
+        assert [len(step) for step in net.headed] == expected, policy
+        written = [step["written"] for step in net.calls]
+        assert written == ([1] * 4 if policy != "first" else [5, 4, 3, 2])
+    for policy in ("average", "minimum"):
+        net = always(*(sure((A, B), 0.9) for _ in range(4)))
+        run(net, policy=policy)
+        rounds = [step["head"] for step in net.calls]
+        assert rounds == [3, 1, 1, 1]  # later steps only verify
+
+
+def test_full_segments_have_no_eos() -> None:
+    net = always(sure((A, B, C), 0.9), sure((B,), 0.8), room=3)
+    row = run(net)
+    assert row.token_ids == [A, B, C, B]
+    assert [len(step) for step in net.headed] == [3 + 2, 2]
+
+
+def test_fewer_slots_than_in_training() -> None:
+    net = always(*(sure((A,), 0.9) for _ in range(4)))
+    row = run(net, SegmentCanvas((A,), (FREE, FREE)), slots=2)
+    assert row.segment == [0, 1] and row.token_ids == [A, A]  # nothing of the others
+    with pytest.raises(ValueError, match="slots=2 allows fewer"):
+        run(net, SegmentCanvas((A,), (FREE, FREE, FREE)), slots=2)
+
+
+@pytest.mark.parametrize("options", [LatentOptions(k=2), LatentOptions(policy="random")], ids=label)
+def test_candidates_are_recorded(options: LatentOptions) -> None:
+    """Every open slot at every step with its score, and the committed ones marked."""
+    net, rows = small_net(), canvases(6)
+    options = replace(options, candidates=True, temperature=1.0)
+    found = latentmdm.decode(net, VOCAB, rows, range(len(rows)), options)
+    bare = latentmdm.decode(net, VOCAB, rows, range(len(rows)), replace(options, candidates=False))
+    for number, (canvas, row, other) in enumerate(zip(rows, found, bare, strict=True)):
+        assert row.token_ids == other.token_ids and row.reveal_step == other.reveal_step
+        right = plain.decode(net, VOCAB, canvas, number, options)
+        assert row.candidates is not None and other.candidates is None
+        expected = [
+            (step, slot, proposed.ids, slot in taken)
+            for step, (slots, taken) in enumerate(zip(right.proposed, right.taken, strict=True), 1)
+            for slot, proposed in slots.items()
+        ]
+        assert [(c.step, c.segment, c.token_ids, c.taken) for c in row.candidates] == expected
+        scores = [slot.score for slots in right.proposed for slot in slots.values()]
+        if options.policy == "random":
+            assert all(c.score != c.score for c in row.candidates)  # nothing was ranked
+        else:
+            assert [c.score for c in row.candidates] == pytest.approx(scores, abs=1e-4)
+
+
+def test_ties_are_counted_and_told_apart() -> None:
+    net = always(*[sure((A,), 0.9)] * 4)
+    rows = [SegmentCanvas((A,), (FREE,) * 4)] * 40
+    left = latentmdm.decode(net, VOCAB, rows[:1], [1], LatentOptions(ties="leftmost"))[0]
+    assert left.reveal_step == [1, 2, 3, 4] and left.ties == 3
+    spread_out = latentmdm.decode(net, VOCAB, rows, range(40), LatentOptions())
+    assert len({tuple(row.reveal_step) for row in spread_out}) > 8
+    assert run(net, policy="left_to_right").ties == 0
+
+
+def test_a_watcher_sees_every_step() -> None:
+    seen: list[list[Seen]] = []
+    net = always(sure((A, B), 0.6), sure((), 0.8), sure((B,), 0.7))
+    rows = [SegmentCanvas((A,), (FREE,) * 3), SegmentCanvas((A,), ((A, B), FREE))]
+    options = LatentOptions(policy="first", tail="keep")
+    found = latentmdm.decode(
+        net, VOCAB, rows, [1, 2], options, watch=lambda each: seen.append(list(each))
+    )
+    mask = VOCAB.mask_id
+    assert [[(one.row, one.step, one.token_ids) for one in step] for step in seen] == [
+        [(0, 1, [mask, mask, EOS]), (1, 1, [EOS])],
+        [(0, 2, [mask, B, EOS])],
+        [(0, 3, [A, B, B, EOS])],
+    ]
+    last = seen[-1][0]
+    assert (last.token_ids, last.reveal_step) == (found[0].token_ids, found[0].reveal_step)
+    assert seen[0][0].reveal_step == [0, 0, 1]
+
+
+def test_broken_weights_are_an_error() -> None:
+    net = small_net()
+    with torch.no_grad():
+        net.embed.weight.fill_(torch.nan)
+    for policy in SEGMENT_SCORES:
+        with pytest.raises(ValueError, match="not finite"):
+            latentmdm.decode(net, VOCAB, canvases(6)[:2], [1, 2], LatentOptions(policy=policy))
+
+
+@pytest.mark.parametrize(
+    ("canvas", "message"),
+    [
+        (SegmentCanvas((A,), ((A,), ())), "nothing to fill"),
+        (SegmentCanvas((A,), (FREE,) * 9), "trained with 4 slots"),
+        (SegmentCanvas((A,), (FREE, (A, B, C, D, A))), "at most 2"),
+        (SegmentCanvas((A,), (FREE, (VOCAB.mask_id,))), "mask id"),
+        (SegmentCanvas((A, 99), (FREE,)), "99"),
+    ],
+)
+def test_canvases_that_do_not_fit(canvas: SegmentCanvas, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(always(*[sure((A,), 0.9)] * 4), canvas)
