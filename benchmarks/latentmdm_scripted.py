@@ -7,8 +7,8 @@ is raised until it has about the probability that the script gives it. The score
 in which segments are revealed, still depend on every number that the network computes.
 
     a slot's line        7 to 13 tokens, then EOS; slots behind the last line hold EOS alone
-    a step               each candidate changes with probability `change`, from a place on that is
-                         uniform over its tokens, to other tokens, and is as long as before
+    a step               each candidate changes with probability `change`, at a uniform place: that
+                         token alone, or with probability `rewrites` all that follows as well
     a token              nearly certain (3 nats per thousand) in six of ten cases, else 0.8 nats
 
 The last two are what `survival` measured on tiny models of this repository (see latentmdm.py). The
@@ -45,8 +45,10 @@ class Dial:
 
     change: float
     """Probability that it changes at all."""
+    rewrites: float = 1.0
+    """Probability that a change goes on to the end of the line."""
     from_the_start: bool = False
-    """Then all of it changes; else what stands behind a uniform place."""
+    """Changes begin with the first token, instead of at a uniform place."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Script:
     lengths: list[int]
     """Tokens of each line, without EOS; 0 behind the last line."""
     survives: float
-    """Share of the tokens of lines that stand as they stood a step before."""
+    """Share of the tokens of lines that are what they were a step before."""
 
     @classmethod
     def draw(cls, net: LatentNet, vocab: Vocab, lines: int, dial: Dial) -> Script:
@@ -68,7 +70,9 @@ class Script:
         changes = uniform(2, steps[:, None], slot) < dial.change  # steps S
         changes[0] = False
         where = (uniform(3, steps[:, None], slot) * length).long() * (not dial.from_the_start)
-        touched = changes[:, :, None] & (place >= where[:, :, None])  # steps S T
+        where = where[:, :, None]
+        rewritten = (uniform(7, steps[:, None], slot) < dial.rewrites)[:, :, None] & (place > where)
+        touched = changes[:, :, None] & ((place == where) | rewritten)  # steps S T
         version = (touched * steps[:, None, None]).cummax(dim=0).values
         keys = (slot[:, None], place, version)
         tokens = (WORDS * uniform(4, *keys)).long()
@@ -182,7 +186,7 @@ def survival(model: Model, prompts: list[str], k: int) -> dict[str, float]:
     canvases = [model.canvas(prompt) for prompt in prompts]
     keys = list(range(len(prompts)))
     rows = latentmdm.decode(model.net, model.vocab, canvases, keys, options)
-    kept, whole, places, nats = [], [], [], []
+    kept, whole, single, nats = [], [], [], []
     for row in rows:
         seen: dict[tuple[int, int], tuple[int, ...]] = {}
         for candidate in row.candidates or []:
@@ -193,16 +197,15 @@ def survival(model: Model, prompts: list[str], k: int) -> dict[str, float]:
                 nats.append(-(candidate.score or 0.0))
             if before is None or len(before) == len(ids) == 1:
                 continue
-            same = [old == new for old, new in zip(before, ids, strict=False)]
-            common = same.index(False) if False in same else len(same)
-            kept.append((common, len(ids)))
+            same = sum(old == new for old, new in zip(before, ids, strict=False))
+            kept.append((same, len(ids)))
             whole.append(before == ids)
             if before != ids:
-                places.append(common / len(ids))
+                single.append(len(before) == len(ids) == same + 1)
     return {
         "tokens that survive": sum(a for a, _ in kept) / sum(b for _, b in kept),
         "candidates that change": 1 - sum(whole) / len(whole),
-        "place of the change": sum(places) / max(1, len(places)),
+        "changes of more than one token": 1 - sum(single) / max(1, len(single)),
         "nats a token": sum(nats) / len(nats),
     }
 

@@ -102,4 +102,5 @@ def _flex_latent_config(backbone: TransformerConfig, recipe: Any, eos: int) -> F
         _latent_config(replace(backbone, time_modulated=True), recipe, eos),
         insertion_exponent=net.insertion_exponent,
         unmasking_exponent=net.unmasking_exponent,
+        gap_offset=net.gap_offset,
     )

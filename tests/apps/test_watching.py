@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,12 @@ def test_masks_are_visible_and_what_is_new_stands_out() -> None:
     assert styles[LINE_END] == FRESH and "x" not in styles
     masks = [span.style for span in text.spans if text.plain[span.start : span.end] == MASK]
     assert masks == [watching.MASKED, watching.OPENED]
+
+
+def test_an_open_segment_is_a_line() -> None:
+    row = seen([None, "x", "\n", None], [0] * 4, [0, 1, 1, 0], 1)
+    text = canvas_text(WORDS, replace(row, segment=[0, 1, 1, 2]))
+    assert text.plain == f"{8 * MASK}\nx{LINE_END}\n{8 * MASK}\n"
 
 
 def test_the_caption_counts() -> None:

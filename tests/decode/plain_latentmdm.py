@@ -135,7 +135,12 @@ def _tail(
     ends = [number for number in taken if not slots[number].ids]
     if not ends or options.tail == "keep":
         return
+    frozen = [number for number in slots if number not in free and slots[number].ids]
     for number in free:
         erased = options.tail == "erase" and number in slots and slots[number].ids
-        if number > min(ends) and (number not in slots or erased):
+        # A frozen segment between an end and a slot shows that the text goes on.
+        ended = any(
+            end < number and not any(end < each < number for each in frozen) for end in ends
+        )
+        if ended and (number not in slots or erased):
             slots[number] = Slot([], [math.nan], step)

@@ -43,7 +43,7 @@ def changed(conditions: Tensor, seed: int) -> Tensor:
     return conditions + later * seed
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 3),
@@ -71,7 +71,7 @@ def test_refreshing_is_writing_from_scratch(
         assert bool(kept.whole(*at).all())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 7), st.sampled_from(DRAWS))
 def test_candidates_left_unfinished_go_on_where_they_stopped(
     seed: int, room: int, draw: Draw

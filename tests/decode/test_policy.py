@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder.decode.policy import (
     SCORES,
+    SEGMENT_SCORES,
     Items,
     Policy,
     Ranking,
+    Written,
     find_score,
+    find_segment_score,
     near_ties_as_ties,
     take,
     tie_noise,
@@ -193,3 +196,53 @@ def test_names_are_parsed_and_wrong_ones_listed() -> None:
 def test_threshold_needs_a_score_that_is_a_probability() -> None:
     with pytest.raises(ValueError, match="confidence"):
         Policy(score=SCORES["entropy"], quota=Threshold())
+
+
+def segment_scores(name: str, log_prob: list[list[float]], length: list[int]) -> list[float]:
+    written = Written(torch.tensor(log_prob, dtype=torch.float64), torch.tensor(length))
+    count = torch.arange(len(length))
+    return SEGMENT_SCORES[name].rank(Items(count, count, written=written)).tolist()
+
+
+def test_segment_scores_rank_as_defined() -> None:
+    """What stands beyond a candidate's length means nothing."""
+    log_prob, length = [[-1.0, -3.0, -9.0], [-2.0, 9.0, 9.0], [-1.5, -1.5, -3.0]], [2, 1, 3]
+    assert segment_scores("average", log_prob, length) == [-2.0, -2.0, -2.0]
+    assert segment_scores("minimum", log_prob, length) == [-3.0, -2.0, -3.0]
+    assert segment_scores("first", log_prob, length) == [-1.0, -2.0, -1.5]
+    assert segment_scores("left_to_right", log_prob, length) == [0.0, -1.0, -2.0]
+    assert SEGMENT_SCORES["random"] is SCORES["random"]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(-20, 0), min_size=1, max_size=6), st.integers(0, 4))
+def test_no_segment_exceeds_its_bound(values: list[float], room: int) -> None:
+    """However it goes on: by these tokens, or by certain ones up to the last place."""
+    most = len(values) + room
+    for name in ("average", "minimum"):
+        bound = SEGMENT_SCORES[name].bound
+        assert bound is not None
+        for end in range(1, len(values) + 1):
+            begun = torch.tensor([values[:end] + [9.0] * (most - end)], dtype=torch.float64)
+            limit = float(bound(Written(begun, torch.tensor([end]))))
+            for whole in (values, values + [0.0] * room, values[:end] + [0.0] * (most - end)):
+                padded = [whole + [9.0] * (most - len(whole))]
+                assert segment_scores(name, padded, [len(whole)])[0] <= limit + 1e-12
+    # Tight: certain tokens to the last place reach it.
+    certain = [values + [0.0] * room]
+    whole_bound = SEGMENT_SCORES["average"].bound
+    assert whole_bound is not None
+    reached = segment_scores("average", certain, [most])[0]
+    begun = torch.tensor(certain, dtype=torch.float64)
+    assert reached == pytest.approx(float(whole_bound(Written(begun, torch.tensor([len(values)])))))
+
+
+def test_tokens_and_segments_have_scores_of_their_own() -> None:
+    with pytest.raises(ValueError, match="ranks segments: choose one of confidence"):
+        find_score("average")
+    with pytest.raises(ValueError, match="ranks tokens: choose one of average"):
+        find_segment_score("margin")
+    for find in (find_score, find_segment_score):
+        assert find("random").reads == find("left_to_right").reads == "nothing"
+        with pytest.raises(ValueError, match="unknown policy 'best'"):
+            find("best")

@@ -48,10 +48,14 @@ def shaken(net: Any) -> Any:
     return net
 
 
+@pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("attention", BOTH)
 @torch.no_grad()
-def test_gaps_are_read_from_both_sides_with_what_is_known_to_be_missing(attention: Any) -> None:
+def test_gaps_are_read_from_both_sides_with_what_is_known_to_be_missing(
+    attention: Any, offset: bool
+) -> None:
     net = shaken(make(attention))
+    net.config = replace(net.config, gap_offset=offset)
     look = net.look(net.read(PROMPTS, LENGTH), LATENTS, REAL, time=TIME)
     assert look.states.shape == (3, 4, 16) and look.gaps.shape == (3, 5)
     for row in range(3):
@@ -63,7 +67,8 @@ def test_gaps_are_read_from_both_sides_with_what_is_known_to_be_missing(attentio
         torch.testing.assert_close(look.states[row, :count], states[1:], **CLOSE)
         normed = F.layer_norm(states, (16,), net.gap.norm.weight, net.gap.norm.bias)
         sides = torch.cat([normed, F.pad(normed[1:], (0, 0, 0, 1))], dim=-1)
-        expected = net.gap.outer(F.gelu(net.gap.inner(sides)))[:, 0] + torch.log1p(-TIME[row])
+        known = torch.log1p(-TIME[row]) if offset else 0.0
+        expected = net.gap.outer(F.gelu(net.gap.inner(sides)))[:, 0] + known
         torch.testing.assert_close(look.gaps[row, : count + 1], expected, **CLOSE)
 
 
@@ -101,7 +106,7 @@ def test_time_and_segments_matter_to_the_first_gap(attention: Any) -> None:
 
     def first_gap(latents: Tensor, time: float) -> Tensor:
         look = net.look(prompt, latents, time=torch.full((3,), time))
-        return look.gaps[:, 0] - torch.log1p(-torch.tensor(time))
+        return look.gaps[:, 0]
 
     none = LATENTS[:, :0]
     assert (first_gap(none, 0.2) - first_gap(none, 0.9)).abs().max() > 1e-2
@@ -109,6 +114,7 @@ def test_time_and_segments_matter_to_the_first_gap(attention: Any) -> None:
     further = LATENTS.clone()
     further[:, 3] += 1  # not a neighbour of the first gap
     assert (first_gap(further, 0.2) - first_gap(LATENTS, 0.2)).abs().max() > 1e-2
+    net.config = replace(net.config, gap_offset=True)
     last = net.look(prompt, LATENTS, time=torch.ones(3))
     assert last.gaps.isfinite().all() and last.gaps.max() < -30
 

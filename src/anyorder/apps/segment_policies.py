@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -107,7 +108,8 @@ def _command(job: SampleJob, options: Mapping[str, Any]) -> str:
         if getattr(job, name) is not None:
             words += [f"--{name}", str(getattr(job, name))]
     for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, str(value)]
     return shlex.join([*words, "--out", str(job.out)])
 
 
@@ -122,7 +124,7 @@ def print_cells(cells: Sequence[Cell]) -> None:
         (f"difference from {best}, paired", lambda cell: _percent(cell.difference, sign="+")),
         ("latent calls per sample", lambda cell: f"{cell.forwards:.1f}"),
     ):
-        table = Table(title=title, title_justify="left")
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for head in ("policy", *(f"k = {k}" for k in ks)):
             table.add_column(head, no_wrap=True)
         for policy in dict.fromkeys(cell.policy for cell in cells):

@@ -26,6 +26,8 @@ from anyorder.vocab import Vocab
 
 MASKED, OPENED, FRESH, DONE, PROMPT = "dim", "bold cyan", "bold reverse", "", "dim italic"
 LINE_END, END = "↵", "·"
+OPEN_LINE = 8 * MASK + "\n"
+"""An open segment, which will be a line as a rule."""
 STEP_SECONDS, REST_SECONDS = 0.05, 0.6
 """How long a step, and the finished canvases of a batch, stay to be seen."""
 PANEL_LINES = 14
@@ -49,12 +51,13 @@ def pieces(vocab: Vocab, token_ids: Sequence[int]) -> list[str | None]:
 def canvas_text(vocab: Vocab, seen: Seen) -> Text:
     """One row's canvas: masks visible, what the last step did highlighted."""
     text = Text()
+    mask = MASK if seen.segment is None else OPEN_LINE
     rows = zip(pieces(vocab, seen.token_ids), seen.insert_step, seen.reveal_step, strict=True)
     ended = False
     for token, (piece, inserted, revealed) in zip(seen.token_ids, rows, strict=True):
         fresh = revealed == seen.step
         if piece is None:
-            text.append(MASK, style=OPENED if inserted == seen.step else MASKED)
+            text.append(mask, style=OPENED if inserted == seen.step else MASKED)
         elif not piece:
             text.append(END, style=FRESH if fresh else MASKED)
         elif fresh and not piece.strip():  # white space alone cannot be seen to be new

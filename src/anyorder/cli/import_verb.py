@@ -26,8 +26,9 @@ class Flags:
     """Make a run folder of traces that another library wrote.
 
     JSON lines, one object per sample: task_id, sample, prompt, tokens (strings), insert_step and
-    reveal_step (per token), and optionally log_prob, steps, entry_point, policy. Steps count from
-    1; 0 means given from the start. `text` alone, without tokens and steps, is accepted too.
+    reveal_step (per token), and optionally log_prob, segment, score (per token), candidates, steps,
+    entry_point, policy (docs/traces.md). Steps count from 1; 0 means given from the start. `text`
+    alone, without tokens and steps, is accepted too.
 
     Canvases of ids, one per step (.pt with tensors only, .npy, .npz, .json): dllm's `histories` or
     a list that begins before step 1 (snapshots), Dream's `history` (dream), a trace of the FlexMDM

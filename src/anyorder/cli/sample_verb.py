@@ -114,5 +114,7 @@ def main(words: list[str]) -> None:
         print(json.dumps(summary(run)))
         return
     if flags.decoding.candidates:
-        print_segments(next(run.traces()))
+        first = next(run.traces(), None)
+        if first is not None and first.candidates:  # a text of no segments had no proposals
+            print_segments(first)
     print_run(run)

@@ -127,11 +127,16 @@ class _Stepper:
         rows.encode(self.net, (choice.taken | emptied) & unfinished)
 
     def _emptied(self, taken: Tensor) -> Tensor:
-        """The slots that become empty because an empty segment before them is taken.  # B S"""
+        """The slots that become empty because an empty segment before them is taken.  # B S
+
+        Up to the next frozen segment: what stands there shows that the text goes on behind it.
+        """
         rows, tail = self.rows, self.tail
         if not tail.closes:
             return torch.zeros_like(taken)
-        after = (taken & rows.segments.empty).long().cumsum(dim=1) > 0
+        count = (taken & rows.segments.empty).long().cumsum(dim=1)
+        goes_on = ~rows.free & ~rows.segments.empty
+        after = count > count.masked_fill(~goes_on, 0).cummax(dim=1).values
         waiting = rows.open & ~taken
         if not tail.erases:
             return after & waiting

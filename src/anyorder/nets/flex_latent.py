@@ -1,7 +1,7 @@
 """The network of flexlatent: latentmdm's, with time, and a head that counts missing segments.
 
     h_0, h_1 .. h_S = latent(E[prompt], E[anchor], z_1 .. z_S; time)      decoder(h_i) as latentmdm
-    g_i = GapHead(h_i, h_{i+1}) + log(1 - alpha),   i = 0 .. S            (the anchor's gap is g_0)
+    g_i = GapHead(h_i, h_{i+1}) [+ log(1 - alpha)],   i = 0 .. S          (the anchor's gap is g_0)
 
 exp(g_i) is the expected number of segments missing after item i: insertion over segments, which the
 paper leaves to future work. There are no padding segments, and no length is decided first.
@@ -45,6 +45,9 @@ class FlexLatentConfig:
     """Trained with alpha(t) = 1 - (1 - t)^this."""
     unmasking_exponent: float = 2.89
     """Trained with beta(t) = 1 - (1 - t)^this."""
+    gap_offset: bool = False
+    """Add log(1 - alpha) to the gap head's output, as flexmdm does. Off, because a prompt mostly
+    decides how many lines there are, and what is missing is then known whatever the time."""
 
     def __post_init__(self) -> None:
         if not self.latent.backbone.time_modulated:
@@ -132,8 +135,10 @@ class FlexLatentNet(nn.Module):
         if real is not None:
             real = torch.cat([real.new_ones(len(real), 1), real], dim=1)
         states = self.backbone.conditions(prompt.prompt, items, real, time=time)
-        remaining = (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()  # B
-        gaps = self.gap(states, real).float() + remaining[:, None]
+        gaps = self.gap(states, real).float()
+        if self.config.gap_offset:
+            remaining = (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()  # B
+            gaps = gaps + remaining[:, None]
         return SegmentLook(states[:, 1:], gaps)
 
     def encode(self, ids: Tensor, length: Tensor) -> Tensor:

@@ -101,6 +101,8 @@ class FlexLatentNetConfig(LatentNetConfig):
     """alpha(t) = 1 - (1 - t)^this."""
     unmasking_exponent: float = 2.89
     """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
+    gap_offset: bool = False
+    """Add the known log(1 - alpha) to the gap head's output."""
 
 
 @dataclass(frozen=True)

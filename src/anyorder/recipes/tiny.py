@@ -72,5 +72,7 @@ def flexlatent() -> Recipe:
         train=TrainConfig(steps=8_000, lr=3e-3, warmup=100),
         net=FlexLatentNetConfig(mlp_width=132, unmasking_exponent=1.7),
         segments=STORY_SEGMENTS,
-        insertion=SegmentInsertionConfig(normalise="items", infill=0.25, reconstruct=1.0),
+        insertion=SegmentInsertionConfig(
+            normalise="items", targets="integrated", infill=0.25, reconstruct=2.0
+        ),
     )

@@ -1,0 +1,54 @@
+"""Options of latentmdm: what is filled in, and what is refused because it would do nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anyorder.decode.latentmdm_options import TAILS, LatentOptions
+
+
+def test_unset_choices_follow_the_mode() -> None:
+    exact, compat = LatentOptions().resolved(), LatentOptions(mode="compat").resolved()
+    assert (exact.policy, exact.tail, exact.ties) == ("average", "stop", "random")
+    assert (compat.policy, compat.tail, compat.ties) == ("average", "erase", "leftmost")
+    assert compat.build_policy().ties == "leftmost" and compat.build_tail() == TAILS["erase"]
+    assert LatentOptions(mode="compat", tail="keep").resolved().tail == "keep"
+
+
+@pytest.mark.parametrize("policy", ["left_to_right", "random"])
+def test_an_order_without_scores_has_no_ties(policy: str) -> None:
+    assert LatentOptions(policy=policy).resolved().ties is None
+    assert LatentOptions(policy=policy, mode="compat").resolved().ties is None
+
+
+def test_a_slot_temperature_leaves_no_ties() -> None:
+    assert LatentOptions(slot_temperature=0.5).resolved().ties is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"policy": "confidence"}, "ranks tokens: choose one of average, minimum, first"),
+        ({"policy": "avg"}, "unknown policy"),
+        ({"k": 0}, "at least one segment"),
+        ({"slots": 0}, "at least one slot"),
+        ({"slot_temperature": -1.0}, "slot_temperature"),
+        ({"slot_temperature": float("nan")}, "slot_temperature"),
+        ({"slot_temperature": float("inf")}, "slot_temperature"),
+        ({"tail": "drop"}, "unknown tail"),
+        ({"tail": "erase"}, "mode='compat'"),
+        ({"ties": "rightmost"}, "ties must be"),
+        ({"mode": "fast"}, "mode must be"),
+        ({"policy": "random", "slot_temperature": 0.5}, "slot_temperature has no effect"),
+        ({"policy": "left_to_right", "ties": "leftmost"}, "ties has no effect"),
+        ({"slot_temperature": 0.5, "ties": "leftmost"}, "no ties"),
+        ({"top_p": 0.9}, "at temperature 0"),
+        ({"top_k": 3}, "at temperature 0"),
+        ({"temperature": -1.0}, "temperature"),
+    ],
+)
+def test_what_has_no_effect_is_an_error(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LatentOptions(**given).resolved()
