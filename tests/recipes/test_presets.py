@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from anyorder.apps.jobs import SampleJob
 from anyorder.bench.tasks.humaneval import TEMPLATES as FOR_HUMANEVAL
 from anyorder.bench.tasks.mbpp import TEMPLATES as FOR_MBPP
-from anyorder.decode.policy import SCORES
+from anyorder.decode.policy import SCORES, SEGMENT_SCORES
 from anyorder.families import FAMILIES, find_family
 from anyorder.recipes.presets import (
     HUMANEVAL,
@@ -24,7 +25,7 @@ from anyorder.recipes.presets import (
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "presets.md"
-PLANNED = {"latentmdm", "duo", "sflm"}
+PLANNED = {"duo", "sflm"}
 
 
 def resolved(preset: Preset, task: str | None, policy: str | None) -> tuple[dict[str, Any], Any]:
@@ -41,11 +42,15 @@ def cases() -> list[tuple[str, str, str | None]]:
             policies: list[str | None] = [None, *SCORES]
             if preset.families == ("flexmdm",):  # the published sampler knows these only
                 policies = [None, "sampled", "entropy", "random"]
+            known: Collection[str] = SCORES
+            if preset.families == ("latentmdm",):  # segments have scores of their own
+                known = SEGMENT_SCORES
+                policies = [None, *SEGMENT_SCORES]
             found += [
                 (preset.name, task, policy)
                 for task in preset.tasks
                 for policy in policies
-                if (policy or preset.always["policy"]) in SCORES
+                if (policy or preset.always["policy"]) in known
             ]
     return found
 
@@ -64,7 +69,11 @@ def test_families_are_ours_or_announced() -> None:
         assert preset.source and preset.about and preset.tasks
         for family in preset.families:
             assert family in FAMILIES or family in PLANNED
-    assert {name for p in PRESETS.values() for name in p.families} >= PLANNED | {"mdm", "flexmdm"}
+    assert {name for p in PRESETS.values() for name in p.families} >= PLANNED | {
+        "mdm",
+        "flexmdm",
+        "latentmdm",
+    }
 
 
 def test_similarity() -> None:
