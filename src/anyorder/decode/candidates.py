@@ -285,8 +285,8 @@ class _Pen:
         position = ask.checked[owner] + ask.place
         where = (self.row[owner], self.slot[owner], position)
         guess = store.tokens[where]
-        agrees = (tokens == guess) & (position < ask.length[owner])
-        differs = torch.where(agrees, ask.counts[owner], ask.place)
+        # Behind a guess stands what is left of an older one: to agree with it does no harm.
+        differs = torch.where(tokens == guess, ask.counts[owner], ask.place)
         first = ask.counts.scatter_reduce(0, owner, differs, "amin")  # N; counts: none differs
         # Writing every place, kept or not, needs no look at the device: `checked` says what counts.
         store.tokens[where] = torch.where(ask.place <= first[owner], tokens, guess)
