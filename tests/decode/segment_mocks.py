@@ -133,6 +133,8 @@ class HashWriter:
         return self._states(torch.zeros_like(self.length))
 
     def read(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
+        room = self.hash.shape[1] - 1
+        assert int(self.length.max()) + ids.shape[1] <= room, "padding needs room as well"
         states = []
         for column in range(ids.shape[1]):
             going = torch.ones_like(ids[:, 0]) if real is None else real[:, column].long()

@@ -175,6 +175,14 @@ def test_equal_segments_are_ties() -> None:
         assert choice.taken.tolist() == [[True, True, False]] and choice.ties.tolist() == [2]
 
 
+def test_nearly_equal_segments_are_ties_too() -> None:
+    """The last digits of a float32 network must not decide: here the tie rule prefers the left."""
+    left, right = {(A,): 0.9, (B,): 0.1}, {(A,): 0.900001, (B,): 0.099999}
+    for policy in ("average", "minimum", "first"):
+        choice = choose(*scripted(left, right, room=3), policy)
+        assert choice.taken.tolist() == [[True, False]] and choice.ties.tolist() == [1]
+
+
 def test_slot_temperature_draws_by_the_scores() -> None:
     """Of two slots whose best tokens have p = 0.8 and 0.4, at T = 1/2: odds of 4 to 1."""
     chances = [{A: 0.8, B: 0.1, C: 0.1}, {A: 0.3, B: 0.3, C: 0.4}]

@@ -257,6 +257,7 @@ def test_what_comes_out_is_well_formed(options: LatentOptions) -> None:
                 assert not {VOCAB.mask_id, VOCAB.pad_id, VOCAB.bos_id} & set(slots[number].ids)
             else:
                 assert tuple(slots[number].ids) == known and slots[number].reveal == 0
+                assert known or not slots[number].log_prob  # a frozen empty slot shows nothing
         assert all(not slot.ids and not slot.log_prob for slot in slots[len(canvas.segments) :])
         content = [token != EOS for token in row.token_ids]
         assert content == sorted(content, reverse=True)  # EOS only at the end
@@ -317,7 +318,9 @@ def test_erase_throws_content_away() -> None:
     row = run(net, policy="first", mode="compat")
     assert (row.token_ids, row.segment) == ([A, EOS, EOS, EOS], [0, 1, 2, 3])
     assert row.reveal_step == [3, 2, 2, 2]
-    assert [value != value for value in row.log_prob] == [False, False, True, True]
+    assert row.score is not None
+    for column in (row.log_prob, row.score):
+        assert [value != value for value in column] == [False, False, True, True]
     assert run(net, policy="first", mode="compat", k=2).token_ids == [A, EOS, EOS, EOS]
     frozen = SegmentCanvas((A,), (FREE, FREE, FREE, (C,)))
     row = run(net, frozen, policy="first", mode="compat")

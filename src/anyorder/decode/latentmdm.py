@@ -140,7 +140,7 @@ class _Stepper:
         waiting = rows.open & ~taken
         if not tail.erases:
             return after & waiting
-        return after & rows.free & (waiting | ~rows.segments.empty)
+        return after & (waiting | ~rows.segments.empty)
 
     def _record(self, choice: Choice, step: int) -> None:
         """Keep all candidates of this step."""
