@@ -114,6 +114,10 @@ MEASURED = {1: Dial(0.09, 0.17), 2: Dial(0.13, 0.23), 4: Dial(0.18, 0.32)}
 """By segments revealed a step: `--survival` of a tiny model at layout 1, 3,000 steps."""
 EXTREMES = {"all": Dial(0.0), "nothing": Dial(1.0, rewrites=1.0, from_the_start=True)}
 
+TOLERANCE = 1e-3
+"""Of scores. The float32 log-softmax of a nearly certain token among 151,645 is 2e-4 too high: next
+to 1, small terms of its sum round to nothing. With 1,024 words the sides agree to 1e-5."""
+
 
 @dataclass(frozen=True)
 class Sampler:
@@ -146,7 +150,7 @@ def must_agree(ours: dict[int, published.Revealed], theirs: dict[int, published.
     for slot, mine in ours.items():
         other = theirs[slot]
         assert (mine.tokens, mine.step) == (other.tokens, other.step), f"slot {slot} differs"
-        assert abs(mine.score - other.score) < 1e-4, f"the score of slot {slot} differs"
+        assert abs(mine.score - other.score) < TOLERANCE, f"the score of slot {slot} differs"
 
 
 def show_work(name: str, seconds: float, work: Work) -> None:
