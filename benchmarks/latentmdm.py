@@ -1,7 +1,8 @@
 """latentmdm against its published procedure, and against ar, at the paper's 125M shapes.
 
     sampling   ours against the published loop (latentmdm_published.py), on the same weights, greedy
-               by average log-likelihood; tokens, order and scores must agree
+               by average log-likelihood; tokens and order must agree, and scores with those of the
+               published loop in float64 (its own, in float32, are off by more among 151,645 words)
     ar         ours against ar with a prefilled cache for as many tokens; and that against the ar of
                the release, which feeds its prompt token by token
     training   one step, forward and backward, the paper's loss, ours against the published one; the
@@ -13,9 +14,9 @@ prompt 62, 8 lines of about 10 tokens. The weights are random, and what is writt
 `measured` is what two tiny models trained on stories showed (`--survival runs/tiny-latentmdm` shows
 it for any model); `all` and `nothing` are the extremes.
 
-One thread, float32; medians of CPU time, both sides interleaved in one process. Memory is measured
-with one step in a process of its own: the peak of the resident size less the size once weights and
-gradients are there, which are the same on both sides.
+One thread, float32; medians of CPU time, both sides interleaved in one process; the extremes are
+timed once, with 8 slots. Memory is measured with one step in a process of its own: the peak of the
+resident size less the size once weights and gradients are there, which are the same on both sides.
 
     python benchmarks/latentmdm.py                    half an hour
     python benchmarks/latentmdm.py --vocab 1024       one vocabulary; also --only ar, --repeats 1
@@ -28,10 +29,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -51,7 +54,7 @@ from anyorder.process import masking
 from anyorder.process.noise import Noise, uniform
 from anyorder.train.segment_objective import segment_mean
 from anyorder.vocab import Vocab
-from decode import NeverEnds, compare, token_by_token
+from decode import NeverEnds, compare, cpu_seconds, token_by_token
 from latentmdm_scripted import Dial, Script, Scripted, Work, prefix_twin, survival
 
 
@@ -114,9 +117,12 @@ MEASURED = {1: Dial(0.09, 0.17), 2: Dial(0.13, 0.23), 4: Dial(0.18, 0.32)}
 """By segments revealed a step: `--survival` of a tiny model at layout 1, 3,000 steps."""
 EXTREMES = {"all": Dial(0.0), "nothing": Dial(1.0, rewrites=1.0, from_the_start=True)}
 
-TOLERANCE = 1e-3
-"""Of scores. The float32 log-softmax of a nearly certain token among 151,645 is 2e-4 too high: next
-to 1, small terms of its sum round to nothing. With 1,024 words the sides agree to 1e-5."""
+TOLERANCE = 1e-4
+"""Of scores, against a log-softmax in float64."""
+
+
+Lines = dict[int, published.Revealed]
+"""What was revealed, by slot."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +135,12 @@ class Sampler:
     slots: int
     k: int
 
-    def __call__(self) -> dict[int, published.Revealed]:
+    def __call__(self) -> Lines:
         canvas = SegmentCanvas(tuple(self.shape.prompt_ids()), (None,) * self.slots)
         options = LatentOptions(k=self.k, slots=self.slots, ties="leftmost")
         (row,) = latentmdm.decode(self.net, self.vocab, [canvas], [0], options)
         assert row.segment is not None and row.score is not None
-        found: dict[int, published.Revealed] = {}
+        found: Lines = {}
         columns = (row.token_ids, row.segment, row.reveal_step, row.score)
         for token, slot, step, score in zip(*columns, strict=True):
             seen = found.setdefault(slot, published.Revealed([], step, score))
@@ -143,14 +149,15 @@ class Sampler:
         return {slot: seen for slot, seen in found.items() if seen.score == seen.score}
 
 
-def must_agree(ours: dict[int, published.Revealed], theirs: dict[int, published.Revealed]) -> None:
+def largest_difference(ours: Lines, theirs: Lines) -> float:
+    """Of scores; tokens and order must be the same."""
     # An empty segment that another one empties again is forgotten on the published side.
     ours = {slot: seen for slot, seen in ours.items() if seen.tokens or slot in theirs}
     assert ours.keys() == theirs.keys(), "both sides must reveal the same slots"
     for slot, mine in ours.items():
         other = theirs[slot]
         assert (mine.tokens, mine.step) == (other.tokens, other.step), f"slot {slot} differs"
-        assert abs(mine.score - other.score) < TOLERANCE, f"the score of slot {slot} differs"
+    return max(abs(mine.score - theirs[slot].score) for slot, mine in ours.items())
 
 
 def show_work(name: str, seconds: float, work: Work) -> None:
@@ -162,24 +169,33 @@ def show_work(name: str, seconds: float, work: Work) -> None:
 
 def measure_sampling(shape: Shape, net: LatentNet, vocab: Vocab, repeats: int) -> None:
     print(f"\nsampling, vocabulary {vocab.size:,}: ours against the published procedure")
-    dials = {"measured": MEASURED[1], **EXTREMES}
-    for slots in (16, 8):
-        for name, dial in dials.items():
-            script = Script.draw(net, vocab, shape.lines, dial)
-            scripted = Scripted(net, script)
-            ours = Sampler(scripted, vocab, shape, slots, k=1)
-
-            def theirs(scripted: Scripted = scripted, slots: int = slots) -> object:
-                return published.sample(scripted, vocab, shape.prompt_ids(), slots, k=1)
-
-            must_agree(ours(), theirs())  # type: ignore[arg-type]
-            sides: dict[str, Callable[[], object]] = {"ours": ours, "published": theirs}
-            seconds = compare(sides, repeats if name == "measured" else 1)
-            print(f"  {slots} slots, {name}: {script.survives:.1%} of tokens survive a step")
-            for side, work in sides.items():
-                work()
-                show_work(side, seconds[side], scripted.work)
-            print(f"    ratio {seconds['published'] / seconds['ours']:24.2f}")
+    cases = [(16, "measured"), *((8, name) for name in ("measured", *EXTREMES))]
+    for slots, name in cases:
+        dial = EXTREMES.get(name, MEASURED[1])
+        script = Script.draw(net, vocab, shape.lines, dial)
+        scripted = Scripted(net, script)
+        ours = Sampler(scripted, vocab, shape, slots, k=1)
+        theirs = partial(published.sample, scripted, vocab, shape.prompt_ids(), slots, k=1)
+        # In float64 and not timed: it is also what warms both sides up.
+        off = largest_difference(ours(), theirs(dtype=torch.float64))
+        assert off < TOLERANCE, f"scores differ by {off:.1e}"
+        seconds: dict[str, list[float]] = {"ours": [], "published": []}
+        work = {}
+        for _ in range(repeats if name == "measured" else 1):
+            found: list[Lines] = []
+            for side, sampler in (("ours", ours), ("published", theirs)):
+                seconds[side].append(cpu_seconds(lambda: found.append(sampler())))  # noqa: B023
+                work[side] = scripted.work
+            off_in_float32 = largest_difference(*found)
+        median = {side: statistics.median(values) for side, values in seconds.items()}
+        print(f"  {slots} slots, {name}: {script.survives:.1%} of tokens survive a step")
+        for side in seconds:
+            show_work(side, median[side], work[side])
+        print(f"    ratio {median['published'] / median['ours']:24.2f}")
+        print(
+            f"    same tokens and order; scores differ by {off:.1e} from the published ones in "
+            f"float64, by {off_in_float32:.1e} from those in float32"
+        )
 
 
 def measure_ar(shape: Shape, net: LatentNet, vocab: Vocab, repeats: int) -> None:
@@ -280,9 +296,13 @@ def measure_training(shape: Shape, net: LatentNet, vocab: Vocab, repeats: int) -
         f"{batch.prompt_length.double().mean():.1f}, {len(lengths) / shape.batch:.1f} lines of "
         f"{lengths.mean():.1f} tokens"
     )
-    losses = {side: step() for side, step in steps.items()}
+    losses = {side: step() for side, step in steps.items()}  # the first round only warms up
     assert abs(losses["ours"] - losses["published"]) < 1e-4 * losses["published"], losses
-    seconds = compare(dict(steps), repeats)
+    times: dict[str, list[float]] = {side: [] for side in steps}
+    for _ in range(repeats):
+        for side, step in steps.items():
+            times[side].append(cpu_seconds(step))
+    seconds = {side: statistics.median(values) for side, values in times.items()}
     memory = {}
     for side in steps:
         command = [sys.executable, __file__, "--side", side, *sys.argv[1:]]

@@ -21,7 +21,8 @@ class SampleJob:
     """What to sample, from what, how often and where to."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A folder written by `anyorder train`."""
+    """A shipped model (ar, mdm, flexmdm, latentmdm or flexlatent), or a folder written by
+    `anyorder train`."""
     task: Name = None
     """A task to take prompts from: stories, humaneval, humaneval+, mbpp, mbpp+, livecodebench or
     gsm8k (docs/tasks.md)."""
@@ -35,8 +36,8 @@ class SampleJob:
     """A prompt, or a text with <fill> or <fill:12> marks; <answer> marks where the answer begins,
     if that is before the first gap."""
     fill: Folder = None
-    """A file with such marks; plain <fill> has as many slots as a prompt gets, or (flexmdm) opens
-    as many as it needs."""
+    """A file with such marks; plain <fill> has as many slots as a prompt gets, or opens as many as
+    it needs (flexmdm, flexlatent; latentmdm: whole lines)."""
     limit: Count = None
     """Only the first problems of the task."""
     samples: Count = None
@@ -51,8 +52,8 @@ class SampleJob:
     shard: str = "0/1"
     """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
     max_new_tokens: Count = None
-    """Free slots after a prompt, or (flexmdm) at most so many in all, within
-    --max-length; unset: as in training."""
+    """Free slots after a prompt, or at most so many in all within --max-length (growing canvases:
+    flexmdm, flexlatent); unset: as in training."""
     max_length: Count = None
     """The largest canvas; unset: as in training."""
     out: Folder = None

@@ -1,8 +1,9 @@
-"""The data of the schedule figure (paper, appendix D): how much is inserted, masked and clean.
+"""The schedule figure (paper, appendix D): how much is inserted, masked and clean.
 
 Four panels, all as shares of the final length: the two schedules of training; the shares in
 training; the shares that the sampler's own schedules promise; and those that stored traces show.
-Numbers only: drawing is somebody else's.
+For every family with a clock: flexmdm's tokens, flexlatent's segments. `schedule_figure` gives the
+numbers, `schedule_drawing` the picture (report/charts/schedule.py).
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from anyorder.decode.clock_options import ClockOptions
 from anyorder.decode.clocks import schedules
-from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.model import Model
 from anyorder.process.insertion import Clocks
 from anyorder.process.schedule import Power
+from anyorder.report.charts import Drawing, schedule, schedule_chart
 from anyorder.trace import Trace
 
 
 def schedule_figure(
     model: Model, traces: Sequence[Trace] = (), *, points: int = 101, **options: Any
 ) -> dict[str, dict[str, list[float]]]:
-    """Curves by panel and name; `options` are flexmdm's decoding options, as for `sample`."""
-    if model.family.options is not FlexOptions:
-        raise ValueError(f"{model.family.name} inserts nothing: the figure needs a flexmdm model")
+    """Curves by panel and name; `options` are the family's decoding options, as for `sample`."""
+    if not issubclass(model.family.options, ClockOptions):
+        raise ValueError(
+            f"{model.family.name} inserts nothing: the figure needs a flexmdm or flexlatent model"
+        )
     if points < 2:
         raise ValueError(f"{points} points make no curve: give at least 2")
     if any(trace.family != model.family.name for trace in traces):
@@ -46,6 +50,19 @@ def schedule_figure(
     if traces:
         figure["sampled"] = shares_of(traces)
     return figure
+
+
+def schedule_drawing(
+    model: Model,
+    traces: Sequence[Trace] = (),
+    *,
+    points: int = 101,
+    name: str = "schedule",
+    **options: Any,
+) -> Drawing:
+    """The figure, ready for a page (`inline`) or for files (`save`)."""
+    figure = schedule_figure(model, traces, points=points, **options)
+    return schedule(schedule_chart(figure, name))
 
 
 def _shares(clocks: Clocks, time: torch.Tensor) -> dict[str, list[float]]:

@@ -8,7 +8,6 @@ measure/intervals.py. Five policies times three k on one model: nothing but the 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from anyorder.apps.commands import command
 from anyorder.apps.grade_job import GradeJob
 from anyorder.apps.grading import grade_run
 from anyorder.apps.jobs import SampleJob
@@ -76,8 +76,8 @@ def compare_policies(
     for policy, k in _grid(policies, ks):
         own = replace(job, out=folder / f"{policy}-k{k}", samples=1)
         chosen = {**(options or {}), "policy": policy, "k": k}
-        command = _command(own, chosen)
-        run = sample_to_run(own, chosen, command=command, progress=progress)
+        line = command("sample", own, chosen)
+        run = sample_to_run(own, chosen, command=line, progress=progress)
         graded = grade_run(run.folder, GradeJob(), progress=progress)
         passed = {row.task_id: float(row.verdict == PASSED) for row in graded.reports[0].rows}
         first = first or passed
@@ -92,7 +92,7 @@ def compare_policies(
                 difference=difference_interval(*zip(*pairs, strict=True)) if cells else None,
                 forwards=mean["forwards"],
                 seconds=mean["seconds"],
-                command=command,
+                command=line,
             )
         )
     return cells
@@ -100,17 +100,6 @@ def compare_policies(
 
 def _grid(policies: Sequence[str], ks: Sequence[int]) -> Iterator[tuple[str, int]]:
     return ((policy, k) for k in ks for policy in policies)
-
-
-def _command(job: SampleJob, options: Mapping[str, Any]) -> str:
-    words = ["anyorder", "sample", job.model, "--task", str(job.task)]
-    for name in ("limit", "seed", "batch"):
-        if getattr(job, name) is not None:
-            words += [f"--{name}", str(getattr(job, name))]
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag] if value is True else [flag, str(value)]
-    return shlex.join([*words, "--out", str(job.out)])
 
 
 def print_cells(cells: Sequence[Cell]) -> None:

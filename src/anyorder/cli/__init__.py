@@ -14,11 +14,12 @@ from importlib import import_module
 PROGRAM = "anyorder"
 
 VERBS = {
-    "demo": "train a tiny model for two minutes and watch it write",
+    "demo": "the whole story on shipped tiny models; ends with a page to open",
     "train": "train a model by recipe; resumes by itself",
     "sample": "decode with a model; writes a run folder of traces",
     "grade": "run the programs of a run in a sandbox; pass@k with intervals",
     "measure": "order, AR-ness, similarity and placement of runs, with controls",
+    "report": "one offline HTML file with figures, tables and the trace player",
     "play": "a local page: type a prompt, watch it being written in any order",
     "reproduce": "sample again what a run card describes, and compare",
     "import": "make a run folder of another library's traces",

@@ -11,23 +11,37 @@ from anyorder.cli.parsing import parse
 
 @dataclass(frozen=True)
 class Flags:
-    """Train tiny/mdm for two minutes, then watch it write in the order that it chooses.
+    """The whole story on five tiny models that come with the package: they write programs in
+    several orders, the programs are executed, the orders are measured, and a page shows it all.
 
-    anyorder demo
+      anyorder demo
+      anyorder demo --train
+      anyorder demo --problems 20 --out runs/quick
     """
 
+    problems: int = 60
+    """Held-out problems that every model is asked."""
+    train: bool = False
+    """First train tiny/mdm, live, and watch it write."""
     minutes: float = 2.0
     """How long to train at most; running it again goes on."""
     out: Path = Path("runs/demo")
-    """Where the model and its samples go."""
+    """Where samples, measures and the page go."""
     json: bool = False
     """Print one JSON document."""
+
+    def __post_init__(self) -> None:
+        if self.problems < 2:
+            raise ValueError(f"--problems {self.problems}: give at least 2, for the intervals")
 
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "demo", words)
-    from anyorder.apps.demo import demo
+    from anyorder.apps.demo import demo, train_live
 
-    found = demo(flags.out, minutes=flags.minutes, quiet=flags.json)
+    found = {}
+    if flags.train:
+        found["trained"] = train_live(flags.out, minutes=flags.minutes, quiet=flags.json)
+    found |= demo(flags.out, problems=flags.problems, quiet=flags.json)
     if flags.json:
         print(json.dumps(found))

@@ -91,7 +91,8 @@ class Decoded:
     ties: int
     """Choices that the tie rule had to make."""
     segment: list[int] | None = None
-    """The number of the segment's slot, where segments are revealed."""
+    """The number of the segment's slot, where segments are revealed; of inserted ones (flexlatent)
+    the number in the final order."""
     score: list[float] | None = None
     """What the token's segment was chosen by; NaN where nothing was ranked."""
     candidates: list[Candidate] | None = None

@@ -118,10 +118,10 @@ class Contest:
         last = (counts - 1).clamp(0, sight.slot.shape[1] - 1)[:, None]  # B 1
 
         def worth(index: Tensor) -> Tensor:
-            values = self._compared(sight, places, self._scores(sight, places))
-            whole = self.candidates.whole(places.row, places.slot)
+            scores, known = self._scores(sight, places)
+            values = self._compared(sight, places, scores)
             board = values.new_full(sight.slot.shape, -torch.inf)
-            board[places.row, places.position] = values.masked_fill(~whole, -torch.inf)
+            board[places.row, places.position] = values.where(known, -torch.inf)
             bar = board.sort(dim=1, descending=True).values.gather(1, last)[:, 0]  # B
             return values[index] >= bar[places.row[index]]
 
@@ -129,30 +129,29 @@ class Contest:
 
     def _rank(self, sight: Sight, places: _Places, eligible: Tensor) -> tuple[Ranking, Tensor]:
         """What the choice is made from, and the scores as they are recorded (B L)."""
-        scores = self._scores(sight, places)
+        scores, known = self._scores(sight, places)
         values = scores.new_full(eligible.shape, -torch.inf)
-        values[places.row, places.position] = self._compared(sight, places, scores)
         recorded = torch.full_like(values, torch.nan)
-        if self.policy.score.reads == "segment":
-            scores = scores.where(self.candidates.whole(places.row, places.slot), torch.nan)
-        if self.policy.score.reads != "nothing":
-            recorded[places.row, places.position] = scores
+        values[places.row, places.position] = self._compared(sight, places, scores)
+        recorded[places.row, places.position] = scores.where(known, torch.nan)
         breaks = tie_noise(self.policy, sight.key, sight.step, eligible.shape[1], sight.slot)
         return Ranking(values, eligible, torch.zeros_like(eligible), breaks), recorded
 
-    def _scores(self, sight: Sight, places: _Places) -> Tensor:
-        """Scores of whole candidates, and what unfinished ones can still reach.  # N"""
+    def _scores(self, sight: Sight, places: _Places) -> tuple[Tensor, Tensor]:
+        """What places are ranked by, and whether it is their candidate's score: not where nothing
+        is read, nor where a candidate is unfinished, of which it is the most it can reach.  # N"""
         score, held = self.policy.score, self.candidates
         step = sight.step if self.reshuffles else None
         items = Items(places.position, sight.key[places.row], slot=places.slot, step=step)
         if score.reads == "nothing":
-            return score.rank(items)
+            return score.rank(items), torch.zeros_like(places.row, dtype=torch.bool)
         at = (places.row, places.slot)
         written = Written(held.log_prob[at], held.checked[at])
         reached = score.rank(replace(items, written=written))
-        return (
-            reached if score.bound is None else reached.where(held.whole(*at), score.bound(written))
-        )
+        if score.bound is None:
+            return reached, torch.ones_like(places.row, dtype=torch.bool)
+        whole = held.whole(*at)
+        return reached.where(whole, score.bound(written)), whole
 
     def _compared(self, sight: Sight, places: _Places, scores: Tensor) -> Tensor:
         """What is compared: near-equal scores are equal, unless chance enters.  # N"""

@@ -43,7 +43,7 @@ def prefix_of(text: str) -> str:
     return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
 
 
-def _check_marks(text: str) -> None:
+def check_marks(text: str) -> None:
     for found in LIKE_A_MARK.finditer(text):
         if not MARK.fullmatch(found[0]):
             raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
@@ -57,7 +57,7 @@ def _check_marks(text: str) -> None:
 
 def canvas_of(text: str, slots: int, vocab: Vocab) -> Canvas:
     """The canvas of a prompt or of a text with gaps."""
-    _check_marks(text)
+    check_marks(text)
     # text, length or None, text, length or None, ..., text
     first, *rest = MARK.split(text.replace(ANSWER, ""))
     # An empty beginning is BOS where there is one, as in training.
@@ -78,7 +78,7 @@ Frame = tuple[tuple[int, ...], tuple[int, ...]]
 
 def growing_canvas_of(text: str, room: int, vocab: Vocab, frame: Frame) -> GrowingCanvas:
     """The canvas on which gaps open as needed, `room` slots in all at the most."""
-    _check_marks(text)
+    check_marks(text)
     if any(mark[1] is not None for mark in MARK.finditer(text)):
         raise ValueError("a gap of this family finds its own length: write <fill>, not <fill:12>")
     if not has_gaps(text):

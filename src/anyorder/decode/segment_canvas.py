@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anyorder.decode.fill import ANSWER, MARK, _check_marks, has_gaps, prefix_of
+from anyorder.decode.fill import ANSWER, MARK, check_marks, has_gaps, prefix_of
 from anyorder.vocab import Vocab
 
 LINE_END = re.compile(r"\A\r?\n")
@@ -74,7 +74,7 @@ class Cutter:
 
 def parts_of(text: str, vocab: Vocab, cutter: Cutter) -> tuple[tuple[int, ...], list[Part]]:
     """The prompt's ids, and in reading order the frozen segments and gaps behind it."""
-    _check_marks(text)
+    check_marks(text)
     if not has_gaps(text):
         text += "<fill>"
     if ANSWER in text:

@@ -6,8 +6,13 @@ is the scale of the embedding table, so that at first the stream still says whic
 
 A network over segments (`latent.py`) has three streams and one table, which is its head as well:
 everything that enters a stream has the scale of the table. Where its decoder ends in a norm, all is
-as for a tied table. Without one the states themselves have that scale, times sqrt(3) at the most
-(what enters, what the latent layers add, what the decoder's add), so p = sqrt(3) s^2.
+as for a tied table. Without one the states themselves have that scale, times sqrt(3 + L) at most
+(what enters, what the random maps of latent layers and decoder add, and what each of these L layers
+copies), so p = sqrt(3 + L) s^2.
+There a name has to pass three stacks and one vector. With random maps alone it arrives as noise,
+and small networks stayed for thousands of steps where they knew every word but the names
+(docs/latentmdm.md). So attention begins near copying what it attends to: the identity is added to
+its value map and, times s, to its output map.
 
 An untied head starts near zero under a unit table. A tied table is also the head: with p the
 product of its scale and of the final norm's gain, the logits have variance p^2 D, which costs
@@ -83,10 +88,12 @@ def draw_segment_weights(net: LatentNet, seed: int) -> None:
     config = net.config
     table, gain = start_scales(config.backbone)
     if not config.decoder_norm:
-        table = math.sqrt(_product(config.backbone) / math.sqrt(3))
+        writers = net.latent.config.layers + net.decoder.config.layers
+        table = math.sqrt(_product(config.backbone) / math.sqrt(3 + writers))
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
     for stack in (net.encoder, net.latent, net.decoder):
         _draw_layers(stack, stack.config.layers, table, generator)
+        _begin_by_copying(stack, table)
         if stack.norm is not None:
             nn.init.constant_(stack.norm.weight, gain if stack is net.decoder else table)
     vectors = [net.embed.weight, net.mask_vector]
@@ -110,6 +117,17 @@ def _draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Gen
     for module in net.modules():
         if isinstance(module, Modulation):
             nn.init.zeros_(module.project.weight)
+
+
+def _begin_by_copying(net: nn.Module, scale: float) -> None:
+    """Add the identity to what attention reads and writes, where both are square maps."""
+    for name, module in net.named_modules():
+        if not isinstance(module, nn.Linear) or module.in_features != module.out_features:
+            continue
+        if name.endswith(".attention.value"):
+            module.weight.diagonal().add_(1.0)
+        elif name.endswith(".attention.out"):
+            module.weight.diagonal().add_(scale)
 
 
 FREE_SETTINGS = {

@@ -102,7 +102,11 @@ def _tinygsm_training() -> TrainConfig:
 
 
 def _tinygsm(canvas: int) -> DataConfig:
-    """Questions and programs of TinyGSM; `data.vocab` names a folder that must exist to train."""
+    """Questions and programs of TinyGSM; `data.vocab` names a folder that must exist to train.
+
+    As the file has them: appendix E also takes out docstrings and blank lines, and puts a newline
+    behind the question.
+    """
     return DataConfig(
         source="hf:TinyGSM/TinyGSM",
         prompt_field="question",

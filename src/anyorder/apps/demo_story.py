@@ -1,0 +1,110 @@
+"""What the demo tells in the terminal: a table of runs, one of likeness, and plain sentences.
+
+All numbers are read from the run folders, as the report does (report/runs.py); every rate has its
+interval, and the order stands between its two controls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from anyorder.report.likeness import Comparison, comparisons
+from anyorder.report.records import bounds, interval_of, percent, percent_bounds, shown
+from anyorder.report.runs import Gathered, RunFacts, gather
+
+ORDER = "tau"
+WIDEST = 110
+
+
+def tell(console: Console, runs: Sequence[Path], findings: Sequence[str]) -> None:
+    """Print the story of these runs; `findings` are the sentences of their report."""
+    gathered = gather(runs)
+    console.print("\nWho is right, and in which order was it written?", style="bold")
+    console.print(_runs_table(gathered))
+    console.print(
+        "right: programs that pass all tests, when executed in the sandbox, with a 95 % interval.\n"
+        "order: Kendall's tau between places and time; 1 is left to right, 0 is random.\n",
+        style="dim",
+    )
+    found = comparisons(gathered)
+    if found:
+        console.print("Does the order change the program?", style="bold")
+        console.print(_likeness_table(found))
+        console.print(
+            "likeness: 1 when the syntax trees are the same as those written left to right.\n",
+            style="dim",
+        )
+    for finding in findings:
+        console.print(Text("* ").append_text(in_terminal(finding)), soft_wrap=False)
+
+
+def _runs_table(gathered: Gathered) -> Table:
+    table = _table("model and order", "right", "", "order", "", "ties")
+    for run in gathered:
+        order = run.measures.get("arness")
+        if order is None or not _is_main(run):
+            continue
+        tau = interval_of(order["aggregate"][ORDER]["interval"])
+        ties = order["ties"]
+        rate = run.rates[0].interval
+        table.add_row(
+            run.label,
+            percent(rate.estimate),
+            percent_bounds(rate),
+            shown(tau.estimate),
+            bounds(tau),
+            "" if ties is None else percent(ties),
+        )
+    return table
+
+
+def _is_main(run: RunFacts) -> bool:
+    """Whether a run is told of here; those of several segments a step are for the report."""
+    return bool(run.rates) and run.options.get("k") in (None, 1)
+
+
+def _likeness_table(found: Sequence[Comparison]) -> Table:
+    metrics = list(dict.fromkeys(metric for each in found for metric in each.metrics))
+    table = _table("against left to right", *metrics, "programs")
+    for comparison in found:
+        for row in comparison.rows:
+            if row.filter != "valid" or not _is_main(row.run):
+                continue
+            cells = (
+                f"{shown(row.scores[metric].estimate)} ({bounds(row.scores[metric])})"
+                if metric in row.scores
+                else ""
+                for metric in metrics
+            )
+            table.add_row(row.run.label, *cells, str(row.prompts))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+_MARKS = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|\[\[(?P<term>[^\]]+)\]\]|`(?P<code>[^`]+)`")
+
+
+def in_terminal(sentence: str) -> Text:
+    """A sentence of the report: its terms plain, its heading bold."""
+    text, end = Text(), 0
+    for mark in _MARKS.finditer(sentence):
+        text.append(sentence[end : mark.start()])
+        kind = mark.lastgroup
+        assert kind is not None
+        text.append(mark[kind], style="bold" if kind == "bold" else "")
+        end = mark.end()
+    return text.append(sentence[end:])

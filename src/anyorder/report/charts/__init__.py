@@ -1,0 +1,62 @@
+"""The charts of the report: from small records to drawings for a page, and for papers.
+
+A chart is a frozen dataclass of plain numbers and words (`BarChart`, `PointChart`, `LineChart`,
+`ScheduleChart`, `SegmentTraceChart`); the function of the same name (`bars`, `points`, ...) checks
+it and gives a `Drawing`, which is drawn when it is asked for: `inline()` for a page that has
+`style()` in its head, `svg()`, or `save(folder)` for PNG and PDF files. Matplotlib is imported
+then, and not before. Any number may be an `Interval`, which shows as a whisker or a band.
+
+Nothing here reads runs or computes measures, and words and captions are the caller's.
+"""
+
+from __future__ import annotations
+
+from anyorder.report.charts.bars import Bar, BarChart, BarGroup, BarPanel, bars
+from anyorder.report.charts.drawing import Drawing
+from anyorder.report.charts.lines import LineChart, LinePanel, LineSeries, lines
+from anyorder.report.charts.palette import PALETTE, style
+from anyorder.report.charts.points import PointChart, PointPanel, PointSet, points
+from anyorder.report.charts.schedule import (
+    ScheduleChart,
+    SchedulePanel,
+    schedule,
+    schedule_chart,
+)
+from anyorder.report.charts.segment_trace import (
+    SegmentRow,
+    SegmentStep,
+    SegmentTraceChart,
+    segment_trace,
+    segment_trace_chart,
+)
+from anyorder.report.charts.values import Number, Series
+
+__all__ = [
+    "PALETTE",
+    "Bar",
+    "BarChart",
+    "BarGroup",
+    "BarPanel",
+    "Drawing",
+    "LineChart",
+    "LinePanel",
+    "LineSeries",
+    "Number",
+    "PointChart",
+    "PointPanel",
+    "PointSet",
+    "ScheduleChart",
+    "SchedulePanel",
+    "SegmentRow",
+    "SegmentStep",
+    "SegmentTraceChart",
+    "Series",
+    "bars",
+    "lines",
+    "points",
+    "schedule",
+    "schedule_chart",
+    "segment_trace",
+    "segment_trace_chart",
+    "style",
+]

@@ -1,0 +1,173 @@
+"""What colours and marks mean: a line of keys above a chart, or several lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts.palette import light
+from anyorder.report.charts.sheet import LINE, SIZE, Sheet, text_width, wrapped
+from anyorder.report.charts.values import Number, bounds
+
+ROW, BELOW = 20.0, 12.0
+"""Height of a line of keys; room below the last."""
+SWATCH, GAP, BETWEEN = 20.0, 7.0, 20.0
+
+
+@dataclass(frozen=True)
+class Key:
+    label: str
+    shape: str
+    """One of the names in SHAPES."""
+    color: str = "ink"
+    marker: str = "o"
+
+
+def interval_key(values: Iterable[Number], shape: str) -> list[Key]:
+    """Says what whiskers or bands are, if there are any."""
+    levels = {value.level for value in values if isinstance(value, Interval) and bounds(value)}
+    words = " and ".join(f"{100 * level:.3g}%" for level in sorted(levels))
+    return [Key(f"{words} interval", shape)] if levels else []
+
+
+def height(keys: Sequence[Key], width: float) -> float:
+    """What `draw` will need."""
+    return sum(_row_height(row, width) for row in _rows(keys, width)) + BELOW if keys else 0.0
+
+
+def draw(sheet: Sheet, keys: Sequence[Key], y: float) -> float:
+    """Keys from `y` downwards; what follows may begin at the value returned."""
+    for row in _rows(keys, sheet.width):
+        x = 0.0
+        for key in row:
+            SHAPES[key.shape](sheet, key, x, y + ROW / 2)
+            words = _words(key, sheet.width)
+            sheet.lines(x + SWATCH + GAP, y + ROW / 2 + 0.36 * SIZE, words)
+            x += _width(key) + BETWEEN
+        y += _row_height(row, sheet.width)
+    return y + BELOW if keys else y
+
+
+def _width(key: Key) -> float:
+    return SWATCH + GAP + text_width(key.label)
+
+
+def _words(key: Key, width: float) -> list[str]:
+    return wrapped(key.label, width - SWATCH - GAP)
+
+
+def _row_height(row: Sequence[Key], width: float) -> float:
+    return ROW + (max(len(_words(key, width)) for key in row) - 1) * SIZE * LINE
+
+
+def _rows(keys: Sequence[Key], width: float) -> list[list[Key]]:
+    rows: list[list[Key]] = []
+    used = 0.0
+    for key in keys:
+        if rows and used + BETWEEN + _width(key) <= width:
+            rows[-1].append(key)
+            used += BETWEEN + _width(key)
+        else:
+            rows.append([key])
+            used = _width(key)
+    return rows
+
+
+def _bar(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    sheet.box(x + 3, y - 6, 14, 12, radius=2, facecolor=light(key.color))
+
+
+def _pale(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    color = light(key.color)
+    sheet.box(x + 3, y - 6, 14, 12, radius=2, facecolor=color, alpha=0.28)
+    sheet.box(x + 3.6, y - 5.4, 12.8, 10.8, radius=2, facecolor="none", edgecolor=color, lw=1.2)
+
+
+def _line(sheet: Sheet, key: Key, x: float, y: float, dashes: str = "-") -> None:
+    color = light(key.color)
+    sheet.stroke([x, x + SWATCH], [y, y], color=color, lw=2, ls=dashes)
+    _mark(sheet, key, x, y)
+
+
+def _dashed(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    _line(sheet, key, x, y, "--")
+
+
+def _mark(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    color = light(key.color)
+    sheet.stroke([x + SWATCH / 2], [y], marker=key.marker, ms=6.5, color=color, mew=0)
+
+
+def _hollow(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    sheet.stroke(
+        [x + SWATCH / 2],
+        [y],
+        marker=key.marker,
+        ms=6.5,
+        color=light(key.color),
+        mfc=light("paper"),
+        mec=light(key.color),
+        mew=1.3,
+    )
+
+
+def _mean(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    edge = light("ink")
+    sheet.stroke(
+        [x + SWATCH / 2], [y], marker=key.marker, ms=11, color=light(key.color), mec=edge, mew=1.5
+    )
+
+
+def _whisker(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    color = light(key.color)
+    sheet.stroke([x + 1, x + SWATCH - 1], [y, y], color=color, lw=1.4)
+    for end in (x + 1, x + SWATCH - 1):
+        sheet.stroke([end, end], [y - 3.5, y + 3.5], color=color, lw=1.4)
+
+
+def _ramp(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    for number, strength in enumerate((0.08, 0.25, 0.45)):
+        left = x + number * SWATCH / 3
+        sheet.box(left, y - 6, SWATCH / 3, 12, facecolor=light(key.color), alpha=strength)
+
+
+def _chosen(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    color = light(key.color)
+    sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor=color, alpha=0.45)
+    sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor="none", edgecolor=color, lw=1.6)
+
+
+def _slot(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor=light("slot"))
+
+
+def _earlier(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    sheet.text(x + SWATCH / 2, y + 4, "abc", size=SIZE - 2, color="muted", align="center")
+
+
+def _upright(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    middle = x + SWATCH / 2
+    sheet.stroke([middle, middle], [y - 7, y + 7], color=light(key.color), lw=1.5)
+
+
+def _band(sheet: Sheet, key: Key, x: float, y: float) -> None:
+    sheet.box(x, y - 6, SWATCH, 12, facecolor=light("muted"), alpha=0.25)
+
+
+SHAPES: dict[str, Callable[[Sheet, Key, float, float], None]] = {
+    "bar": _bar,
+    "pale": _pale,
+    "line": _line,
+    "dashed": _dashed,
+    "mark": _mark,
+    "hollow": _hollow,
+    "mean": _mean,
+    "whisker": _whisker,
+    "upright": _upright,
+    "ramp": _ramp,
+    "chosen": _chosen,
+    "slot": _slot,
+    "earlier": _earlier,
+    "band": _band,
+}

@@ -1,0 +1,124 @@
+"""Names inside a chart: at the ends of lines, beside points; moved so that none covers another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from anyorder.report.charts.lines import LineSeries
+from anyorder.report.charts.palette import light
+from anyorder.report.charts.sheet import SIZE, SMALL, Sheet, text_width
+from anyorder.report.charts.values import bounds, estimate
+
+MARKED = 30.0
+"""Room of the mark before a name at the end of a line."""
+
+
+class Box(NamedTuple):
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def meets(self, other: Box) -> float:
+        """The area that both cover."""
+        across = min(self.right, other.right) - max(self.left, other.left)
+        up = min(self.high, other.high) - max(self.low, other.low)
+        return across * up if across > 0 and up > 0 else 0.0
+
+
+def name_ends(
+    sheet: Sheet, axes: Axes, series: Sequence[LineSeries], shapes: dict[str, str]
+) -> None:
+    """Each line's name at its end, after its mark; names that would meet are moved apart."""
+    drawn = [each for each in series if len(each.x)]
+    frame = axes.get_position()
+    bottom, height = sheet.height * (1 - frame.y0), sheet.height * frame.height
+    x = frame.x1 * sheet.width
+    ends = [_share(axes, float(each.x[-1]), estimate(each.y[-1]))[1] * height for each in drawn]
+    for each, end in zip(drawn, apart(ends, SIZE * 1.35, height), strict=True):
+        y, color = bottom - end, light(each.color)
+        sheet.stroke([x + 14], [y], marker=shapes[each.label], ms=6.5, color=color, mew=0)
+        sheet.text(x + 22, y + 0.36 * SIZE, each.label)
+
+
+def apart(places: Sequence[float], least: float, most: float) -> list[float]:
+    """Places from 0 to `most`, moved to lie `least` apart, in the same order, as near as may be."""
+    order = sorted(range(len(places)), key=lambda number: places[number])
+    # Places that are too near are one block about the mean of what its members want.
+    blocks: list[list[float]] = []
+    for number in order:
+        blocks.append([places[number]])
+        while len(blocks) > 1 and _top(blocks[-2], least) + least > _bottom(blocks[-1], least):
+            last = blocks.pop()
+            blocks[-1] = blocks[-1] + last
+    found = [_bottom(block, least) + i * least for block in blocks for i in range(len(block))]
+    for number in reversed(range(len(found))):  # inside above, then inside below
+        found[number] = min(found[number], most - (len(found) - 1 - number) * least)
+    for number in range(len(found)):
+        found[number] = max(found[number], number * least)
+    return [found[order.index(number)] for number in range(len(places))]
+
+
+def _bottom(block: Sequence[float], least: float) -> float:
+    return sum(block) / len(block) - (len(block) - 1) * least / 2
+
+
+def _top(block: Sequence[float], least: float) -> float:
+    return _bottom(block, least) + (len(block) - 1) * least
+
+
+def _share(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    """Where a point is, as shares of the axes' width and height."""
+    place = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+    return float(place[0]), float(place[1])
+
+
+def name_points(axes: Axes, series: Sequence[LineSeries], size: tuple[float, float]) -> None:
+    """Names beside their points, where least is covered: other points, whiskers, earlier names."""
+    width, height = size
+    taken: list[Box] = []
+    places: list[tuple[float, float, str]] = []
+    for each in series:
+        for number, (x, y) in enumerate(zip(each.x, each.y, strict=True)):
+            across, up = _share(axes, float(x), estimate(y))
+            low, high = (_share(axes, float(x), edge)[1] for edge in bounds(y) or [estimate(y)] * 2)
+            across, up = across * width, up * height
+            taken.append(Box(across - 5, up - 5, across + 5, up + 5))
+            taken.append(Box(across - 1, low * height, across + 1, high * height))
+            if each.point_labels:
+                places.append((across, up, each.point_labels[number]))
+    for across, up, words in places:
+        boxes = _around(across, up, text_width(words, SMALL))
+        best = min(boxes, key=lambda box: _cost(box, taken, width, height))
+        taken.append(best)
+        axes.annotate(
+            words,
+            (best.left / width, (best.low + 3) / height),
+            xycoords="axes fraction",
+            fontsize=SMALL,
+            color=light("ink"),
+            va="baseline",
+            annotation_clip=False,
+            zorder=4,
+        )
+
+
+def _around(x: float, y: float, wide: float) -> list[Box]:
+    """Right and left of a point, level with it, above, below; the best first."""
+    tall = SMALL * 1.2
+    found = []
+    for up in (0.0, 9.0, -9.0, 18.0, -18.0):
+        low = y + up - tall / 2
+        found.append(Box(x + 8, low, x + 8 + wide, low + tall))
+        found.append(Box(x - 8 - wide, low, x - 8, low + tall))
+    return found
+
+
+def _cost(box: Box, taken: Sequence[Box], width: float, height: float) -> float:
+    """What it covers; out of the panel is worse than anything inside."""
+    outside = max(0.0, -box.left) + max(0.0, box.right - width)
+    outside += max(0.0, -box.low) + max(0.0, box.high - height)
+    return sum(box.meets(other) for other in taken) + 1000 * outside

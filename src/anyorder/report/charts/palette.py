@@ -1,0 +1,85 @@
+"""The colours of charts, by what they mean, on light and dark paper.
+
+A family has the same colour in every chart; so have policies and kinds of tokens. What can meet in
+one chart differs for colour-blind readers too (tests/report/charts/test_palette.py), and charts
+never tell by colour alone. The grounds are those of the player (player/player.css).
+
+Charts are drawn in the light colours; as no two names share one, svg.py can turn each into a CSS
+variable afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Color(NamedTuple):
+    light: str
+    dark: str
+
+
+GROUNDS: dict[str, Color] = {
+    "paper": Color("#ffffff", "#15171b"),
+    "ink": Color("#1d2126", "#e5e7eb"),
+    "muted": Color("#5d6671", "#9ca5b1"),
+    "rule": Color("#e6e4df", "#2c3139"),
+    "slot": Color("#e4e2dd", "#343a43"),
+}
+"""Paper, text, quiet text, lines of a grid, what is still masked."""
+
+PALETTE: dict[str, Color] = {
+    # Families.
+    "ar": Color("#4a525c", "#c3cad3"),
+    "mdm": Color("#2f6fd0", "#7fadff"),
+    "flexmdm": Color("#d9730d", "#ffa654"),
+    "latentmdm": Color("#0b7a5c", "#3cc79c"),
+    "flexlatent": Color("#b04a9e", "#f09ade"),
+    # Policies: which slot is revealed next.
+    "left_to_right": Color("#6b747f", "#a7b0bb"),
+    "confidence": Color("#3b4aa0", "#8f9cf5"),
+    "random": Color("#d4553f", "#ff9d84"),
+    # Kinds of tokens in the mass-localisation plot.
+    "top": Color("#1a936f", "#4fd0a0"),
+    "committed": Color("#c23b22", "#ff8a6b"),
+    # Shares of the schedule.
+    "inserted": Color("#2c5aa8", "#8fb6ff"),
+    "masked": Color("#868e99", "#8d96a2"),
+    "clean": Color("#c9660f", "#f2a15c"),
+    # What a score is shown by: the better, the stronger.
+    "score": Color("#2d5ba9", "#8eb5fe"),
+}
+"""Name -> colour: the names that records may use."""
+
+COLORS = GROUNDS | PALETTE
+
+STYLE = """
+.ao-chart { container: ao-chart / inline-size; display: block; }
+[data-theme="light"] .ao-chart, .ao-chart[data-theme="light"] { color-scheme: light; }
+[data-theme="dark"] .ao-chart, .ao-chart[data-theme="dark"] { color-scheme: dark; }
+.ao-chart > svg { display: block; width: 100%; height: auto; overflow: visible; }
+.ao-chart > .is-wide { max-width: 50rem; }
+.ao-chart > .is-narrow { max-width: 26rem; }
+@container ao-chart (max-width: 599.9px) { .ao-chart > .is-wide { display: none; } }
+@container ao-chart (min-width: 600px) { .ao-chart > .is-narrow { display: none; } }
+"""
+
+
+def light(name: str) -> str:
+    """What to draw with; a name that is unknown is our mistake."""
+    return COLORS[name].light
+
+
+def variable(name: str) -> str:
+    """The CSS variable of a colour, with its light value where no style sheet sets it."""
+    return f"var(--ao-{name.replace('_', '-')}, {COLORS[name].light})"
+
+
+def style() -> str:
+    """The style sheet that a page needs once for all its charts; light and dark as the player."""
+    lines = [
+        f"  --ao-{name.replace('_', '-')}: light-dark({color.light}, {color.dark});"
+        for name, color in COLORS.items()
+    ]
+    # Without weight of its own, so that a page may set other colours.
+    head = ":where(.ao-chart) {\n  color-scheme: light dark;\n"
+    return head + "\n".join(lines) + "\n}" + STYLE

@@ -1,0 +1,233 @@
+"""The one-file HTML report: sections, figures, tables, glossary and the trace player in one page.
+
+Everything is inline: style, script, drawings, traces. Light and dark follow the reader's system or
+the button. The traces stand last, as data that the script reads once the page is painted, so a
+thousand of them do not hold it up. What is said is in sections/ and words.py, not here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from anyorder.report import charts, player
+from anyorder.report.glossary import TERMS
+from anyorder.report.sections.section import Absent, Cell, Figure, Section, Table
+from anyorder.report.traces import embed
+
+_MARK = re.compile(r"\[\[([^|\]]+)(?:\|([^\]]+))?\]\]|`([^`]+)`|\*\*([^*]+)\*\*")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the player shows first: sample numbers in the payload, and how far along."""
+
+    sample: int = 0
+    compare: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a report says."""
+
+    title: str
+    lead: str
+    """One paragraph below the title."""
+    summary: Sequence[str]
+    """The findings, a sentence or two each."""
+    glance: Table
+    """The main numbers of the main runs."""
+    sections: Sequence[Section]
+    absent: Sequence[Absent]
+    payload: Mapping[str, Any]
+    """The traces, packed (traces.py)."""
+    player_text: Sequence[str]
+    opening: Opening = field(default_factory=Opening)
+    made: Sequence[tuple[str, str]] = ()
+    """How the report was made: (what, value) for the foot of the page."""
+    command: str = ""
+
+
+def render(page: Page) -> str:
+    """The page as HTML, with nothing outside of it."""
+    text = _Text()
+    summary = "".join(f"<li>{text(each)}</li>" for each in page.summary)
+    lead = text(page.lead)
+    glance = _table(page.glance, text)
+    watch = "".join(f"<p>{text(each)}</p>" for each in page.player_text)
+    body = "".join(_section(section, text, page.command) for section in page.sections)
+    return Template(_asset("page.html")).substitute(
+        title=escape(page.title),
+        style=f"{player.style()}\n{charts.style()}\n{_asset('page.css')}",
+        contents=_contents(page),
+        lead=lead,
+        summary=summary,
+        glance=glance,
+        watch=watch,
+        sections=body,
+        absent=_absent(page.absent, text),
+        glossary=_glossary(text.used),
+        made=_made(page),
+        opening=_options(page.opening),
+        payload=embed(page.payload),
+        script=f"{player.script()}\n{_asset('page.js')}",
+    )
+
+
+class _Text:
+    """Marked text to HTML; a term is a link to the glossary, once in each paragraph."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, None] = {}
+
+    def __call__(self, text: str) -> str:
+        seen: set[str] = set()
+        parts, end = [], 0
+        for found in _MARK.finditer(text):
+            parts.append(escape(text[end : found.start()], quote=False))
+            parts.append(self._mark(found, seen))
+            end = found.end()
+        return "".join([*parts, escape(text[end:], quote=False)])
+
+    def _mark(self, found: re.Match[str], seen: set[str]) -> str:
+        term, words, code, strong = found.groups()
+        if code is not None:
+            return f"<code>{escape(code, quote=False)}</code>"
+        if strong is not None:
+            return f"<strong>{escape(strong, quote=False)}</strong>"
+        assert term in TERMS, f"the glossary has no {term!r}"
+        self.used[term] = None
+        shown = escape(words or term, quote=False)
+        if term in seen:
+            return shown
+        seen.add(term)
+        means = escape(f"{TERMS[term].title}: {TERMS[term].means}")
+        return f'<a class="term" href="#{_anchor(term)}" data-means="{means}">{shown}</a>'
+
+
+def _anchor(term: str) -> str:
+    return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower().replace("+", "-plus")).strip("-")
+
+
+def _contents(page: Page) -> str:
+    entries = [("summary", "In short"), ("watch", "Watch it write")]
+    entries += [(section.slug, section.short) for section in page.sections]
+    entries += [("absent", "Not in this report")] if page.absent else []
+    entries += [("glossary", "Words"), ("made", "How it was made")]
+    return "".join(f'<li><a href="#{slug}">{escape(name)}</a></li>' for slug, name in entries)
+
+
+def _section(section: Section, text: _Text, command: str) -> str:
+    paragraphs = "".join(f"<p>{text(each)}</p>" for each in section.text)
+    figures = "".join(_figure(figure, text, command) for figure in section.figures)
+    return (
+        f'<section id="{section.slug}"><h2>{escape(section.title)}</h2>'
+        f'<div class="prose">{paragraphs}</div>{figures}</section>'
+    )
+
+
+def _figure(figure: Figure, text: _Text, command: str) -> str:
+    drawn = ""
+    if figure.drawing is not None:
+        drawn = f'<div class="drawing">{figure.drawing.inline()}</div>'
+    caption = f"<p>{text(figure.caption)}</p>" if figure.caption else ""
+    tables = "".join(_table(table, text) for table in figure.tables)
+    return (
+        f"<figure>"
+        f"<h3>{text(figure.title)}</h3>{drawn}"
+        f"<figcaption>{caption}</figcaption>{tables}{_commands((*figure.commands, command))}</figure>"
+    )
+
+
+def _table(table: Table, text: _Text) -> str:
+    heads = "".join(f'<th scope="col">{text(head)}</th>' for head in table.heads)
+    rows = "".join(_row(row, text) for row in table.rows)
+    inside = (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+    said = text(table.caption)
+    if table.folded:
+        return f'<details class="more"><summary>{said}</summary>{inside}</details>'
+    return (f'<p class="table-title">{said}</p>' if said else "") + inside
+
+
+def _row(row: Iterable[Cell], text: _Text) -> str:
+    first, *rest = row
+    cells = f'<th scope="row">{_cell(first, text)}</th>'
+    for cell in rest:
+        kind = ' class="number"' if cell.number else ""
+        cells += f"<td{kind}>{_cell(cell, text)}</td>"
+    part = ' class="is-part"' if not first.text else ""
+    return f"<tr{part}>{cells}</tr>"
+
+
+def _cell(cell: Cell, text: _Text) -> str:
+    small = f"<small>{text(cell.small)}</small>" if cell.small else ""
+    return text(cell.text) + small
+
+
+def _commands(commands: Sequence[str]) -> str:
+    """Which verbs made the figure, and all commands in order when they are asked for."""
+    counts = Counter(" ".join(command.split()[:2]) for command in commands)
+    verbs = ", ".join(
+        f"<code>{escape(verb, quote=False)}</code>" + (f" ({number} times)" if number > 1 else "")
+        for verb, number in counts.items()
+    )
+    lines = escape("\n".join(commands), quote=False)
+    return (
+        f'<details class="commands"><summary><span>Made by {verbs}</span></summary>'
+        f"<pre>{lines}</pre></details>"
+    )
+
+
+def _absent(absent: Sequence[Absent], text: _Text) -> str:
+    if not absent:
+        return ""
+    items = "".join(
+        f"<li><strong>{escape(each.title)}.</strong> {text(each.why)}"
+        + "".join(f"<pre>{escape(command, quote=False)}</pre>" for command in each.commands)
+        + "</li>"
+        for each in absent
+    )
+    return (
+        '<section id="absent"><h2>What is not in this report</h2><div class="prose">'
+        "<p>These runs do not hold the data for the following; the commands would give it. "
+        f'Then write the report again.</p></div><ul class="absent">{items}</ul></section>'
+    )
+
+
+def _glossary(used: Iterable[str]) -> str:
+    known = set(used)
+    return "".join(
+        f'<div id="{_anchor(name)}"><dt>{escape(term.title)}</dt>'
+        f"<dd>{escape(term.means, quote=False)}</dd></div>"
+        for name, term in sorted(TERMS.items(), key=lambda item: item[1].title.lower())
+        if name in known
+    )
+
+
+def _made(page: Page) -> str:
+    rows = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in page.made
+    )
+    return f"<dl>{rows}</dl><pre>{escape(page.command, quote=False)}</pre>"
+
+
+def _options(opening: Opening) -> str:
+    compare = "null" if opening.compare is None else str(opening.compare)
+    step = "null" if opening.step is None else str(opening.step)
+    return f'{{"sample": {opening.sample}, "compare": {compare}, "step": {step}}}'
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("anyorder.report") / "page_assets" / name).read_text(encoding="utf-8")

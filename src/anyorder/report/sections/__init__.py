@@ -1,0 +1,42 @@
+"""The sections of a report, one file for each; what has no data is told as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from anyorder.report.sections import (
+    accuracy,
+    cost,
+    insertion,
+    models,
+    order,
+    passk,
+    placement,
+    segments,
+    similarity,
+)
+from anyorder.report.sections.material import Material
+from anyorder.report.sections.section import Absent, Section
+
+SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
+    models.section,
+    accuracy.section,
+    similarity.section,
+    order.section,
+    placement.section,
+    segments.trace_section,
+    passk.section,
+    insertion.sweep_section,
+    segments.policies_section,
+    insertion.schedule_section,
+)
+"""In the order of the page; None: does not concern these runs."""
+
+
+def all_sections(material: Material) -> Iterator[Section | Absent]:
+    """Every section, or what is missing for it."""
+    for make in SECTIONS:
+        found = make(material)
+        if found is not None:
+            yield found
+    yield from cost.sections(material)

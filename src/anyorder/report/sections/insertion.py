@@ -1,0 +1,142 @@
+"""The sweep of insertion temperatures (paper, appendix D), and the schedule as it was sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anyorder.report.charts import (
+    LineChart,
+    LinePanel,
+    LineSeries,
+    ScheduleChart,
+    SchedulePanel,
+    lines,
+    schedule,
+)
+from anyorder.report.runs import RunFacts
+from anyorder.report.sections.material import Material, color_of, grading, main_runs, sampling
+from anyorder.report.sections.passk import differences_table
+from anyorder.report.sections.section import Absent, Figure, Section, Table, label, plain, rate
+from anyorder.report.shares import shares_of
+
+FAMILIES = ("flexmdm", "flexlatent")
+SWEEP_TITLE = "How freely should new slots be placed?"
+SCHEDULE_TITLE = "How does the canvas grow?"
+SHOWN_ROWS = 9
+
+
+def sweeps(material: Material) -> list[list[RunFacts]]:
+    """Graded runs that differ in their insertion temperature alone, by that temperature."""
+    groups: dict[str, dict[float, RunFacts]] = {}
+    for run in material.gathered.graded():
+        if run.family in FAMILIES and run.options.get("insertion_temperature") is not None:
+            rest = {**run.options, "insertion_temperature": None}
+            key = repr((run.kind, sorted(rest.items())))
+            groups.setdefault(key, {}).setdefault(run.options["insertion_temperature"], run)
+    return [
+        [group[value] for value in sorted(group)] for group in groups.values() if len(group) > 1
+    ]
+
+
+def sweep_section(material: Material) -> Section | Absent | None:
+    """The section; None where no model inserts anything."""
+    found = sweeps(material)
+    if not found:
+        models = material.gathered.of(*FAMILIES)
+        if not models:
+            return None
+        command = f"{models[0].run.card.command} --insertion-temperature 0.6 --out RUN"
+        return Absent(
+            SWEEP_TITLE, "It needs runs of one model at two insertion temperatures.", (command,)
+        )
+    runs = [run for group in found for run in group]
+    series = []
+    for group in found:
+        at = [run.options["insertion_temperature"] for run in group]
+        for number, dashed in ((0, False), (-1, True)):
+            k = group[0].rates[number].k
+            if number == 0 or k > 1:
+                values = [run.rates[number].interval for run in group]
+                name = f"{group[0].title}, {'one' if k == 1 else f'best of {k}'}"
+                series.append(LineSeries(name, color_of(group[0]), at, values, dashed))
+    drawing = lines(
+        LineChart(
+            name="insertion-temperature",
+            alt="Share of right programs over the insertion temperature.",
+            x_label="insertion temperature",
+            y_label="right programs",
+            panels=(LinePanel(tuple(series)),),
+            x_ticks=tuple(sorted({run.options["insertion_temperature"] for run in runs})),
+            percent=True,
+        )
+    )
+    rows = tuple((label(run.label), *(rate(each.interval) for each in run.rates)) for run in runs)
+    heads = ("run", *(f"[[pass@k|pass@{each.k}]]" for each in runs[0].rates))
+    figure = Figure(
+        title="Right programs at each insertion temperature",
+        drawing=drawing,
+        commands=(*sampling(runs), *grading(runs)),
+        caption="Bands are [[interval|95 % intervals]] over problems.",
+        tables=(
+            Table(heads, rows),
+            *(table for group in found for table in differences_table(group)),
+        ),
+    )
+    text = (
+        "A model that inserts decides in every step where new [[slot|slots]] go. The "
+        "[[insertion temperature]] says how freely: at 1 as often as the model expects something "
+        "to be missing there, below 1 rather where most is missing.",
+    )
+    return Section("insertion", SWEEP_TITLE, "Insertion temperature", text, (figure,))
+
+
+def schedule_section(material: Material) -> Section | None:
+    """How much was inserted, masked and written after each step; None without insertion."""
+    runs = [
+        run
+        for run in main_runs(material.gathered.of(*FAMILIES))
+        if run.options.get("clock", "steps") == "steps"
+    ]
+    if not runs:
+        return None
+    panels, tables = [], []
+    for run in runs:
+        found = shares_of(run.traces)
+        curves = {name: found[name] for name in ("inserted", "masked", "clean")}
+        panels.append(SchedulePanel(run.label, "steps done", found["step"], curves))
+        tables.append(_table(run, found))
+    text = (
+        "A model that inserts begins with an empty [[canvas]]. The [[schedule]] says how much of "
+        "the final text is there after each step; slots stay [[mask|masked]] for a while, so that "
+        "the layout can settle before words are chosen.",
+    )
+    figure = Figure(
+        title="Inserted, masked and written, as shares of the final text",
+        drawing=schedule(
+            ScheduleChart(
+                "schedule", "Shares of slots inserted, masked and written by step.", tuple(panels)
+            )
+        ),
+        commands=sampling(runs),
+        caption="Means over the samples, counted in their [[trace|traces]].",
+        tables=tuple(tables),
+    )
+    return Section("schedule", SCHEDULE_TITLE, "How the canvas grows", text, (figure,))
+
+
+def _table(run: RunFacts, found: dict[str, list[float]]) -> Table:
+    steps = _some(len(found["step"]))
+    rows = tuple(
+        (
+            label(f"after {found['step'][at]:g}"),
+            *(plain(found[name][at], 2) for name in ("inserted", "masked", "clean")),
+        )
+        for at in steps
+    )
+    return Table(("steps", "inserted", "masked", "written"), rows, run.label, folded=True)
+
+
+def _some(count: int) -> Sequence[int]:
+    """Some places of a list, the first and the last among them."""
+    shown = min(count, SHOWN_ROWS)
+    return sorted({round(number * (count - 1) / max(1, shown - 1)) for number in range(shown)})

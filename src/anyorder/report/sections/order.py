@@ -1,0 +1,204 @@
+"""In which order programs are written: AR-ness, and the tree metrics with both controls.
+
+Paper: figure and table of the any-order metrics (appendix D); docs/order.md, docs/arness.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
+from anyorder.report.records import interval_of, number_of, percent
+from anyorder.report.runs import RunFacts
+from anyorder.report.sections.material import (
+    Material,
+    color_of,
+    main_runs,
+    sampling,
+    series_of,
+)
+from anyorder.report.sections.section import (
+    Absent,
+    Cell,
+    Figure,
+    Section,
+    Table,
+    label,
+    plain,
+    rate,
+    score,
+)
+
+TITLE = "In which order does it write?"
+SCOPE, PART = "full_output", "split_only"
+CONTROLS = {"left_to_right": "left-to-right order", "random": "random order"}
+METRICS = {
+    "cbc": ("CBC", "previewed before the first is finished"),
+    "rub": ("RUB", "left unfinished and returned to"),
+    "rub_plus": ("RUB+", "returned to repeatedly"),
+    "obw": ("OBW", "open at the same time"),
+}
+LEFTMOST, TAU = "global@1", "tau"
+
+
+def section(material: Material) -> Section | Absent:
+    """The section, or what is missing for it."""
+    runs = [run for run in material.gathered if cell(run, "cbc") is not None and leftmost(run)]
+    if not runs:
+        return Absent(
+            TITLE,
+            "No run says when its tokens came: traces of text alone have no steps.",
+            ("anyorder sample MODEL --task TASK",),
+        )
+    return Section(
+        slug="order",
+        title=TITLE,
+        short="Order of writing",
+        text=(
+            "Two questions. Token by token: is the next one simply the leftmost that is missing "
+            "([[leftmost|leftmost-first share]])? And block by block, in the program's "
+            "[[tree|statement tree]]: are the parts of a function or a loop written one after the "
+            "other, or are several begun, left and returned to?",
+            "A high score is not good by itself: random order scores highest. So every bar carries "
+            "two [[control|controls]], the same finished programs with their steps dealt out "
+            "strictly from left to right, and at random. Read where a bar lies between them.",
+        ),
+        figures=(_token_figure(runs), _tree_figure(runs)),
+    )
+
+
+def leftmost(run: RunFacts) -> dict[str, Any] | None:
+    """The record of the leftmost-first share; None where no sample has one."""
+    record = (run.measures.get("arness") or {}).get("aggregate", {}).get(LEFTMOST)
+    return record if record and record["samples"] else None
+
+
+def cell(run: RunFacts, metric: str) -> dict[str, Any] | None:
+    """The record of a tree metric over nodes with a choice; None where no sample has one."""
+    record = (run.measures.get("order") or {}).get("aggregate", {}).get(SCOPE)
+    found = record[PART][metric] if record else None
+    return found if found and found["samples"] else None
+
+
+def _token_figure(runs: Sequence[RunFacts]) -> Figure:
+    groups, rows = [], []
+    for run in runs:
+        record = leftmost(run)
+        assert record is not None
+        interval = interval_of(record["interval"])
+        ends = {
+            CONTROLS["left_to_right"]: number_of(record["left_to_right"]),
+            CONTROLS["random"]: number_of(record["chance"]),
+        }
+        groups.append(BarGroup(run.label, (Bar(run.title, interval, ends),)))
+        tau = run.measures["arness"]["aggregate"][TAU]
+        ties = number_of(run.measures["arness"].get("ties"))
+        rows.append(
+            (
+                label(run.label, run.name),
+                rate(interval),
+                *(Cell(percent(value, 1), number=True) for value in ends.values()),
+                score(interval_of(tau["interval"]), 2),
+                Cell(percent(ties, 1), number=True),
+            )
+        )
+    titles = dict.fromkeys((run.title, color_of(run)) for run in runs)
+    drawing = bars(
+        BarChart(
+            name="leftmost-first",
+            alt="How often each run reveals the leftmost missing token, with both controls.",
+            series=tuple(Series(title, color) for title, color in titles),
+            panels=(
+                BarPanel(
+                    "tokens that were the leftmost missing one",
+                    tuple(groups),
+                    limits=(0, 1),
+                    percent=True,
+                ),
+            ),
+            controls=tuple(CONTROLS.values()),
+        )
+    )
+    heads = (
+        "run",
+        "[[leftmost|leftmost first]]",
+        *CONTROLS.values(),
+        "[[tau|Kendall's tau]]",
+        "decided by a tie",
+    )
+    return Figure(
+        title="How often the next token is the leftmost one that is missing",
+        drawing=drawing,
+        commands=(*sampling(runs), _measure(runs, "arness")),
+        caption="Where several tokens come in one step, not all of them can be the leftmost, so "
+        "the left-to-right [[control]] is below 100 %. Kendall's tau of a random order is 0.",
+        tables=(Table(heads, tuple(rows)),),
+    )
+
+
+def _tree_figure(runs: Sequence[RunFacts]) -> Figure:
+    chosen = main_runs(runs)
+    tables = [_tree_table(chosen)]
+    if len(chosen) < len(runs):
+        others = [run for run in runs if run not in chosen]
+        tables.append(replace(_tree_table(others), caption="The other runs", folded=True))
+    return Figure(
+        title="How the parts of a block are written",
+        drawing=_tree_drawing(chosen),
+        commands=(*sampling(runs), _measure(runs, "order")),
+        caption="Over blocks with at least two parts. Place between the two: 0 is strict left to "
+        "right, 1 is chance. Models that [[commit]] whole lines cannot leave a line unfinished, so "
+        "compare them with the random order of whole lines.",
+        tables=tuple(tables),
+    )
+
+
+def _tree_table(runs: Sequence[RunFacts]) -> Table:
+    heads = ("run", *(f"[[{name}|{name}]]: {says}" for name, says in METRICS.values()))
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        records = [cell(run, metric) for metric in METRICS]
+        known = [record for record in records if record is not None]
+        rows.append((label(run.label), *(score(interval_of(r["interval"]), 2) for r in known)))
+        for control, says in (*CONTROLS.items(), ("segments", "random order of whole lines")):
+            if all(control in record["controls"] for record in known):
+                values = (number_of(record["controls"][control]) for record in known)
+                rows.append((label("", says), *(plain(value, 2) for value in values)))
+        if all(record["position"] for record in known):
+            between = (score(interval_of(record["position"]), 2) for record in known)
+            rows.append((label("", "place between the two"), *between))
+    return Table(heads, tuple(rows))
+
+
+def _tree_drawing(runs: Sequence[RunFacts]) -> Drawing:
+    groups = []
+    for metric, (_, says) in METRICS.items():
+        own = []
+        for run in runs:
+            record = cell(run, metric)
+            assert record is not None
+            marks = {CONTROLS[name]: number_of(record["controls"][name]) for name in CONTROLS}
+            own.append(Bar(run.label, interval_of(record["interval"]), marks))
+        groups.append(BarGroup(says, tuple(own)))
+    return bars(
+        BarChart(
+            name="tree-order",
+            alt="Four scores of how the parts of a block are written, with both controls.",
+            series=series_of(runs),
+            panels=(BarPanel("share of a block's parts", tuple(groups), limits=(0, 1)),),
+            controls=tuple(CONTROLS.values()),
+        )
+    )
+
+
+def place(run: RunFacts, metric: str) -> Interval | None:
+    """Where a tree metric lies between its controls."""
+    record = cell(run, metric)
+    return interval_of(record["position"]) if record and record["position"] else None
+
+
+def _measure(runs: Sequence[RunFacts], only: str) -> str:
+    return f"anyorder measure {' '.join(run.folder for run in runs)} --only {only}"

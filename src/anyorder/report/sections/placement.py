@@ -1,0 +1,202 @@
+"""Does the model know where? Mass and localisation, and their series over steps.
+
+Paper: section 3.2 and the positional-uncertainty figures; docs/placement.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts import (
+    Drawing,
+    LineChart,
+    LinePanel,
+    LineSeries,
+    PointChart,
+    PointPanel,
+    PointSet,
+    Series,
+    lines,
+    points,
+)
+from anyorder.report.records import interval_of
+from anyorder.report.runs import RunFacts
+from anyorder.report.sections.material import Material, main_runs, sampling
+from anyorder.report.sections.section import (
+    Absent,
+    Figure,
+    Section,
+    Table,
+    count,
+    label,
+    score,
+)
+
+TITLE = "Does the model know where its words belong?"
+WITHOUT = ("ar",)
+"""Families without masked positions, of which nothing can be asked."""
+TOP, COMMITTED, EVEN = "wanted most", "written next", "spread evenly"
+PANELS = 3
+DEFAULT_REGION = "code"
+
+
+def section(material: Material) -> Section | Absent:
+    """The section, or what is missing for it."""
+    runs = [run for run in material.gathered if run.placement is not None]
+    possible = [run for run in material.gathered if run.family not in WITHOUT]
+    if not runs:
+        return Absent(
+            TITLE,
+            "The model has to be asked again about the canvases of its runs.",
+            tuple(_command(run) for run in main_runs(possible)),
+        )
+    shown = main_runs(runs, PANELS)
+    return Section(
+        slug="placement",
+        title=TITLE,
+        short="What but not where",
+        text=(
+            "A model may be sure what it wants to write and not know at which [[slot]] it belongs. "
+            "Its probability for the [[token]] is then spread over many slots: the [[mass]], added "
+            "up over the slots, is large, and the [[localisation]], the share of it at the best "
+            "slot, is small. No single slot looks sure, so a [[policy]] that goes by confidence "
+            "passes it over for whatever comes next on the left.",
+            "Here every model was asked again about the canvases that it went through. Points are "
+            "the two tokens that it wanted most on each canvas, and the tokens that it wrote next. "
+            "Wanted tokens at the lower right that are not written are the sign of a model that "
+            "knows what but not where.",
+        ),
+        figures=(_scatter_figure(shown, runs), _series_figure(shown)),
+    )
+
+
+def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figure:
+    panels = []
+    for run in shown:
+        assert run.placement is not None
+        found = run.placement.points()
+        clouds = {
+            TOP: _cloud(found["top"], "loc", mean=_mean(run, "top_mass", "top_loc")),
+            COMMITTED: _cloud(
+                found["committed"],
+                "localisation",
+                mean=_mean(run, "committed_mass", "committed_localisation"),
+            ),
+        }
+        panels.append(PointPanel(run.label, clouds))
+    drawing = points(
+        PointChart(
+            name="mass-localisation",
+            alt="Mass against localisation of the tokens wanted most and of those written next.",
+            x_label="mass: how often the token is expected",
+            y_label="localisation: share at one slot",
+            classes=(Series(TOP, "top"), Series(COMMITTED, "committed")),
+            panels=tuple(panels),
+            log_x=True,
+            y_limits=(0, 1.04),
+        )
+    )
+    heads = (
+        "run",
+        f"[[mass]], {TOP}",
+        f"[[localisation]], {TOP}",
+        f"[[localisation]], {COMMITTED}",
+        f"{COMMITTED} less {TOP}",
+        f"[[k-localisation|allowing for copies]], {TOP}",
+        "if spread evenly",
+        "canvases",
+    )
+    names = ("top_mass", "top_loc", "committed_localisation", "gap_loc", "top_k_loc", "even_loc")
+    rows = []
+    for run in runs:
+        record = run.measures["placement"]["all"]
+        values = (score(interval_of(record[name])) for name in names)
+        rows.append((label(run.label), *values, count(record["canvases"])))
+    return Figure(
+        title="Wanted most, and written next: how often, and how surely where",
+        drawing=drawing,
+        commands=(*sampling(runs), *map(_command, runs)),
+        caption="Each point is a token on one canvas; the large marks are the means. Means are "
+        "over canvases, samples, then problems; [[interval|95 % intervals]] over problems.",
+        tables=(Table(heads, tuple(rows)),),
+    )
+
+
+def _cloud(found: dict[str, NDArray[Any]], name: str, mean: tuple[Interval, Interval]) -> PointSet:
+    known = np.isfinite(found[name]) & (found["mass"] > 0)
+    return PointSet(found["mass"][known], found[name][known], mean)
+
+
+def _mean(run: RunFacts, *names: str) -> tuple[Interval, Interval]:
+    """What the table says, so that figure and table agree."""
+    x, y = (interval_of(run.measures["placement"]["all"][name]) for name in names)
+    return x, y
+
+
+def _series_figure(runs: Sequence[RunFacts]) -> Figure:
+    curves = {
+        TOP: ("top_loc", "top", False),
+        COMMITTED: ("committed_localisation", "committed", False),
+        EVEN: ("even_loc", "masked", True),
+    }
+    panels, tables = [], []
+    for run in runs:
+        steps = run.measures["placement"]["steps"]
+        series = []
+        for name, (column, color, dashed) in curves.items():
+            known = [
+                step for step in steps if column in step and step[column]["estimate"] is not None
+            ]
+            at = [step["step"] for step in known]
+            series.append(
+                LineSeries(name, color, at, [interval_of(step[column]) for step in known], dashed)
+            )
+        panels.append(LinePanel(tuple(series), title=run.label))
+        rows = tuple(
+            (
+                label(f"after {step['step']}"),
+                *(score(interval_of(step[column])) for column, _, _ in curves.values()),
+                count(step["canvases"]),
+            )
+            for step in steps
+            if all(column in step for column, _, _ in curves.values())
+        )
+        heads = ("steps", *curves, "canvases")
+        tables.append(
+            Table(heads, rows, caption=f"[[localisation|Localisation]], {run.label}", folded=True)
+        )
+    return Figure(
+        title="The same as the text fills up",
+        drawing=_series_drawing(tuple(panels)),
+        commands=(*sampling(runs), *map(_command, runs)),
+        caption="Bands are [[interval|95 % intervals]] over problems. The dashed line is what the "
+        "same masses would give if they were spread evenly over the masked slots: as fewer are "
+        "left, everything is better placed.",
+        tables=tuple(tables),
+    )
+
+
+def _series_drawing(panels: tuple[LinePanel, ...]) -> Drawing:
+    return lines(
+        LineChart(
+            name="localisation-over-steps",
+            alt="Mean localisation of tokens wanted most and written next, over the steps.",
+            x_label="steps done",
+            y_label="localisation",
+            panels=panels,
+            y_limits=(0, 1),
+        )
+    )
+
+
+def _command(run: RunFacts) -> str:
+    about = (run.measures.get("placement") or {}).get("about") or {}
+    flags = ["--placement", run.model or "MODEL", "--only", "placement"]
+    if about.get("region", DEFAULT_REGION) != DEFAULT_REGION:
+        flags += ["--region", about["region"]]
+    return run.command("measure", *flags)

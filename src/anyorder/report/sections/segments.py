@@ -1,0 +1,198 @@
+"""LatentMDM: its policies at different k (paper, ablation table), and one generation in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from anyorder.bench.verdicts import PASSED
+from anyorder.report.charts import (
+    Bar,
+    BarChart,
+    BarGroup,
+    BarPanel,
+    Series,
+    bars,
+    segment_trace,
+    segment_trace_chart,
+)
+from anyorder.report.labels import policy_title
+from anyorder.report.runs import RunFacts
+from anyorder.report.sections.material import Material, grading, sampling
+from anyorder.report.sections.section import (
+    Absent,
+    Cell,
+    Figure,
+    Section,
+    Table,
+    label,
+    missing,
+    plain,
+    rate,
+)
+from anyorder.trace import Trace
+
+POLICIES_TITLE = "Which line first, and how many at a time?"
+TRACE_TITLE = "How are whole lines chosen?"
+FAMILIES = ("latentmdm",)
+COLORS = (("latentmdm", False), ("flexlatent", False), ("latentmdm", True), ("flexlatent", True))
+"""A colour for each number of lines."""
+SCORES = {
+    "average": "average log-probability of a line's tokens",
+    "minimum": "log-probability of a line's weakest token",
+    "first": "log-probability of a line's first token",
+}
+MOST_STEPS = 9
+
+
+def grid(material: Material) -> dict[tuple[str, int], RunFacts]:
+    """(policy, lines a step) -> run: of the model and task with most of them."""
+    groups: dict[tuple[object, ...], dict[tuple[str, int], RunFacts]] = {}
+    for run in material.gathered.graded():
+        if run.family in FAMILIES and "k" in run.options:
+            group = groups.setdefault(run.kind, {})
+            group.setdefault((run.policy, int(run.options["k"])), run)
+    best = max(groups.values(), key=len, default={})
+    return best if len(best) > 1 else {}
+
+
+def policies_section(material: Material) -> Section | Absent | None:
+    """The section; None where no model writes segments."""
+    found = grid(material)
+    ks = sorted({k for _, k in found})[: len(COLORS)]
+    if not found:
+        models = material.gathered.of(*FAMILIES)
+        if not models:
+            return None
+        command = f"anyorder sample {models[0].model or 'MODEL'} --task TASK --policy minimum --k 2"
+        return Absent(POLICIES_TITLE, "It needs graded runs at several settings.", (command,))
+    policies = list(dict.fromkeys(policy for policy, _ in found))
+    names = {k: f"{k} line{'s' if k > 1 else ''} a step" for k in ks}
+    groups = tuple(
+        BarGroup(
+            policy_title(policy),
+            tuple(
+                Bar(names[k], found[policy, k].rates[0].interval)
+                for k in ks
+                if (policy, k) in found
+            ),
+        )
+        for policy in policies
+    )
+    runs = list(found.values())
+    drawing = bars(
+        BarChart(
+            name="segment-policies",
+            alt="Right programs by policy and by the number of lines a step.",
+            series=tuple(Series(names[k], *color) for k, color in zip(ks, COLORS, strict=False)),
+            panels=(BarPanel("programs that pass all tests", groups, limits=(0, 1), percent=True),),
+        )
+    )
+    text = (
+        "A model over [[segment|segments]] drafts every open line in each step and must decide "
+        "which ones to [[commit]]. It can go by a line's average log-probability a token, by its "
+        "weakest token, or by its first token; and it can take one line a step, or several at "
+        "once, which costs fewer [[network call|network calls]].",
+    )
+    figure = Figure(
+        title="Right programs by the rule for choosing lines",
+        drawing=drawing,
+        commands=(*sampling(runs), *grading(runs)),
+        tables=(_grid_table(found),),
+    )
+    return Section("policies", POLICIES_TITLE, "Choosing lines", text, (figure,))
+
+
+def _grid_table(found: dict[tuple[str, int], RunFacts]) -> Table:
+    rows = []
+    for (policy, k), run in found.items():
+        calls = run.timing.forwards if run.timing else None
+        cost = plain(calls.estimate, 1) if calls else missing()
+        rows.append(
+            (
+                label(policy_title(policy)),
+                Cell(str(k), number=True),
+                rate(run.rates[0].interval),
+                cost,
+            )
+        )
+    heads = ("rule", "lines a step", "[[passed]]", "[[network call|network calls]] each")
+    return Table(heads, tuple(rows))
+
+
+def trace_section(material: Material) -> Section | Absent | None:
+    """One generation, step by step; None where no model writes segments."""
+    models = material.gathered.of("latentmdm", "flexlatent")
+    chosen = _telling(models)
+    if chosen is None:
+        if not models:
+            return None
+        command = f"{models[0].run.card.command} --candidates --out RUN"
+        return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", (command,))
+    run, trace = chosen
+    chart = replace(segment_trace_chart(trace), score_label=SCORES.get(run.policy, "score"))
+    text = (
+        "One program as it came to be. In each step the model drafts a candidate for every open "
+        "line, ranks them, and [[commit|commits]] the best; the next drafts already read it. "
+        "Stronger colour is a better score.",
+    )
+    figure = Figure(
+        title=f"{run.label}: `{trace.task_id}`, sample {trace.sample}",
+        drawing=segment_trace(chart),
+        commands=sampling([run]),
+        caption=f"The problem: {_one_line(trace.prompt)}",
+        tables=(_lines_table(trace),),
+    )
+    return Section("generation", TRACE_TITLE, "One generation", text, (figure,))
+
+
+def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:
+    """A right program in few steps whose lines came out of order, the most so first."""
+    best: tuple[tuple[bool, bool, int], RunFacts, Trace] | None = None
+    for run in runs:
+        for trace in run.traces:
+            if trace.candidates is None or trace.segment is None:
+                continue
+            passed = run.verdicts.get((trace.task_id, trace.sample)) == PASSED
+            few = len({each.step for each in trace.candidates}) <= MOST_STEPS
+            rank = (passed or not run.verdicts, few, _crossings(trace))
+            if best is None or rank > best[0]:
+                best = rank, run, trace
+    return best and best[1:]
+
+
+def _line_steps(trace: Trace) -> dict[int, int]:
+    """Segment -> the step that revealed it, of those with text, in reading order."""
+    assert trace.segment is not None
+    reveal = trace.timing()[1]
+    pairs = zip(trace.segment.tolist(), reveal.tolist(), trace.pieces, strict=True)
+    return {segment: step for segment, step, piece in pairs if segment >= 0 and piece}
+
+
+def _crossings(trace: Trace) -> int:
+    """Pairs of lines of which the later one came first."""
+    return sum(one > two for one, two in combinations(_line_steps(trace).values(), 2))
+
+
+def _lines_table(trace: Trace) -> Table:
+    assert trace.segment is not None
+    texts: dict[int, str] = {}
+    for segment, piece in zip(trace.segment.tolist(), trace.pieces, strict=True):
+        texts[segment] = texts.get(segment, "") + piece
+    rows = tuple(
+        (label(f"line {number}"), Cell(str(step), number=True), Cell(_code(texts[segment])))
+        for number, (segment, step) in enumerate(_line_steps(trace).items(), 1)
+    )
+    return Table(("in the text", "step", "line"), rows, "When each line was committed", folded=True)
+
+
+def _code(text: str) -> str:
+    """A line as code; indentation does not collapse."""
+    plain = text.rstrip("\n").replace("`", "'").replace(" ", "\N{NO-BREAK SPACE}")
+    return f"`{plain}`" if plain.strip() else "(empty)"
+
+
+def _one_line(text: str) -> str:
+    """A prompt in a caption: one line, without our marks."""
+    return " ".join(text.replace("`", "'").replace("[[", "[ [").split())

@@ -1,0 +1,160 @@
+"""Similarity to left-to-right programs (paper, section 3.1 and appendix B): bars and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts import (
+    PALETTE,
+    Bar,
+    BarChart,
+    BarGroup,
+    BarPanel,
+    Drawing,
+    Series,
+    bars,
+)
+from anyorder.report.labels import policy_title
+from anyorder.report.likeness import Comparison, Likeness
+from anyorder.report.records import is_different
+from anyorder.report.runs import RANDOM
+from anyorder.report.sections.material import Material, grading, sampling
+from anyorder.report.sections.section import (
+    Absent,
+    Cell,
+    Figure,
+    Section,
+    Table,
+    count,
+    label,
+    score,
+)
+
+TITLE = "Does choosing the order change what is written?"
+METRIC = "ASTD"
+FILTERS = {"valid": "all programs that parse", "correct": "only programs that pass"}
+SPARE_COLORS = ("latentmdm", "flexmdm", "flexlatent", "mdm", "ar")
+
+
+def section(material: Material) -> Section | Absent:
+    """The section, or what is missing for it."""
+    found = material.comparisons
+    if not found:
+        return Absent(
+            TITLE,
+            "It needs a run from left to right and another order of the same model, on the same "
+            "problems and drawn alike.",
+            ("anyorder sample MODEL --task TASK --policy left_to_right",),
+        )
+    runs = [run for each in found for run in (*each.runs, each.reference)]
+    return Section(
+        slug="similarity",
+        title=TITLE,
+        short="Same programs?",
+        text=(
+            "If a model that may write in any order ends up with the programs that left-to-right "
+            "writing finds anyway, its freedom is of little use. Every program is therefore "
+            "compared with those that the same model wrote from left to right for the same "
+            "problem, as trees of statements ([[ASTD|tree similarity]]: 1 is the same structure).",
+            "Writing in random order shows how different programs for these problems can be. A "
+            "bar well above it means that the [[policy]] found much the same programs as left to "
+            "right.",
+        ),
+        figures=(
+            Figure(
+                title="How similar the programs are to those written from left to right",
+                drawing=_drawing(found),
+                commands=(
+                    *sampling(runs),
+                    *grading(runs),
+                    *(each.command() for each in found),
+                ),
+                caption="Mean over problems, with [[interval|95 % intervals]] over problems.",
+                tables=(_table(found), *_differences(found)),
+            ),
+        ),
+    )
+
+
+def _drawing(found: Sequence[Comparison]) -> Drawing:
+    policies = dict.fromkeys(run.policy for each in found for run in each.runs)
+    spare = iter(SPARE_COLORS)
+    colors = {policy: policy if policy in PALETTE else next(spare) for policy in policies}
+    panels = []
+    for name, says in FILTERS.items():
+        groups = tuple(group for each in found if (group := _group(each, name)).bars)
+        if groups:
+            panels.append(BarPanel("tree similarity", groups, title=says, limits=(0, 1)))
+    return bars(
+        BarChart(
+            name="similarity",
+            alt="Tree similarity of each policy's programs to those written from left to right.",
+            series=tuple(Series(policy_title(name), color) for name, color in colors.items()),
+            panels=tuple(panels),
+        )
+    )
+
+
+def _group(each: Comparison, name: str) -> BarGroup:
+    rows = {row.run.policy: row for row in reversed(each.rows) if row.filter == name}
+    in_order = [
+        rows[policy] for policy in dict.fromkeys(r.run.policy for r in each.rows) if policy in rows
+    ]
+    own = (Bar(policy_title(row.run.policy), row.scores[METRIC]) for row in in_order)
+    return BarGroup(each.reference.title, tuple(own))
+
+
+def _table(found: Sequence[Comparison]) -> Table:
+    metrics = found[0].metrics
+    rows = tuple(
+        (
+            label(row.run.label, FILTERS[row.filter]),
+            *(score(row.scores[metric]) for metric in metrics),
+            count(row.prompts),
+        )
+        for each in found
+        for row in each.rows
+    )
+    names = {
+        "ASTD": "[[ASTD|trees]]",
+        "TSED": "[[TSED|parser's trees]]",
+        "Coarse": "[[Coarse|statements]]",
+    }
+    return Table(("run", *(names[metric] for metric in metrics), "problems"), rows)
+
+
+def differences(found: Sequence[Comparison]) -> list[tuple[Likeness, Likeness, Interval]]:
+    """Every policy less the random one of the same model: tree similarity, paired by problem."""
+    pairs = []
+    for each in found:
+        for row in each.rows:
+            other = each.row(RANDOM, row.filter)
+            if other is None or row.run.policy == RANDOM:
+                continue
+            apart = row.less(other, METRIC)
+            if apart is not None:
+                pairs.append((row, other, apart))
+    return pairs
+
+
+def _differences(found: Sequence[Comparison]) -> list[Table]:
+    rows = tuple(
+        (
+            label(row.run.label, FILTERS[row.filter]),
+            score(apart),
+            count(apart.n),
+            Cell("more alike" if apart.estimate > 0 else "less alike")
+            if is_different(apart)
+            else Cell("no difference could be seen"),
+        )
+        for row, _, apart in differences(found)
+    )
+    heads = (
+        "run",
+        "similarity less that of random order",
+        "problems in both",
+        "so, than random order",
+    )
+    caption = "Each run against random order, [[paired|problem by problem]]"
+    return [Table(heads, rows, caption=caption)] if rows else []

@@ -1,0 +1,196 @@
+"""The summary in plain words, made from the numbers.
+
+No claim without an interval: where that of a difference holds zero, the sentence says that no
+difference could be seen. A finding whose numbers are not there is not mentioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anyorder.measure.intervals import Interval
+from anyorder.measure.passk import pass_differences
+from anyorder.report.glossary import TERMS
+from anyorder.report.records import (
+    bounds,
+    interval_of,
+    is_different,
+    number_of,
+    percent,
+    percent_bounds,
+    shown,
+)
+from anyorder.report.sections.insertion import sweeps
+from anyorder.report.sections.material import Material, family_mains
+from anyorder.report.sections.order import leftmost, place
+from anyorder.report.sections.passk import repeated
+from anyorder.report.sections.similarity import METRIC, differences
+
+UNSEEN = "no difference could be seen"
+
+
+def lead(material: Material) -> str:
+    """What this page is about, in one paragraph."""
+    gathered = material.gathered
+    titles = dict.fromkeys(run.title for run in gathered)
+    models = listed([f"[[{title}]]" if title in TERMS else title for title in titles])
+    tasks = listed([f"`{task}`" for task in gathered.tasks]) or "imported samples"
+    return (
+        "Some language models may write a text in any order. Do they, and what does it change? "
+        f"This page looks at {_many(gathered.samples, 'program')} by {models} for "
+        f"{_many(gathered.problems, 'problem')} ({tasks}), recorded [[token]] by token as they "
+        "were written."
+    )
+
+
+def summary(material: Material) -> list[str]:
+    """The findings, a topic each."""
+    topics = {
+        "Right programs": _accuracy(material),
+        "Order": _order(material),
+        "Blocks": _blocks(material),
+        "Same programs": _similarity(material),
+        "What but not where": _placement(material),
+        "Trying again": _again(material),
+        "Insertion": _insertion(material),
+    }
+    told = {topic: list(sentences) for topic, sentences in topics.items()}
+    return [f"**{topic}.** {' '.join(found)}" for topic, found in told.items() if found]
+
+
+def player_text() -> list[str]:
+    """What to do with the player."""
+    return [
+        "Every program of this report can be watched as it was written. A grey box is a [[slot]] "
+        "that is still [[mask|masked]]; a token appears where and when it was "
+        "[[reveal|revealed]]; the [[tree|statement tree]] beside it fills up. Press play, drag "
+        "the slider, or use the arrow keys; press `?` for all keys. The list at the top of each "
+        "side has every sample."
+    ]
+
+
+def _accuracy(material: Material) -> Iterator[str]:
+    parts = [
+        f"{run.label}: {_rate(run.rates[0].interval)}"
+        for run in family_mains(material.gathered.graded())
+    ]
+    if parts:
+        yield f"The share of programs that [[passed]] all tests. {listed(parts)}."
+
+
+def _order(material: Material) -> Iterator[str]:
+    parts = []
+    for run in family_mains([run for run in material.gathered if leftmost(run)]):
+        record = leftmost(run)
+        assert record is not None
+        strict, chance = number_of(record["left_to_right"]), number_of(record["chance"])
+        parts.append(
+            f"{run.label}: {_rate(interval_of(record['interval']))}, where strict left to right "
+            f"gives {percent(strict)} and random order {percent(chance)}"
+        )
+    if parts:
+        yield f"How often the next [[token]] is the leftmost one missing. {listed(parts)}."
+
+
+def _blocks(material: Material) -> Iterator[str]:
+    early, unseen = [], []
+    for run in family_mains([run for run in material.gathered if run.family != "ar"]):
+        found = place(run, "cbc")
+        if found is None:
+            continue
+        told = f"{run.label} ({shown(found.estimate)}; {bounds(found)})"
+        (early if found.low > 0 else unseen).append(told)
+    scale = "on a scale from 0, strict left to right, to 1, random order"
+    if early:
+        yield (
+            "Parts of a function or loop are begun before the first one is finished, more than in "
+            f"strict left-to-right order, {scale}: {listed(early)}."
+        )
+    if unseen:
+        yield (
+            "From strict left-to-right order, in how early the parts of a function or loop are "
+            f"begun, {UNSEEN}, {scale}: {listed(unseen)}."
+        )
+
+
+def _similarity(material: Material) -> Iterator[str]:
+    for row, other, apart in differences(material.comparisons):
+        if row.filter != "valid" or row.run not in family_mains(list(material.gathered)):
+            continue
+        means = [shown(each.scores[METRIC].estimate) for each in (row, other)]
+        numbers = (
+            f"[[ASTD|tree similarity]] {means[0]} against {means[1]}; difference "
+            f"{shown(apart.estimate)}, {bounds(apart)}"
+        )
+        if is_different(apart):
+            closer = "more" if apart.estimate > 0 else "less"
+            yield (
+                f"{row.run.label}: its programs are {closer} like those written from left to "
+                f"right than programs written in random order are ({numbers})."
+            )
+        else:
+            yield (
+                f"{row.run.label}: in how much its programs are like those written from left to "
+                f"right, {UNSEEN} from random order ({numbers})."
+            )
+
+
+def _placement(material: Material) -> Iterator[str]:
+    for run in family_mains([run for run in material.gathered if run.placement is not None]):
+        gap = interval_of(run.measures["placement"]["all"]["gap_loc"])
+        if is_different(gap):
+            more = "better" if gap.estimate > 0 else "worse"
+            says = (
+                f"the tokens written next are {more} placed than those wanted most (difference "
+                f"of [[localisation]] {shown(gap.estimate)}, {bounds(gap)})"
+            )
+        else:
+            says = (
+                "in how well placed they are, between the tokens wanted most and those written "
+                f"next, {UNSEEN} ({shown(gap.estimate)}, {bounds(gap)})"
+            )
+        yield f"{run.label}: {says}."
+
+
+def _again(material: Material) -> Iterator[str]:
+    for run in repeated(material):
+        first, last = run.rates[0], run.rates[-1]
+        yield (
+            f"{run.label}: one program is right in {_rate(first.interval)}, at least one of "
+            f"{last.k} in {_rate(last.interval)}."
+        )
+
+
+def _insertion(material: Material) -> Iterator[str]:
+    for group in sweeps(material):
+        low, high = group[0], group[-1]
+        if not low.correct.keys() & high.correct.keys():
+            continue
+        [apart] = pass_differences(low.correct, high.correct, [1])
+        found = apart.interval
+        at = [f"{run.options['insertion_temperature']:g}" for run in (low, high)]
+        begin = f"{low.title}, [[insertion temperature]] {at[0]} less {at[1]}"
+        says = (
+            "the share of right programs changes by"
+            if is_different(found)
+            else f"{UNSEEN} in the share of right programs,"
+        )
+        yield f"{begin}: {says} {_rate(found)}."
+
+
+def _rate(interval: Interval) -> str:
+    """A share with its interval."""
+    return f"{percent(interval.estimate)} ({percent_bounds(interval)})"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Words with commas, or with semicolons where they hold commas, and "and" before the last."""
+    if len(parts) < 2:
+        return "".join(parts)
+    sign = ";" if any("," in part for part in parts) else ","
+    comma = sign if sign == ";" or len(parts) > 2 else ""
+    return f"{f'{sign} '.join(parts[:-1])}{comma} and {parts[-1]}"
