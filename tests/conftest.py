@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parent))  # support modules beside the tests, by name
 
 # No deadlines: a busy machine is no fault of the code. On a build server the examples are fixed, so
 # that a change is judged by itself; at home they are new each time.

@@ -28,7 +28,7 @@ ROOMS = {
     "measure": {"trace", "vocab", "files"},
     "bench": {"data", "trace", "measure", "vocab", "files"},
     "train": {"data", "process", "nets", "vocab", "files"},
-    "report": {"trace", "measure", "bench", "vocab"},
+    "report": {"trace", "measure", "bench", "vocab", "files"},
 }
 ALL_ROOMS = set(ROOMS)
 RULES: dict[str, set[str]] = {

@@ -11,36 +11,16 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from marked_blocks import Block, blocks
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 BLOCK_SECONDS = 240  # each takes under 20 on an idle core
-
-
-@dataclass(frozen=True)
-class Block:
-    language: str
-    run: bool
-    code: str
-    line: int
-
-
-def blocks(text: str) -> list[Block]:
-    return [
-        Block(
-            language=match[1] or "",
-            run="run" in match[2].split(),
-            code=match[3],
-            line=text.count("\n", 0, match.start()) + 1,
-        )
-        for match in FENCE.finditer(text)
-    ]
 
 
 def execute(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -231,6 +231,13 @@ FAMILIES = {
 }
 
 
+def register_family(family: Family) -> None:
+    """Add a family of one's own; models of it load once this was called."""
+    if family.name in FAMILIES:
+        raise ValueError(f"there is a family {family.name!r} already: choose another name")
+    FAMILIES[family.name] = family
+
+
 def find_family(name: str) -> Family:
     if name not in FAMILIES:
         raise ValueError(f"unknown family {name!r}: choose one of {', '.join(FAMILIES)}")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from anyorder.apps.schedule_figure import schedule_figure, shares_of
+from anyorder.apps.schedule_figure import schedule_drawing, schedule_figure, shares_of
 from anyorder.model import Card, Model, build
 from anyorder.nets.flex import FlexConfig
 from anyorder.nets.transformer import TransformerConfig
@@ -69,3 +69,11 @@ def test_sampled_traces_join_the_figure_and_other_families_are_refused() -> None
     mdm = build(Card("mdm", asdict(config), 8, 16, {}), VOCAB, name="mdm")
     with pytest.raises(ValueError, match="inserts nothing"):
         schedule_figure(mdm)
+
+
+def test_the_figure_is_drawn() -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib: pip install anyorder[report]")
+    flex = model()
+    source = schedule_drawing(flex, flex.sample("ab", steps=4, seed=1), points=11).svg()
+    assert ">While sampling: planned<" in source
+    assert ">While sampling: counted<" in source

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parent))  # support modules beside the tests, by name
+
+from made_traces import ODD, ar, flexmdm, latentmdm, mdm, spaced, trace_of
+
 from anyorder.report import player
 from anyorder.report.traces import TraceGroup, embed, pack
-from anyorder.trace import Candidate, Event, Trace
+from anyorder.trace import Event, Trace
 
 FLAGS = (
     "--no-sandbox",
@@ -35,89 +39,6 @@ PAGE = """<!doctype html>
   window.player = AnyorderPlayer.create(document.getElementById("here"), payload, {options});
 </script></body></html>
 """
-
-PROGRAM = [
-    "def f(",
-    "plums",
-    ", ",
-    "bags",
-    "):",
-    "\n",
-    "    if ",
-    "plums",
-    " > ",
-    "bags",
-    ":",
-    "\n",
-]
-PROGRAM += ["        ", "plums", " = ", "bags", "\n", "    return ", "plums"]
-ODD = ["<b>&amp;", "</script>", "\r\n", "\t\tx", "\r", "\U0001f600é", "", " " * 5, "א", "y" * 90]
-
-
-def spaced(count: int, steps: int, seed: int) -> list[int]:
-    """Steps 1..steps for `count` tokens, shuffled."""
-    spread = 1 + np.arange(count) * steps // max(1, count)
-    return [int(step) for step in np.random.default_rng(seed).permutation(spread)]
-
-
-def trace_of(pieces: list[str], reveal: list[int], **columns: Any) -> Trace:
-    steps = columns.pop("steps", max(reveal, default=0))
-    insert = columns.pop("insert_step", [0] * len(pieces))
-    about: dict[str, Any] = {"task_id": "t/0", "sample": 0, "prompt": "Do it:\n"}
-    return Trace(
-        **{**about, **columns},
-        text="".join(pieces),
-        char_end=list(accumulate(map(len, pieces))),
-        insert_step=insert,
-        reveal_step=reveal,
-        steps=steps,
-    )
-
-
-def mdm(task: str = "t/0", seed: int = 1) -> Trace:
-    pieces = [*PROGRAM, *[""] * 8]
-    reveal = spaced(len(pieces), len(pieces), seed)
-    log_prob = np.linspace(-3, 0, len(pieces))
-    return trace_of(
-        pieces, reveal, task_id=task, family="mdm", policy="confidence", log_prob=log_prob
-    )
-
-
-def flexmdm(task: str = "t/0", seed: int = 2) -> Trace:
-    insert = spaced(len(PROGRAM), 30, seed)
-    later = spaced(len(PROGRAM), 10, seed + 1)
-    reveal = [first + more for first, more in zip(insert, later, strict=True)]
-    log_prob = [-0.01 * step for step in reveal]
-    about = {"task_id": task, "family": "flexmdm", "policy": "confidence"}
-    return trace_of(PROGRAM, reveal, insert_step=insert, steps=44, log_prob=log_prob, **about)
-
-
-def ar(task: str = "t/0") -> Trace:
-    steps = list(range(1, len(PROGRAM) + 1))
-    return trace_of(PROGRAM, steps, insert_step=steps, task_id=task, family="ar")
-
-
-def latentmdm() -> Trace:
-    lines = [PROGRAM[:6], PROGRAM[6:12], PROGRAM[12:17], PROGRAM[17:], [""]]
-    order = [2, 3, 4, 1, 5]
-    pieces = [piece for line in lines for piece in line]
-    segment = [number for number, line in enumerate(lines) for _ in line]
-    candidates = [
-        Candidate(step, number, None, "".join(line), -0.1 * number - step, order[number] == step)
-        for step in range(1, 6)
-        for number, line in enumerate(lines)
-        if order[number] >= step
-    ]
-    return trace_of(
-        pieces,
-        [order[number] for number in segment],
-        segment=segment,
-        score=[-0.25 * number for number in segment],
-        candidates=candidates,
-        task_id="t/segments",
-        family="latentmdm",
-        policy="average",
-    )
 
 
 def zoo() -> list[TraceGroup]:
@@ -241,3 +162,26 @@ def open_player(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert not troubles
+
+
+@pytest.fixture(scope="session")
+def report_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Run folders that have data for every section of a report."""
+    from made_runs import all_runs
+
+    return all_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def gathered(report_runs: list[Path]) -> Any:
+    from anyorder.report.runs import gather
+
+    return gather(report_runs)
+
+
+@pytest.fixture(scope="session")
+def material(gathered: Any) -> Any:
+    from anyorder.report.likeness import comparisons
+    from anyorder.report.sections.material import Material
+
+    return Material(gathered, tuple(comparisons(gathered)))

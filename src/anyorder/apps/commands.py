@@ -24,9 +24,14 @@ def command(
             settings[field.name] = value
     out = settings.pop("out", None)  # at the end, where a reader looks for it
     for name, value in {**settings, **(options or {})}.items():
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag] if value is True else [flag, str(value)]
+        words += _flag(name.replace("_", "-"), value)
     return shlex.join(words if out is None else [*words, "--out", str(out)])
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", str(value)]
 
 
 def _is_default(field: Any, value: Any) -> bool:

@@ -19,18 +19,18 @@ from anyorder.report.likeness import Comparison, comparisons
 from anyorder.report.records import bounds, interval_of, percent, percent_bounds, shown
 from anyorder.report.runs import Gathered, RunFacts, gather
 
-ORDER = "tau"
-WIDEST = 110
+ORDER, LIKENESS = "tau", "ASTD"
+FAMILIES = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent")
 
 
 def tell(console: Console, runs: Sequence[Path], findings: Sequence[str]) -> None:
     """Print the story of these runs; `findings` are the sentences of their report."""
-    gathered = gather(runs)
+    gathered = gather(sorted(runs, key=_place))
     console.print("\nWho is right, and in which order was it written?", style="bold")
     console.print(_runs_table(gathered))
     console.print(
-        "right: programs that pass all tests, when executed in the sandbox, with a 95 % interval.\n"
-        "order: Kendall's tau between places and time; 1 is left to right, 0 is random.\n",
+        "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
+        "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
         style="dim",
     )
     found = comparisons(gathered)
@@ -38,31 +38,35 @@ def tell(console: Console, runs: Sequence[Path], findings: Sequence[str]) -> Non
         console.print("Does the order change the program?", style="bold")
         console.print(_likeness_table(found))
         console.print(
-            "likeness: 1 when the syntax trees are the same as those written left to right.\n",
+            "likeness: of syntax trees with those the same model writes from left to right.\n",
             style="dim",
         )
     for finding in findings:
-        console.print(Text("* ").append_text(in_terminal(finding)), soft_wrap=False)
+        console.print(Text("* ").append_text(in_terminal(finding)))
 
 
 def _runs_table(gathered: Gathered) -> Table:
-    table = _table("model and order", "right", "", "order", "", "ties")
+    table = _table("run", "right", "", "order", "")
     for run in gathered:
         order = run.measures.get("arness")
         if order is None or not _is_main(run):
             continue
         tau = interval_of(order["aggregate"][ORDER]["interval"])
-        ties = order["ties"]
         rate = run.rates[0].interval
         table.add_row(
-            run.label,
+            run.name,
             percent(rate.estimate),
             percent_bounds(rate),
             shown(tau.estimate),
             bounds(tau),
-            "" if ties is None else percent(ties),
         )
     return table
+
+
+def _place(folder: Path) -> tuple[int, bool]:
+    """By family, in the order of the story; what was drawn several times comes last."""
+    family, _, way = folder.name.partition("-")
+    return FAMILIES.index(family), way == "drawn"
 
 
 def _is_main(run: RunFacts) -> bool:
@@ -71,19 +75,12 @@ def _is_main(run: RunFacts) -> bool:
 
 
 def _likeness_table(found: Sequence[Comparison]) -> Table:
-    metrics = list(dict.fromkeys(metric for each in found for metric in each.metrics))
-    table = _table("against left to right", *metrics, "programs")
+    table = _table("run", "likeness", "")
     for comparison in found:
         for row in comparison.rows:
-            if row.filter != "valid" or not _is_main(row.run):
-                continue
-            cells = (
-                f"{shown(row.scores[metric].estimate)} ({bounds(row.scores[metric])})"
-                if metric in row.scores
-                else ""
-                for metric in metrics
-            )
-            table.add_row(row.run.label, *cells, str(row.prompts))
+            if row.filter == "valid" and _is_main(row.run) and LIKENESS in row.scores:
+                score = row.scores[LIKENESS]
+                table.add_row(row.run.name, shown(score.estimate), bounds(score))
     return table
 
 
@@ -95,7 +92,9 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-_MARKS = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|\[\[(?P<term>[^\]]+)\]\]|`(?P<code>[^`]+)`")
+_MARKS = re.compile(
+    r"\*\*(?P<bold>[^*]+)\*\*|\[\[(?:[^\]|]*\|)?(?P<term>[^\]]+)\]\]|`(?P<code>[^`]+)`"
+)
 
 
 def in_terminal(sentence: str) -> Text:

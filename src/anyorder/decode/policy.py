@@ -208,6 +208,19 @@ class Policy:
             )
 
 
+def register_policy(score: Score) -> None:
+    """Make a score of one's own a policy, by its name.
+
+    It ranks what it reads: tokens, segments, or both where it reads nothing.
+    """
+    if score.name in (*SCORES, *SEGMENT_SCORES):
+        raise ValueError(f"there is a policy {score.name!r} already: choose another name")
+    if score.reads in ("nothing", "posterior", "token"):
+        SCORES[score.name] = score
+    if score.reads in ("nothing", "opening", "segment"):
+        SEGMENT_SCORES[score.name] = score
+
+
 def find_score(name: str) -> Score:
     """A score of tokens."""
     if name in SCORES:

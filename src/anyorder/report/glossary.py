@@ -97,9 +97,9 @@ TERMS = {
         "1). 100 % is writing from left to right, one token a step.",
     ),
     "tau": Term(
-        "Kendall's tau",
-        "Of all pairs of tokens, the share in reading order less the share against it: 1 is left "
-        "to right, 0 is no order at all, \N{MINUS SIGN}1 is backwards.",
+        "tau (Kendall's tau)",
+        "Of all pairs of tokens, or of lines, the share in reading order less the share against "
+        "it: 1 is reading order, 0 is no order at all, \N{MINUS SIGN}1 is backwards.",
     ),
     "CBC": Term(
         "preview before finishing (CBC, coverage before commitment)",
@@ -111,8 +111,8 @@ TERMS = {
     ),
     "RUB+": Term(
         "repeated returns (RUB+)",
-        "The same, counting how often it was returned to: half a point for one return, one for two "
-        "or more.",
+        "Like returns (RUB), counting how often a part was returned to: half a point for one "
+        "return, one for two or more.",
     ),
     "OBW": Term(
         "open at once (OBW, open-block width)",
@@ -129,11 +129,12 @@ TERMS = {
     ),
     "TSED": Term(
         "tree similarity of the parser (TSED)",
-        "The same on another parser's trees, where changing a label is free.",
+        "Like tree similarity (ASTD), on another parser's trees, where changing a label is free.",
     ),
     "Coarse": Term(
         "similarity of statements (Coarse)",
-        "The same on the kinds of statements alone: loops, conditions, assignments.",
+        "Like tree similarity (ASTD), on the kinds of statements alone: loops, conditions, "
+        "assignments.",
     ),
     "mass": Term(
         "mass",

@@ -26,9 +26,9 @@ POLICIES = {
     "sampled": "surest draw first",
     "margin": "clearest winner first",
     "entropy": "least doubt first",
-    "average": "best line on average first",
-    "minimum": "line with the best weakest token first",
-    "first": "line with the surest start first",
+    "average": "best line first",
+    "minimum": "best weakest token first",
+    "first": "surest start first",
 }
 
 # What may tell two runs of the same family and policy apart, and how it is said.

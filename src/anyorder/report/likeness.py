@@ -2,7 +2,7 @@
 
 The numbers are those of `anyorder measure RUN.. --reference LEFT_TO_RIGHT_RUN`: read from the
 folder where they are there and of that very reference, computed by the same function where not.
-Runs are compared that differ in their policy alone (runs.py: RunFacts.kind).
+Runs are compared that differ in their policy alone (runs.py: RunFacts.alike).
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def comparisons(gathered: Gathered) -> list[Comparison]:
     """For each left-to-right run, the runs that differ from it in their policy alone."""
     found = []
     for reference in (run for run in gathered if run.policy == LEFT_TO_RIGHT):
-        others = [run for run in gathered if run.kind == reference.kind and run is not reference]
+        others = [
+            run for run in gathered if run.alike() == reference.alike() and run is not reference
+        ]
         rows = _rows([run for run in others if run.policy != LEFT_TO_RIGHT], reference)
         if rows:
             found.append(Comparison(reference, rows))

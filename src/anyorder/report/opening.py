@@ -40,7 +40,11 @@ def opening(runs: Sequence[RunFacts]) -> Opening:
 def _pair(left: RunFacts, right: RunFacts) -> tuple[int, int]:
     """Places of two samples of one problem, solved by both if there is such a one."""
     places = {trace.task_id: at for at, trace in reversed(list(enumerate(right.traces)))}
-    pairs = [(at, places[t.task_id]) for at, t in enumerate(left.traces) if t.task_id in places]
+    pairs = [
+        (at, places[trace.task_id])
+        for at, trace in enumerate(left.traces)
+        if trace.task_id in places and right.traces[places[trace.task_id]].prompt == trace.prompt
+    ]
     solved = [
         (one, two)
         for one, two in pairs

@@ -141,9 +141,8 @@ def _figure(figure: Figure, text: _Text, command: str) -> str:
     caption = f"<p>{text(figure.caption)}</p>" if figure.caption else ""
     tables = "".join(_table(table, text) for table in figure.tables)
     return (
-        f"<figure>"
-        f"<h3>{text(figure.title)}</h3>{drawn}"
-        f"<figcaption>{caption}</figcaption>{tables}{_commands((*figure.commands, command))}</figure>"
+        f"<figure><h3>{text(figure.title)}</h3>{drawn}<figcaption>{caption}</figcaption>"
+        f"{tables}{_commands((*figure.commands, command))}</figure>"
     )
 
 
@@ -182,19 +181,25 @@ def _commands(commands: Sequence[str]) -> str:
         f"<code>{escape(verb, quote=False)}</code>" + (f" ({number} times)" if number > 1 else "")
         for verb, number in counts.items()
     )
-    lines = escape("\n".join(commands), quote=False)
+    lines = "\n".join(map(_command, commands))
     return (
         f'<details class="commands"><summary><span>Made by {verbs}</span></summary>'
         f"<pre>{lines}</pre></details>"
     )
 
 
+def _command(command: str) -> str:
+    """A command to read: lines do not break inside a flag."""
+    shown = escape(command, quote=False)
+    return re.sub(r"(?<!\S)--?[a-z][a-z-]*", r'<span class="flag">\g<0></span>', shown)
+
+
 def _absent(absent: Sequence[Absent], text: _Text) -> str:
     if not absent:
         return ""
     items = "".join(
-        f"<li><strong>{escape(each.title)}.</strong> {text(each.why)}"
-        + "".join(f"<pre>{escape(command, quote=False)}</pre>" for command in each.commands)
+        f"<li><strong>{escape(each.title)}</strong> {text(each.why)}"
+        + "".join(f"<pre>{_command(command)}</pre>" for command in each.commands)
         + "</li>"
         for each in absent
     )
@@ -219,7 +224,7 @@ def _made(page: Page) -> str:
     rows = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in page.made
     )
-    return f"<dl>{rows}</dl><pre>{escape(page.command, quote=False)}</pre>"
+    return f"<dl>{rows}</dl><pre>{_command(page.command)}</pre>"
 
 
 def _options(opening: Opening) -> str:

@@ -35,6 +35,9 @@ MODE = "exact"
 
 LEFT_TO_RIGHT, RANDOM = "left_to_right", "random"
 
+_OF_POLICY = ("policy", "ties", "posterior", "candidates", "slot_temperature")
+"""Options that belong to a policy, or change nothing."""
+
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -118,12 +121,20 @@ class RunFacts:
             return None
         return PlacementTable.read(path)
 
+    def alike(self, *but: str) -> tuple[Any, ...]:
+        """Equal for runs that differ in their policy alone, and in the options named.
+
+        Model, problems, number of samples and decoding options, without those that only some
+        policies have.
+        """
+        ignored = {*but, *_OF_POLICY}
+        options = sorted((k, repr(v)) for k, v in self.options.items() if k not in ignored)
+        return (self.run.card.model_digest, self.model, self.data, self.samples, *options)
+
     @property
-    def kind(self) -> tuple[Any, ...]:
-        """Runs with the same kind differ in policy alone: model, task and how often was drawn."""
-        settings = (self.options.get(name) for name in ("temperature", "top_p", "top_k"))
-        card = self.run.card
-        return (card.model_digest, self.model, self.task, card.data_digest, self.samples, *settings)
+    def data(self) -> tuple[str, str | None]:
+        """Which problems: runs can be paired problem by problem where this is equal."""
+        return self.task, self.run.card.data_digest
 
     def command(self, verb: str, *flags: str) -> str:
         """A command line about this run."""
@@ -152,7 +163,7 @@ class Gathered:
 
     @property
     def problems(self) -> int:
-        return len({trace.task_id for run in self.runs for trace in run.traces})
+        return len({(*run.data, trace.task_id) for run in self.runs for trace in run.traces})
 
     @property
     def samples(self) -> int:

@@ -20,9 +20,10 @@ from anyorder.report.records import (
     percent_bounds,
     shown,
 )
+from anyorder.report.runs import RunFacts
 from anyorder.report.sections.insertion import sweeps
 from anyorder.report.sections.material import Material, family_mains
-from anyorder.report.sections.order import leftmost, place
+from anyorder.report.sections.order import leftmost, line_order, place, writes_lines
 from anyorder.report.sections.passk import repeated
 from anyorder.report.sections.similarity import METRIC, differences
 
@@ -71,11 +72,11 @@ def player_text() -> list[str]:
 
 def _accuracy(material: Material) -> Iterator[str]:
     parts = [
-        f"{run.label}: {_rate(run.rates[0].interval)}"
+        f"{_name(run)} {_rate(run.rates[0].interval)}"
         for run in family_mains(material.gathered.graded())
     ]
     if parts:
-        yield f"The share of programs that [[passed]] all tests. {listed(parts)}."
+        yield f"Share of programs that [[passed]] all tests: {listed(parts)}."
 
 
 def _order(material: Material) -> Iterator[str]:
@@ -85,31 +86,40 @@ def _order(material: Material) -> Iterator[str]:
         assert record is not None
         strict, chance = number_of(record["left_to_right"]), number_of(record["chance"])
         parts.append(
-            f"{run.label}: {_rate(interval_of(record['interval']))}, where strict left to right "
-            f"gives {percent(strict)} and random order {percent(chance)}"
+            f"{_name(run)} {_rate(interval_of(record['interval']))}, between {percent(chance)} in "
+            f"random order and {percent(strict)} from left to right"
         )
     if parts:
-        yield f"How often the next [[token]] is the leftmost one missing. {listed(parts)}."
+        yield f"How often the next [[token]] is the leftmost one missing: {listed(parts)}."
 
 
 def _blocks(material: Material) -> Iterator[str]:
-    early, unseen = [], []
-    for run in family_mains([run for run in material.gathered if run.family != "ar"]):
+    told: dict[str, list[str]] = {"more": [], "less": [], "": []}
+    mains = family_mains([run for run in material.gathered if run.family != "ar"])
+    for run in (run for run in mains if not writes_lines(run)):
         found = place(run, "cbc")
-        if found is None:
-            continue
-        told = f"{run.label} ({shown(found.estimate)}; {bounds(found)})"
-        (early if found.low > 0 else unseen).append(told)
-    scale = "on a scale from 0, strict left to right, to 1, random order"
-    if early:
+        if found is not None:
+            way = ("more" if found.estimate > 0 else "less") if is_different(found) else ""
+            told[way].append(f"{_name(run)} {shown(found.estimate)} ({bounds(found)})")
+    scale = "from 0, strict left to right, to 1, random order"
+    for way in ("more", "less"):
+        if told[way]:
+            yield (
+                "Parts of a function or loop are begun before the first one is finished, "
+                f"{way} than in strict left-to-right writing, on a scale {scale}: "
+                f"{listed(told[way])}."
+            )
+    if told[""]:
         yield (
-            "Parts of a function or loop are begun before the first one is finished, more than in "
-            f"strict left-to-right order, {scale}: {listed(early)}."
+            "In how early the parts of a function or loop are begun, no difference from strict "
+            f"left-to-right writing could be seen, on a scale {scale}: {listed(told[''])}."
         )
-    if unseen:
+    for run in (run for run in mains if writes_lines(run)):
+        _, tau, chance = line_order(run)
+        assert tau is not None
         yield (
-            "From strict left-to-right order, in how early the parts of a function or loop are "
-            f"begun, {UNSEEN}, {scale}: {listed(unseen)}."
+            f"{_name(run)} orders its lines with a [[tau|Kendall's tau]] of {shown(tau.estimate)} "
+            f"({bounds(tau)}): 1 is top to bottom, chance is {shown(chance)}."
         )
 
 
@@ -125,12 +135,12 @@ def _similarity(material: Material) -> Iterator[str]:
         if is_different(apart):
             closer = "more" if apart.estimate > 0 else "less"
             yield (
-                f"{row.run.label}: its programs are {closer} like those written from left to "
+                f"{_name(row.run)}: its programs are {closer} like those written from left to "
                 f"right than programs written in random order are ({numbers})."
             )
         else:
             yield (
-                f"{row.run.label}: in how much its programs are like those written from left to "
+                f"{_name(row.run)}: in how much its programs are like those written from left to "
                 f"right, {UNSEEN} from random order ({numbers})."
             )
 
@@ -149,7 +159,7 @@ def _placement(material: Material) -> Iterator[str]:
                 "in how well placed they are, between the tokens wanted most and those written "
                 f"next, {UNSEEN} ({shown(gap.estimate)}, {bounds(gap)})"
             )
-        yield f"{run.label}: {says}."
+        yield f"{_name(run)}: {says}."
 
 
 def _again(material: Material) -> Iterator[str]:
@@ -170,12 +180,15 @@ def _insertion(material: Material) -> Iterator[str]:
         found = apart.interval
         at = [f"{run.options['insertion_temperature']:g}" for run in (low, high)]
         begin = f"{low.title}, [[insertion temperature]] {at[0]} less {at[1]}"
-        says = (
-            "the share of right programs changes by"
-            if is_different(found)
-            else f"{UNSEEN} in the share of right programs,"
-        )
-        yield f"{begin}: {says} {_rate(found)}."
+        if is_different(found):
+            yield f"{begin}: the share of right programs changes by {_rate(found)}."
+        else:
+            yield f"{begin}: in the share of right programs {UNSEEN}, {_rate(found)}."
+
+
+def _name(run: RunFacts) -> str:
+    """The family and its order, without settings."""
+    return run.title if run.family == "ar" else f"{run.title} ({run.way})"
 
 
 def _rate(interval: Interval) -> str:

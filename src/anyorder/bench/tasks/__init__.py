@@ -23,7 +23,16 @@ from anyorder.bench.tasks.mbpp import load_mbpp, load_mbpp_plus
 from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
 from anyorder.bench.tasks.stories import Stories, load_stories
 
-__all__ = ["TASKS", "Benchmark", "Problem", "Stories", "Task", "find_task"]
+__all__ = [
+    "TASKS",
+    "Benchmark",
+    "Problem",
+    "Stories",
+    "Task",
+    "Wish",
+    "find_task",
+    "register_task",
+]
 
 TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
     "stories": load_stories,
@@ -34,6 +43,15 @@ TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
     "livecodebench": load_livecodebench,
     "gsm8k": load_gsm8k,
 }
+
+
+def register_task(name: str, load: Callable[[Mapping[str, Any], Wish], Task]) -> None:
+    """Add a task of one's own; `load` gets the data part of the model's recipe and the wish."""
+    if name in TASKS:
+        raise ValueError(f"there is a task {name!r} already: choose another name")
+    if not name or set(name) & set(":, "):
+        raise ValueError(f"{name!r} names no task: a colon begins its variant, leave ':, ' out")
+    TASKS[name] = load
 
 
 def find_task(

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyorder.files import replacing
 from anyorder.report.charts.svg import for_page
@@ -67,13 +67,10 @@ class Drawing:
         from anyorder.report.charts.sheet import drawing_settings
 
         with drawing_settings():
-            figure = self.draw(narrow).figure
+            sheet = self.draw(narrow)
             target = io.BytesIO()
-            figure.savefig(
-                target,
-                format=kind,
-                dpi=DPI,
-                facecolor="none" if kind == "svg" else figure.get_facecolor(),
-                metadata=_NO_DATES[kind],
-            )
+            settings: dict[str, Any] = {"facecolor": "none"}
+            if kind != "svg":  # a page has its own margins and its own paper
+                settings = {"dpi": DPI, "bbox_inches": sheet.with_margins()}
+            sheet.figure.savefig(target, format=kind, metadata=_NO_DATES[kind], **settings)
         return target.getvalue()

@@ -29,18 +29,18 @@ GROUNDS: dict[str, Color] = {
 
 PALETTE: dict[str, Color] = {
     # Families.
-    "ar": Color("#4a525c", "#c3cad3"),
-    "mdm": Color("#2f6fd0", "#7fadff"),
-    "flexmdm": Color("#d9730d", "#ffa654"),
-    "latentmdm": Color("#0b7a5c", "#3cc79c"),
-    "flexlatent": Color("#b04a9e", "#f09ade"),
+    "ar": Color("#828a91", "#a9b3bb"),
+    "mdm": Color("#2f66d6", "#6a93f0"),
+    "flexmdm": Color("#cc7a14", "#eba02c"),
+    "latentmdm": Color("#005c3c", "#7af0c4"),
+    "flexlatent": Color("#8a1a86", "#d63f9a"),
     # Policies: which slot is revealed next.
-    "left_to_right": Color("#6b747f", "#a7b0bb"),
-    "confidence": Color("#3b4aa0", "#8f9cf5"),
-    "random": Color("#d4553f", "#ff9d84"),
+    "left_to_right": Color("#5f6872", "#c6ccd4"),
+    "confidence": Color("#3b4aa0", "#7d86f0"),
+    "random": Color("#d9552f", "#f0784f"),
     # Kinds of tokens in the mass-localisation plot.
-    "top": Color("#1a936f", "#4fd0a0"),
-    "committed": Color("#c23b22", "#ff8a6b"),
+    "top": Color("#16a06f", "#86ecc4"),
+    "committed": Color("#a82c18", "#e56f50"),
     # Shares of the schedule.
     "inserted": Color("#2c5aa8", "#8fb6ff"),
     "masked": Color("#868e99", "#8d96a2"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -30,6 +31,8 @@ SIZE, SMALL = 12.5, 11.5
 """Type: names and titles; numbers and notes."""
 LINE = 1.35
 """Height of a line of text, in its size."""
+MARGIN = 10.0
+"""Around a chart that is saved as a file."""
 UNIT = 72.0
 """Units to matplotlib's inch."""
 
@@ -54,7 +57,8 @@ def drawing_settings() -> Iterator[None]:
         for name, value in mpl.rcParamsDefault.items()
         if not name.startswith(_NOT_ABOUT_LOOKS)
     }
-    with mpl.rc_context({**settings, **_SETTINGS}):
+    settings.update(_SETTINGS)
+    with mpl.rc_context(settings):
         yield
 
 
@@ -133,11 +137,24 @@ class Sheet:
         axes.grid(True, color=light("rule"), linewidth=0.9)
         return axes
 
+    def with_margins(self) -> Any:
+        """What to save: some white paper around everything."""
+        self.box(
+            -MARGIN,
+            -MARGIN,
+            self.width + 2 * MARGIN,
+            self.height + 2 * MARGIN,
+            facecolor=light("paper"),
+            zorder=-1,
+        )
+        return self.figure.bbox_inches.padded(MARGIN / UNIT)
+
     def _pixels(self) -> Any:
-        # Whatever resolution the figure is saved at.
-        return Affine2D().scale(1 / UNIT) + self.figure.dpi_scale_trans
+        # As shares of the figure, like its text: at any resolution, with or without margins.
+        return Affine2D().scale(1 / self.width, 1 / self.height) + self.figure.transFigure
 
 
+@cache
 def text_width(words: str, size: float = SIZE, *, bold: bool = False, mono: bool = False) -> float:
     """How wide words are in our type; most readers' own type is narrower."""
     font = FontProperties(

@@ -25,6 +25,8 @@ from anyorder.report.sections.section import (
 
 TITLE = "What does it cost?"
 SECONDS_TITLE = "How long does it take?"
+WIDE = 4
+"""Costs further apart than this stand on a logarithmic axis."""
 
 
 def sections(material: Material) -> list[Section | Absent]:
@@ -76,7 +78,14 @@ def _calls(runs: Sequence[RunFacts]) -> Figure:
         drawing=_drawing("accuracy-against-calls", "network calls for one program", runs, costs),
         commands=(*sampling(runs), *grading(runs)),
         caption="Upper left is better. Whiskers are [[interval|95 % intervals]] over problems.",
-        tables=(Table(("run", "[[passed]]", "[[network call|network calls]]"), rows),),
+        tables=(
+            Table(
+                ("run", "[[passed]]", "[[network call|network calls]]"),
+                rows,
+                caption="Exact numbers",
+                folded=True,
+            ),
+        ),
     )
 
 
@@ -115,6 +124,7 @@ def _drawing(
                 point_labels=[_short(run) if run in named else "" for run, _ in own],
             )
         )
+    spread = [cost.estimate for cost in costs]
     return lines(
         LineChart(
             name=name,
@@ -122,7 +132,7 @@ def _drawing(
             x_label=x_label,
             y_label="right programs",
             panels=(LinePanel(tuple(series)),),
-            log_x=True,
+            log_x=max(spread) > WIDE * min(spread),
             connect=False,
             percent=True,
         )

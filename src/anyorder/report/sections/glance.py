@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyorder.report.records import interval_of
 from anyorder.report.runs import RunFacts
 from anyorder.report.sections.material import Material, main_runs
-from anyorder.report.sections.order import leftmost, place
+from anyorder.report.sections.order import leftmost, place, writes_lines
 from anyorder.report.sections.section import Cell, Table, label, missing, rate, score
 from anyorder.report.sections.similarity import METRIC
 
@@ -40,7 +40,7 @@ def _leftmost(run: RunFacts) -> Cell | None:
 
 
 def _place(run: RunFacts) -> Cell | None:
-    found = place(run, "cbc")
+    found = None if writes_lines(run) else place(run, "cbc")
     return score(found, 2) if found else None
 
 

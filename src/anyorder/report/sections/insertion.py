@@ -14,7 +14,14 @@ from anyorder.report.charts import (
     schedule,
 )
 from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import Material, color_of, grading, main_runs, sampling
+from anyorder.report.sections.material import (
+    Material,
+    again,
+    color_of,
+    grading,
+    main_runs,
+    sampling,
+)
 from anyorder.report.sections.passk import differences_table
 from anyorder.report.sections.section import Absent, Figure, Section, Table, label, plain, rate
 from anyorder.report.shares import shares_of
@@ -27,11 +34,10 @@ SHOWN_ROWS = 9
 
 def sweeps(material: Material) -> list[list[RunFacts]]:
     """Graded runs that differ in their insertion temperature alone, by that temperature."""
-    groups: dict[str, dict[float, RunFacts]] = {}
+    groups: dict[tuple[object, ...], dict[float, RunFacts]] = {}
     for run in material.gathered.graded():
         if run.family in FAMILIES and run.options.get("insertion_temperature") is not None:
-            rest = {**run.options, "insertion_temperature": None}
-            key = repr((run.kind, sorted(rest.items())))
+            key = (run.policy, *run.alike("insertion_temperature"))
             groups.setdefault(key, {}).setdefault(run.options["insertion_temperature"], run)
     return [
         [group[value] for value in sorted(group)] for group in groups.values() if len(group) > 1
@@ -45,7 +51,7 @@ def sweep_section(material: Material) -> Section | Absent | None:
         models = material.gathered.of(*FAMILIES)
         if not models:
             return None
-        command = f"{models[0].run.card.command} --insertion-temperature 0.6 --out RUN"
+        command = again(models[0], "--insertion-temperature", "0.6")
         return Absent(
             SWEEP_TITLE, "It needs runs of one model at two insertion temperatures.", (command,)
         )

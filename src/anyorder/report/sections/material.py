@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,45 +29,58 @@ def color_of(run: RunFacts) -> str:
 
 
 def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
-    """A series for each run: its family's colour, then that of its policy, then paler."""
-    taken: set[tuple[str, bool]] = set()
+    """A series for each run: the first of a family has its colour, others that of their policy."""
+    firsts = {run.family: run.label for run in reversed(runs)}
+    taken = {(color_of(run), False) for run in runs}
     found = []
     for run in runs:
-        wanted = [color_of(run), *([run.policy] if run.policy in PALETTE else [])]
-        choices = [(color, pale) for pale in (False, True) for color in [*wanted, *PALETTE]]
-        color, pale = next(each for each in choices if each not in taken)
-        taken.add((color, pale))
-        found.append(Series(run.label, color, pale))
+        choice = (color_of(run), False)
+        if firsts[run.family] != run.label:
+            own = [(run.policy, False)] if run.policy in PALETTE else []
+            own += [(color_of(run), True), *((color, True) for color in PALETTE)]
+            choice = next(each for each in own if each not in taken)
+            taken.add(choice)
+        found.append(Series(run.label, *choice))
     return tuple(found)
 
 
 def family_mains(runs: Sequence[RunFacts]) -> list[RunFacts]:
     """The run by which each family is known.
 
-    It decides by confidence where there is a choice; among equals it is the one with the fewest
-    samples a problem, the first named.
+    It decides by confidence where there is a choice; among equals it is the plainest: fewest
+    samples a problem, lowest temperature, insertion as the model says, one line a step.
     """
     families = dict.fromkeys(run.family for run in runs)
     return [_main([run for run in runs if run.family == family]) for family in families]
 
 
 def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
-    """The main run of each family, then the same models from left to right and at random."""
+    """The main run of each family, then the first free model from left to right and at random."""
     main = family_mains(runs)
+    free = [run for run in main if run.family != "ar"]
     beside = [
         run
         for policy in (LEFT_TO_RIGHT, RANDOM)
         for run in runs
-        if run.policy == policy and run.kind in [each.kind for each in main] and run not in main
+        if run.policy == policy and free and run.alike() == free[0].alike() and run not in main
     ]
     chosen = [*main, *beside][:most]
     return [run for run in runs if run in chosen]
 
 
 def _main(runs: Sequence[RunFacts]) -> RunFacts:
-    def rank(run: RunFacts) -> tuple[int, int]:
-        ranks = {policy: number for number, policy in enumerate(CONFIDENT)}
-        return ranks.get(run.policy, len(CONFIDENT)), run.samples
+    ranks = {policy: number for number, policy in enumerate(CONFIDENT)}
+
+    def rank(run: RunFacts) -> tuple[float, ...]:
+        policy = ranks.get(run.policy, len(CONFIDENT))
+        free = abs((run.options.get("insertion_temperature") or 1.0) - 1)
+        return (
+            policy,
+            run.samples,
+            run.options.get("temperature") or 0,
+            free,
+            run.options.get("k") or 1,
+        )
 
     return min(runs, key=rank)
 
@@ -74,6 +88,19 @@ def _main(runs: Sequence[RunFacts]) -> RunFacts:
 def sampling(runs: Sequence[RunFacts]) -> tuple[str, ...]:
     """The commands that made the samples, from the run cards."""
     return tuple(dict.fromkeys(run.run.card.command for run in runs))
+
+
+def again(run: RunFacts, *flags: str) -> str:
+    """The command that made a run, changed by some flags, into another folder."""
+    words = shlex.split(run.run.card.command)
+    if words[:2] != ["anyorder", "sample"]:  # imported, or made in Python
+        words = ["anyorder", "sample", "MODEL", "--task", "TASK"]
+    for flag in ("--out", *(word for word in flags if word.startswith("--"))):
+        if flag in words:
+            at = words.index(flag)
+            has_value = at + 1 < len(words) and not words[at + 1].startswith("--")
+            words[at : at + 1 + has_value] = []
+    return shlex.join([*words, *flags, "--out", "RUN"])
 
 
 def grading(runs: Sequence[RunFacts]) -> tuple[str, ...]:

@@ -5,13 +5,14 @@ Paper: figure and table of the any-order metrics (appendix D); docs/order.md, do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
-from anyorder.report.records import interval_of, number_of, percent
+from anyorder.report.records import bounds, interval_of, number_of, percent, shown
 from anyorder.report.runs import RunFacts
 from anyorder.report.sections.material import (
     Material,
@@ -27,6 +28,7 @@ from anyorder.report.sections.section import (
     Section,
     Table,
     label,
+    missing,
     plain,
     rate,
     score,
@@ -102,6 +104,7 @@ def _token_figure(runs: Sequence[RunFacts]) -> Figure:
                 rate(interval),
                 *(Cell(percent(value, 1), number=True) for value in ends.values()),
                 score(interval_of(tau["interval"]), 2),
+                _lines_cell(run),
                 Cell(percent(ties, 1), number=True),
             )
         )
@@ -126,7 +129,8 @@ def _token_figure(runs: Sequence[RunFacts]) -> Figure:
         "run",
         "[[leftmost|leftmost first]]",
         *CONTROLS.values(),
-        "[[tau|Kendall's tau]]",
+        "[[tau]] of tokens",
+        "[[tau]] of lines",
         "decided by a tie",
     )
     return Figure(
@@ -134,7 +138,8 @@ def _token_figure(runs: Sequence[RunFacts]) -> Figure:
         drawing=drawing,
         commands=(*sampling(runs), _measure(runs, "arness")),
         caption="Where several tokens come in one step, not all of them can be the leftmost, so "
-        "the left-to-right [[control]] is below 100 %. Kendall's tau of a random order is 0.",
+        "the left-to-right [[control]] is below 100 %. [[tau|Kendall's tau]] of tokens in random "
+        "order is 0; a long line ends late in a random order, so chance for lines may be below.",
         tables=(Table(heads, tuple(rows)),),
     )
 
@@ -198,6 +203,27 @@ def place(run: RunFacts, metric: str) -> Interval | None:
     """Where a tree metric lies between its controls."""
     record = cell(run, metric)
     return interval_of(record["position"]) if record and record["position"] else None
+
+
+def writes_lines(run: RunFacts) -> bool:
+    """Whether whole lines are committed: then places between the two controls say little."""
+    return line_order(run)[0] == "segment"
+
+
+def line_order(run: RunFacts) -> tuple[str, Interval, float] | tuple[None, None, float]:
+    """(segment or line, Kendall's tau of their order, that of chance)."""
+    found = (run.measures.get("order") or {}).get("segments") or {}
+    for unit in ("segment", "line"):
+        if unit in found:
+            return unit, interval_of(found[unit]["tau"]), number_of(found[unit]["chance"])
+    return None, None, math.nan
+
+
+def _lines_cell(run: RunFacts) -> Cell:
+    _, tau, chance = line_order(run)
+    if tau is None:
+        return missing()
+    return Cell(shown(tau.estimate), f"{bounds(tau)}; chance {shown(chance)}", number=True)
 
 
 def _measure(runs: Sequence[RunFacts], only: str) -> str:

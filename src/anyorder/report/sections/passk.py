@@ -8,7 +8,7 @@ from anyorder.measure.passk import pass_differences
 from anyorder.report.charts import LineChart, LinePanel, LineSeries, lines
 from anyorder.report.records import is_different
 from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import Material, grading, sampling, series_of
+from anyorder.report.sections.material import Material, again, grading, sampling, series_of
 from anyorder.report.sections.section import (
     Absent,
     Cell,
@@ -35,7 +35,7 @@ def section(material: Material) -> Section | Absent:
         return Absent(
             TITLE,
             "It needs several samples a problem, drawn at a temperature above 0.",
-            ("anyorder sample MODEL --task TASK --samples 8 --temperature 0.8",),
+            (again(material.gathered.runs[0], "--samples", "8", "--temperature", "0.8"),),
         )
     ks = sorted({each.k for run in runs for each in run.rates})
     return Section(
@@ -96,7 +96,7 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
     first, *others = runs
     rows = []
     for other in others:
-        if other.task != first.task or not first.correct.keys() & other.correct.keys():
+        if other.data != first.data or not first.correct.keys() & other.correct.keys():
             continue
         k = min(first.rates[-1].k, other.rates[-1].k)
         for at in sorted({1, k}):
@@ -104,6 +104,6 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
             verdict = "differs" if is_different(apart.interval) else "no difference could be seen"
             names = label(first.label, f"less {other.label}")
             rows.append((names, Cell(f"pass@{at}"), rate(apart.interval), Cell(verdict)))
-    heads = ("runs", "", "difference", "so")
+    heads = ("runs", "", "difference", "in words")
     caption = "Compared [[paired|problem by problem]]"
     return [Table(heads, tuple(rows), caption=caption)] if rows else []

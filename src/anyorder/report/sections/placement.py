@@ -5,6 +5,7 @@ Paper: section 3.2 and the positional-uncertainty figures; docs/placement.md.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,10 +46,12 @@ PANELS = 3
 DEFAULT_REGION = "code"
 
 
-def section(material: Material) -> Section | Absent:
-    """The section, or what is missing for it."""
+def section(material: Material) -> Section | Absent | None:
+    """The section, or what is missing for it; None where no model has masked slots."""
     runs = [run for run in material.gathered if run.placement is not None]
     possible = [run for run in material.gathered if run.family not in WITHOUT]
+    if not possible:
+        return None
     if not runs:
         return Absent(
             TITLE,
@@ -147,12 +150,13 @@ def _series_figure(runs: Sequence[RunFacts]) -> Figure:
     panels, tables = [], []
     for run in runs:
         steps = run.measures["placement"]["steps"]
+        last = max(trace.steps or 1 for trace in run.traces)
         series = []
         for name, (column, color, dashed) in curves.items():
             known = [
                 step for step in steps if column in step and step[column]["estimate"] is not None
             ]
-            at = [step["step"] for step in known]
+            at = [100 * step["step"] / last for step in known]
             series.append(
                 LineSeries(name, color, at, [interval_of(step[column]) for step in known], dashed)
             )
@@ -186,7 +190,7 @@ def _series_drawing(panels: tuple[LinePanel, ...]) -> Drawing:
         LineChart(
             name="localisation-over-steps",
             alt="Mean localisation of tokens wanted most and written next, over the steps.",
-            x_label="steps done",
+            x_label="steps done, in per cent",
             y_label="localisation",
             panels=panels,
             y_limits=(0, 1),
@@ -196,7 +200,8 @@ def _series_drawing(panels: tuple[LinePanel, ...]) -> Drawing:
 
 def _command(run: RunFacts) -> str:
     about = (run.measures.get("placement") or {}).get("about") or {}
-    flags = ["--placement", run.model or "MODEL", "--only", "placement"]
+    model = shlex.quote(run.model) if run.model else "MODEL"
+    flags = ["--placement", model, "--only", "placement"]
     if about.get("region", DEFAULT_REGION) != DEFAULT_REGION:
         flags += ["--region", about["region"]]
     return run.command("measure", *flags)

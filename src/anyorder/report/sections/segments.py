@@ -19,7 +19,7 @@ from anyorder.report.charts import (
 )
 from anyorder.report.labels import policy_title
 from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import Material, grading, sampling
+from anyorder.report.sections.material import Material, again, grading, sampling
 from anyorder.report.sections.section import (
     Absent,
     Cell,
@@ -51,7 +51,7 @@ def grid(material: Material) -> dict[tuple[str, int], RunFacts]:
     groups: dict[tuple[object, ...], dict[tuple[str, int], RunFacts]] = {}
     for run in material.gathered.graded():
         if run.family in FAMILIES and "k" in run.options:
-            group = groups.setdefault(run.kind, {})
+            group = groups.setdefault(run.alike("k"), {})
             group.setdefault((run.policy, int(run.options["k"])), run)
     best = max(groups.values(), key=len, default={})
     return best if len(best) > 1 else {}
@@ -65,7 +65,7 @@ def policies_section(material: Material) -> Section | Absent | None:
         models = material.gathered.of(*FAMILIES)
         if not models:
             return None
-        command = f"anyorder sample {models[0].model or 'MODEL'} --task TASK --policy minimum --k 2"
+        command = again(models[0], "--k", "2")
         return Absent(POLICIES_TITLE, "It needs graded runs at several settings.", (command,))
     policies = list(dict.fromkeys(policy for policy, _ in found))
     names = {k: f"{k} line{'s' if k > 1 else ''} a step" for k in ks}
@@ -128,7 +128,7 @@ def trace_section(material: Material) -> Section | Absent | None:
     if chosen is None:
         if not models:
             return None
-        command = f"{models[0].run.card.command} --candidates --out RUN"
+        command = again(models[0], "--candidates")
         return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", (command,))
     run, trace = chosen
     chart = replace(segment_trace_chart(trace), score_label=SCORES.get(run.policy, "score"))

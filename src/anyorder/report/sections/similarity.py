@@ -18,8 +18,8 @@ from anyorder.report.charts import (
 from anyorder.report.labels import policy_title
 from anyorder.report.likeness import Comparison, Likeness
 from anyorder.report.records import is_different
-from anyorder.report.runs import RANDOM
-from anyorder.report.sections.material import Material, grading, sampling
+from anyorder.report.runs import LEFT_TO_RIGHT, RANDOM
+from anyorder.report.sections.material import Material, again, family_mains, grading, sampling
 from anyorder.report.sections.section import (
     Absent,
     Cell,
@@ -37,15 +37,18 @@ FILTERS = {"valid": "all programs that parse", "correct": "only programs that pa
 SPARE_COLORS = ("latentmdm", "flexmdm", "flexlatent", "mdm", "ar")
 
 
-def section(material: Material) -> Section | Absent:
-    """The section, or what is missing for it."""
+def section(material: Material) -> Section | Absent | None:
+    """The section, or what is missing for it; None where no model has a choice of orders."""
     found = material.comparisons
+    free = [run for run in family_mains(material.gathered.runs) if run.family != "ar"]
+    if not found and not free:
+        return None
     if not found:
         return Absent(
             TITLE,
             "It needs a run from left to right and another order of the same model, on the same "
             "problems and drawn alike.",
-            ("anyorder sample MODEL --task TASK --policy left_to_right",),
+            tuple(again(run, "--policy", LEFT_TO_RIGHT) for run in free[:1]),
         )
     runs = [run for each in found for run in (*each.runs, each.reference)]
     return Section(

@@ -1,0 +1,69 @@
+"""The demo: its commands do by hand what it does, and its story is told from run folders."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from anyorder.apps.demo import demo
+from anyorder.apps.demo_plan import Measuring, Plan, Sampling
+from anyorder.apps.demo_story import in_terminal
+from anyorder.apps.demo_work import do_all
+from anyorder.apps.jobs import SampleJob
+from anyorder.apps.measure_job import MeasureJob
+from anyorder.cli import VERBS
+from anyorder.cli import main as anyorder
+from anyorder.trace import Run
+
+
+def test_all_that_is_measured_is_sampled(tmp_path: Path) -> None:
+    plan = Plan(tmp_path, problems=5)
+    sampled = {each.folder for each in plan.samplings()}
+    assert len(sampled) == len(plan.samplings())
+    for each in plan.measurings():
+        assert {*each.job.runs} <= sampled
+        assert each.job.reference is None or each.job.reference in sampled
+
+
+def test_every_command_is_one_of_ours(tmp_path: Path) -> None:
+    for line in Plan(tmp_path, problems=5).commands():
+        program, verb, *_ = shlex.split(line)
+        assert (program, verb in VERBS) == ("anyorder", True)
+
+
+def test_sentences_lose_their_marks() -> None:
+    told = in_terminal("**Right.** [[MDM]] solves 5 of `stories`, [[tau|Kendall's tau]] 1.")
+    assert told.plain == "Right. MDM solves 5 of stories, Kendall's tau 1."
+    assert [(span.start, span.end) for span in told.spans if span.style == "bold"] == [(0, 6)]
+
+
+@pytest.mark.timeout(300)
+def test_an_error_in_a_process_is_told(tmp_path: Path) -> None:
+    good = Sampling(SampleJob(model="ar", task="stories", limit=2, out=tmp_path / "ar"), {})
+    bad = Measuring(MeasureJob(runs=(tmp_path / "nothing",)))
+    with pytest.raises(ValueError, match="nothing"):
+        do_all([good, bad], "testing", shown=False)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_demo_and_one_of_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = Path("runs/demo")
+    found = demo(out, problems=3, quiet=True)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert found["report"] == str(out / "report.html")
+    assert found["summary"]
+    assert all(name in page for name in ("FlexMDM", "LatentMDM", "anyorder sample mdm"))
+    lines = (out / "commands.sh").read_text(encoding="utf-8").splitlines()
+    line = next(each for each in lines if "flexmdm-insertion-0.6" in each and "sample" in each)
+    words = shlex.split(line)[1:]
+    words[words.index("--out") + 1] = "runs/again"
+    assert anyorder(words) == 0
+    mine, theirs = Run.open("runs/again"), Run.open(out / "flexmdm-insertion-0.6")
+    # All but how long it took.
+    assert [(each.text, each.order()) for each in mine.traces()] == [
+        (each.text, each.order()) for each in theirs.traces()
+    ]

@@ -1,0 +1,161 @@
+"""Pages of Markdown whose marked blocks are run: what they are, and how.
+
+A fence opens with its language and with words that say what becomes of it:
+
+    ```python run            executed; in order, each in a process of its own, all in one folder
+    ```bash run              likewise: `anyorder ...` and `python FILE ...`, a line each
+    ```python file=mine.py   written to a file, which later blocks use
+    ```text                  what the block before it prints, word for word
+    needs=mdm                beside `run`: left out while the package does not ship that model
+
+As a program, `python marked_blocks.py PAGE ...` runs each page in a new folder, named after it, and
+prints what went wrong as JSON: the page's name to a message, or to null. test_docs.py calls it.
+Commands are forked from one process that has imported everything, because starting Python anew for
+each would take most of the time. So a line of bash here is a command and its words, nothing else;
+README.md, whose blocks are read by the same function, has real bash (test_readme.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+HEAVY = (
+    *("model", "apps.sampling", "apps.training", "apps.grading", "apps.measuring"),
+    *("apps.placement", "apps.importing", "apps.show", "apps.show_segments", "cli.sample_verb"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    run: bool
+    code: str
+    line: int
+    needs: str | None = None
+    file: str | None = None
+
+
+def blocks(text: str) -> list[Block]:
+    """Every fenced block of a page."""
+    found = []
+    for match in FENCE.finditer(text):
+        words = match[2].split()
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        line = text.count("\n", 0, match.start()) + 1
+        unknown = [word for word in words if word != "run" and word.split("=")[0] not in _NAMED]
+        assert not unknown, f"line {line}: a fence does not know {unknown}"
+        found.append(Block(match[1] or "", "run" in words, match[3], line, **named))
+    return found
+
+
+_NAMED = ("needs", "file")
+
+
+def run_page(page: Path, shipped: Path) -> None:
+    """Run the page in the current folder; AssertionError names the block that failed."""
+    printed: str | None = None
+    for block in blocks(page.read_text(encoding="utf-8")):
+        where = f"{page.name}, the block at line {block.line}"
+        if block.file is not None:
+            Path(block.file).write_text(block.code, encoding="utf-8")
+        elif block.language == "text":
+            assert printed is None or printed == block.code, (
+                f"{where} is not what is printed:\n{printed}"
+            )
+            printed = None
+        elif block.run and (block.needs is None or (shipped / block.needs).is_dir()):
+            outputs = [_forked(step, f"{where}:\n{block.code}") for step in _steps(block)]
+            printed = "".join(outputs)
+        else:
+            printed = None
+
+
+def _steps(block: Block) -> list[Callable[[], Any]]:
+    """What a block does, one process each."""
+    if block.language == "python":
+        code = compile(block.code, f"line {block.line}", "exec")
+        return [lambda: exec(code, {"__name__": "__main__"})]
+    assert block.language == "bash", f"line {block.line}: cannot run {block.language!r}"
+    lines = block.code.replace("\\\n", " ").splitlines()
+    return [_command(words) for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def _command(words: list[str]) -> Callable[[], Any]:
+    if words[0] == "anyorder":
+        return lambda: sys.exit(import_module("anyorder.cli").main(words[1:]))
+    assert words[0] == "python" and words[1].endswith(".py"), f"cannot run {shlex.join(words)}"
+
+    def script() -> None:
+        sys.argv = words[1:]
+        runpy.run_path(words[1], run_name="__main__")
+
+    return script
+
+
+def _forked(step: Callable[[], Any], what: str) -> str:
+    """Do it in a child; what it printed."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        child = os.fork()
+        if child == 0:
+            os.dup2(output.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            os._exit(_status(step))
+        _, status = os.waitpid(child, 0)
+        output.seek(0)
+        errors.seek(0)
+        printed = output.read()
+        failed = os.waitstatus_to_exitcode(status) != 0
+        assert not failed, f"{what}\n{printed}{errors.read()}"
+    return printed
+
+
+def _status(step: Callable[[], Any]) -> int:
+    """What a process of its own would exit with."""
+    status: Any = 0
+    try:
+        step()
+    except SystemExit as stop:
+        status = stop.code
+    except BaseException:  # noqa: BLE001 - a child must never go on as its parent
+        traceback.print_exc()
+        status = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return status if isinstance(status, int) else int(status is not None)
+
+
+def main(pages: list[Path]) -> dict[str, str | None]:
+    """Run each page in a folder of its own, below the current one."""
+    for name in HEAVY:
+        import_module(f"anyorder.{name}")
+    sys.path[0] = ""  # blocks import the files that blocks before them wrote
+    shipped, start = import_module("anyorder.model").SHIPPED, Path.cwd()
+    said: dict[str, str | None] = {}
+    for page in pages:
+        folder = start / page.stem
+        folder.mkdir()
+        os.chdir(folder)
+        said[page.name] = None
+        try:
+            run_page(page, shipped)
+        except AssertionError as error:
+            said[page.name] = str(error)
+    return said
+
+
+if __name__ == "__main__":
+    print(json.dumps(main([Path(name).resolve() for name in sys.argv[1:]])))

@@ -1,0 +1,131 @@
+"""What charts refuse, in a line that says what to do; and traces as charts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+from anyorder.report import charts
+from anyorder.trace import Candidate, Trace
+
+SERIES = charts.Series("s", "mdm")
+
+
+def bar_chart(**changes: Any) -> charts.BarChart:
+    panel = charts.BarPanel("share", (charts.BarGroup("g", (charts.Bar("s", 0.5),)),))
+    return replace(charts.BarChart("b", "b", (SERIES,), (panel,)), **changes)
+
+
+def with_bar(bar: charts.Bar) -> tuple[charts.BarPanel, ...]:
+    return (charts.BarPanel("share", (charts.BarGroup("g", (bar,)),)),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "Two words"}, "small letters"),
+        ({"panels": ()}, "has no bars"),
+        ({"series": (SERIES, SERIES)}, "share a label"),
+        ({"series": (charts.Series("s", "mauve"),)}, "no colour 'mauve': choose one of ar"),
+        ({"panels": with_bar(charts.Bar("t", 1.0))}, "no series 't'"),
+        ({"panels": with_bar(charts.Bar("s", math.nan))}, "leave missing values out"),
+        ({"panels": with_bar(charts.Bar("s", 1.0, {"c": 1.0}))}, "no control 'c'"),
+        ({"controls": ("a", "b", "c")}, "marks for two"),
+    ],
+)
+def test_bars_are_checked(changes: dict[str, Any], message: str) -> None:
+    charts.bars(bar_chart())
+    with pytest.raises(ValueError, match=message):
+        charts.bars(bar_chart(**changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (charts.PointSet([1.0], [1.0, 2.0]), "1 x values and 2 y values"),
+        (charts.PointSet([0.0], [1.0]), "log axis"),
+        (charts.PointSet([math.inf], [1.0]), "not finite"),
+        (charts.PointSet([], []), "has no points"),
+    ],
+)
+def test_points_are_checked(found: charts.PointSet, message: str) -> None:
+    panel = charts.PointPanel("p", {"s": found})
+    with pytest.raises(ValueError, match=message):
+        charts.points(charts.PointChart("p", "p", "x", "y", (SERIES,), (panel,), log_x=True))
+
+
+@pytest.mark.parametrize(
+    ("series", "message"),
+    [
+        (charts.LineSeries("s", "mdm", (1, 2), (1.0,)), "2 x values and 1 y values"),
+        (charts.LineSeries("s", "mdm", (0,), (1.0,)), "log axis"),
+        (charts.LineSeries("s", "mdm", (1,), (1.0,), point_labels=("a",)), "connect=False"),
+        (charts.LineSeries("s", "grue", (1,), (1.0,)), "no colour"),
+        (charts.LineSeries("s", "mdm", (), ()), "has no points"),
+    ],
+)
+def test_lines_are_checked(series: charts.LineSeries, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        charts.lines(
+            charts.LineChart("l", "l", "x", "y", (charts.LinePanel((series,)),), log_x=True)
+        )
+
+
+def test_a_schedule_has_known_curves() -> None:
+    panel = charts.SchedulePanel("p", "time", [0, 1], {"deleted": [0, 1]})
+    with pytest.raises(ValueError, match="no curve 'deleted'"):
+        charts.schedule(charts.ScheduleChart("s", "s", (panel,)))
+
+
+def segment_trace(steps: int = 3) -> Trace:
+    """Five lines, three of them empty; the second is committed first."""
+    pieces = ["a\n", "b\n", "", "", ""]
+    reveal = [2, 1, 3, 3, 3]
+    candidates = [
+        Candidate(step, line, None, pieces[line] or "", -float(line), reveal[line] == step)
+        for step in range(1, steps + 1)
+        for line in range(5)
+        if reveal[line] >= step
+    ]
+    return Trace(
+        task_id="t/0",
+        sample=0,
+        prompt="",
+        text="".join(pieces),
+        char_end=list(accumulate(map(len, pieces))),
+        insert_step=[0] * 5,
+        reveal_step=reveal,
+        steps=3,
+        segment=list(range(5)),
+        candidates=candidates,
+    )
+
+
+def test_a_trace_with_candidates_is_a_chart() -> None:
+    chart = charts.segment_trace_chart(segment_trace(), score_label="mean log-probability")
+    assert [step.step for step in chart.steps] == [1, 2, 3]
+    first, second, third = (
+        [(row.segment, row.text, row.state, row.last) for row in step.rows] for step in chart.steps
+    )
+    assert first == [
+        (0, "a\n", "candidate", None),
+        (1, "b\n", "committed", None),
+        (2, "", "candidate", 4),
+    ]
+    assert second[:2] == [(0, "a\n", "committed", None), (1, "b\n", "revealed", None)]
+    assert [row[2] for row in third] == ["revealed", "revealed", *["committed"] * 3]
+    assert chart.steps[0].rows[2].score == -2.0  # the best of those it stands for
+    charts.segment_trace(chart).svg()
+
+
+def test_steps_can_be_chosen_and_missing_ones_are_refused() -> None:
+    trace = segment_trace()
+    assert [s.step for s in charts.segment_trace_chart(trace, steps=[2]).steps] == [2]
+    with pytest.raises(ValueError, match=r"steps \[9\] proposed nothing"):
+        charts.segment_trace_chart(trace, steps=[9])
+    with pytest.raises(ValueError, match="no candidates"):
+        charts.segment_trace_chart(Trace(task_id="t", sample=0, prompt="", text="x"))

@@ -1,0 +1,127 @@
+"""Sections: each has figures, tables and commands; what is absent says how to get it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+from made_traces import PROGRAM, mdm
+
+from anyorder.report.glossary import TERMS
+from anyorder.report.opening import opening
+from anyorder.report.records import NOTHING
+from anyorder.report.runs import gather
+from anyorder.report.sections import all_sections
+from anyorder.report.sections.material import Material
+from anyorder.report.sections.order import CONTROLS
+from anyorder.report.sections.section import Absent, Figure, Section
+from anyorder.trace import Trace
+
+SLUGS = [
+    *("models", "accuracy", "similarity", "order", "placement", "generation", "passk"),
+    *("insertion", "policies", "schedule", "cost"),
+]
+
+
+def sections_of(material: Material) -> dict[str, Section]:
+    return {each.slug: each for each in all_sections(material) if isinstance(each, Section)}
+
+
+def test_everything_is_there_where_the_runs_allow_it(material: Material) -> None:
+    found = list(all_sections(material))
+    assert [each.slug for each in found if isinstance(each, Section)] == SLUGS
+    assert [each.title for each in found if isinstance(each, Absent)] == ["How long does it take?"]
+
+
+def figures(material: Material) -> list[Figure]:
+    return [figure for each in sections_of(material).values() for figure in each.figures]
+
+
+def test_every_figure_names_its_commands_and_has_its_numbers(material: Material) -> None:
+    names = []
+    for figure in figures(material):
+        assert figure.commands
+        assert all(command.startswith("anyorder ") for command in figure.commands)
+        assert figure.commands[0].startswith("anyorder sample models/")
+        assert figure.tables
+        for table in figure.tables:
+            assert all(len(row) == len(table.heads) for row in table.rows)
+        if figure.drawing is not None:
+            names.append(figure.drawing.name)
+    assert len(set(names)) == len(names) >= len(SLUGS)
+
+
+def test_every_rate_has_its_interval(material: Material) -> None:
+    [figure] = sections_of(material)["accuracy"].figures
+    for row in figure.tables[0].rows:
+        assert re.fullmatch(r"[\d.]+ to [\d.]+\N{NO-BREAK SPACE}%", row[1].small)
+
+
+def test_order_tables_carry_both_controls(material: Material) -> None:
+    _, tree = sections_of(material)["order"].figures
+    for table in tree.tables:
+        rows = [(row[0].text, row[0].small) for row in table.rows]
+        runs = [number for number, (name, _) in enumerate(rows) if name]
+        assert runs
+        for number in runs:
+            assert [small for _, small in rows[number + 1 : number + 3]] == list(CONTROLS.values())
+            for row in table.rows[number : number + 3]:
+                assert all(cell.text != NOTHING for cell in row[1:])
+
+
+def test_marked_words_of_all_sections_are_explained(material: Material) -> None:
+    texts: list[str] = []
+    for section in sections_of(material).values():
+        texts += section.text
+        for figure in section.figures:
+            texts += [figure.title, figure.caption]
+            for table in figure.tables:
+                texts += [table.caption, *table.heads]
+    for term in re.findall(r"\[\[([^|\]]+)", " ".join(texts)):
+        assert term in TERMS
+
+
+def test_acronyms_are_marked_where_they_stand_in_a_table(material: Material) -> None:
+    for figure in figures(material):
+        for table in figure.tables:
+            for head in table.heads:
+                unmarked = re.sub(r"\[\[.*?\]\]", "", head)
+                assert not re.search(r"\b[A-Z]{2,}\b|@", unmarked), head
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_one_run_says_what_would_give_the_rest(tmp_path: Path, graded: bool) -> None:
+    options = {"policy": "confidence", "temperature": 0.0}
+    right = (lambda trace: True) if graded else None
+    traces = [mdm(f"t/{i}", i) for i in range(3)]
+    folder = make_run(tmp_path / "one", traces, family="mdm", options=options, right=right)
+    found = list(all_sections(Material(gather([folder]), ())))
+    there = [each.slug for each in found if isinstance(each, Section)]
+    assert there == (["models", "accuracy", "order"] if graded else ["models", "order"])
+    commands = {each.title: each.commands for each in found if isinstance(each, Absent)}
+    assert all(commands.values())
+    assert any("--placement models/mdm" in each for every in commands.values() for each in every)
+    assert any("anyorder grade" in each for every in commands.values() for each in every) != graded
+
+
+def test_text_alone_has_no_order(tmp_path: Path) -> None:
+    trace = Trace(task_id="t/0", sample=0, prompt="", text="".join(PROGRAM))
+    folder = make_run(tmp_path / "text", [trace], family="", options={})
+    found = list(all_sections(Material(gather([folder]), ())))
+    assert [each.slug for each in found if isinstance(each, Section)] == ["models"]
+
+
+def test_the_player_opens_on_two_models_and_one_problem(material: Material) -> None:
+    runs = material.gathered.runs
+    traces = [(run, trace) for run in runs for trace in run.traces]
+    begin = opening(runs)
+    assert begin.compare is not None
+    (left, one), (right, two) = traces[begin.sample], traces[begin.compare]
+    assert (left.family, right.family) == ("mdm", "flexmdm")
+    assert (one.task_id, one.prompt) == (two.task_id, two.prompt)
+    keys = [(trace.task_id, trace.sample) for trace in (one, two)]
+    assert [run.verdicts[key] for run, key in zip((left, right), keys, strict=True)] == [
+        *("passed", "passed")
+    ]

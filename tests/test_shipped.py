@@ -1,0 +1,81 @@
+"""The models that come with the package: small, alike in size and training, and able."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anyorder.apps.grade_job import GradeJob
+from anyorder.apps.grading import grade_run
+from anyorder.apps.jobs import SampleJob
+from anyorder.apps.sampling import sample_to_run
+from anyorder.files import sha256_of
+from anyorder.model import SHIPPED, WEIGHTS_FILE, load
+
+FLOORS = {"ar": 0.90, "mdm": 0.90, "flexmdm": 0.42, "latentmdm": 0.90, "flexlatent": 0.50}
+"""Solved of 100 held-out problems, at the least: below what the cards say by what chance allows."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "flexmdm": {"clock": "events"},
+    "flexlatent": {"clock": "events"},
+}
+
+
+def card_of(name: str) -> dict[str, Any]:
+    return dict(json.loads((SHIPPED / name / "card.json").read_bytes()))
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_small_and_as_its_card_says(name: str) -> None:
+    folder, card = SHIPPED / name, card_of(name)
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 3e6
+    assert card["weights"] == sha256_of(folder / WEIGHTS_FILE)
+    model = load(name)
+    assert model.family.name == name
+    assert sum(value.numel() for value in model.net.parameters()) == card["parameters"]
+    assert f"tiny/{name}" in card["commands"][-1]
+    recipe = model.card.recipe
+    words = card["commands"][-1].split()
+    assert int(words[words.index("--steps") + 1]) == recipe["train"]["steps"]
+    assert {key: recipe["data"][key] for key in card["corpus"]} == card["corpus"]
+
+
+def test_equal_conditions() -> None:
+    cards = [card_of(name) for name in FLOORS]
+    sizes = [card["parameters"] for card in cards]
+    assert max(sizes) / min(sizes) < 1.02
+    assert len({card["texts"] for card in cards}) == 1
+    assert len({json.dumps(card["corpus"], sort_keys=True) for card in cards}) == 1
+
+
+def test_the_texts_of_a_card_are_those_of_its_trainings() -> None:
+    for name in FLOORS:
+        card = card_of(name)
+        steps = [
+            int(words[words.index("--steps") + 1]) for words in map(str.split, card["commands"])
+        ]
+        assert sum(steps) * load(name).card.recipe["train"]["batch"] == card["texts"]
+
+
+def solved(name: str, problems: int, folder: Path) -> float:
+    job = SampleJob(model=name, task="stories", limit=problems, out=folder)
+    run = sample_to_run(job, OPTIONS.get(name, {}), command="test", progress=False)
+    return (
+        grade_run(run.folder, GradeJob(workers=1), progress=False)
+        .reports[0]
+        .rates[0]
+        .interval.estimate
+    )
+
+
+@pytest.mark.parametrize("name", ["ar", "mdm", "latentmdm"])
+def test_solves_what_it_never_saw(name: str, tmp_path: Path) -> None:
+    assert solved(name, 12, tmp_path / "run") >= 0.75
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FLOORS)
+def test_floor_on_a_hundred_problems(name: str, tmp_path: Path) -> None:
+    assert solved(name, 100, tmp_path / "run") >= FLOORS[name]
