@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from anyorder.nets.hub import load_weights, save_weights
-from anyorder.nets.latent import LatentConfig, LatentNet
+from anyorder.nets.latent import FEW_ROWS, LARGE_TABLE, LatentConfig, LatentNet
 from anyorder.nets.stack import Reach
 from anyorder.nets.transformer import Transformer, TransformerConfig
 
@@ -491,3 +491,15 @@ def test_nonsense_is_refused(change: dict[str, Any], message: str) -> None:
 def test_a_net_without_time_takes_none() -> None:
     with pytest.raises(ValueError, match="not time-modulated"):
         NET.conditions(NET.read(PROMPTS, LENGTH), LATENTS, time=torch.zeros(3))
+
+
+@torch.no_grad()
+def test_few_states_under_a_large_table_have_the_same_logits() -> None:
+    backbone = TransformerConfig(LARGE_TABLE // 16, 16, 1, 2, 2, 8, 32)
+    net = LatentNet(replace(CONFIG, backbone=backbone), seed=5)
+    states = torch.randn(FEW_ROWS + 2, 16, generator=torch.Generator().manual_seed(0))
+    whole = states @ net.embed.weight.T
+    for rows in (1, 2, FEW_ROWS, FEW_ROWS + 1):
+        logits = net.head(states[:rows])
+        torch.testing.assert_close(logits, whole[:rows], atol=1e-5, rtol=1e-4)
+        assert logits.is_contiguous()

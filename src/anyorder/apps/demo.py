@@ -54,7 +54,7 @@ def demo(
     _show_one(console, out / "mdm-confidence")
     do_all(plan.measurings(), "measuring", shown=not quiet)
     found = report(reporting, progress=not quiet)
-    tell(console, folders, found.summary)
+    tell(console, found)
     minutes = (time.monotonic() - begun) / 60
     console.print(f"\nEvery number by hand: {out / 'commands.sh'} ({minutes:.1f} minutes here).")
     console.print("Figures, tables and a player for every sample, in a browser:")

@@ -8,46 +8,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anyorder.report.likeness import Comparison, comparisons
+from anyorder.apps.reporting import Reported
+from anyorder.report.likeness import Comparison
 from anyorder.report.records import bounds, interval_of, percent, percent_bounds, shown
-from anyorder.report.runs import Gathered, RunFacts, gather
+from anyorder.report.runs import RunFacts
 
 ORDER, LIKENESS = "tau", "ASTD"
 FAMILIES = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent")
 
 
-def tell(console: Console, runs: Sequence[Path], findings: Sequence[str]) -> None:
-    """Print the story of these runs; `findings` are the sentences of their report."""
-    gathered = gather(sorted(runs, key=_place))
+def tell(console: Console, reported: Reported) -> None:
+    """Print the story of a report's runs, and its sentences."""
+    material = reported.material
     console.print("\nWho is right, and in which order was it written?", style="bold")
-    console.print(_runs_table(gathered))
+    console.print(_runs_table(sorted(material.gathered, key=_place)))
     console.print(
         "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
         "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
         style="dim",
     )
-    found = comparisons(gathered)
-    if found:
+    if material.comparisons:
         console.print("Does the order change the program?", style="bold")
-        console.print(_likeness_table(found))
+        console.print(_likeness_table(material.comparisons))
         console.print(
             "likeness: of syntax trees with those the same model writes from left to right.\n",
             style="dim",
         )
-    for finding in findings:
+    for finding in reported.summary:
         console.print(Text("* ").append_text(in_terminal(finding)))
 
 
-def _runs_table(gathered: Gathered) -> Table:
+def _runs_table(runs: Sequence[RunFacts]) -> Table:
     table = _table("run", "right", "", "order", "")
-    for run in gathered:
+    for run in runs:
         order = run.measures.get("arness")
         if order is None or not _is_main(run):
             continue
@@ -63,9 +62,9 @@ def _runs_table(gathered: Gathered) -> Table:
     return table
 
 
-def _place(folder: Path) -> tuple[int, bool]:
+def _place(run: RunFacts) -> tuple[int, bool]:
     """By family, in the order of the story; what was drawn several times comes last."""
-    family, _, way = folder.name.partition("-")
+    family, _, way = run.name.partition("-")
     return FAMILIES.index(family), way == "drawn"
 
 

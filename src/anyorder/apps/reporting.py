@@ -7,12 +7,12 @@ report is report/; this file puts it together and writes it.
 from __future__ import annotations
 
 import importlib.util
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anyorder import __version__
+from anyorder.apps.commands import command
 from anyorder.apps.progress_bar import progress_bar
 from anyorder.apps.report_job import ReportJob
 from anyorder.files import replacing
@@ -38,8 +38,8 @@ class Reported:
     sections: tuple[str, ...]
     absent: tuple[tuple[str, tuple[str, ...]], ...]
     """(title, the commands that would give it)."""
-    runs: tuple[str, ...]
-    samples: int
+    material: Material
+    """What it was made from."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
@@ -51,8 +51,8 @@ class Reported:
             "absent": [
                 {"title": title, "commands": list(commands)} for title, commands in self.absent
             ],
-            "runs": list(self.runs),
-            "samples": self.samples,
+            "runs": [run.label for run in self.material.gathered],
+            "samples": self.material.gathered.samples,
         }
 
 
@@ -87,7 +87,7 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
             player_text=player_text(),
             opening=opening(gathered.runs),
             made=_made(gathered),
-            command=_command(job),
+            command=command("report", job),
         )
         text = render(page)
         advance(1)
@@ -102,8 +102,7 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
         summary=tuple(findings),
         sections=tuple(each.title for each in sections),
         absent=tuple((each.title, each.commands) for each in absent),
-        runs=tuple(run.label for run in gathered),
-        samples=gathered.samples,
+        material=material,
     )
 
 
@@ -117,13 +116,6 @@ def _figures(job: ReportJob, sections: list[Section]) -> tuple[Path, ...]:
         if figure.drawing is not None
         for path in figure.drawing.save(folder)
     )
-
-
-def _command(job: ReportJob) -> str:
-    words = ["anyorder", "report", *map(str, job.runs), "--out", str(job.out), "--title", job.title]
-    words += [] if job.extraction is None else ["--extraction", job.extraction]
-    words += [] if job.figures else ["--no-figures"]
-    return shlex.join(words)
 
 
 def _made(gathered: Gathered) -> list[tuple[str, str]]:

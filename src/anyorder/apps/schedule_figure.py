@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from anyorder.decode.clock_options import ClockOptions
@@ -20,6 +19,7 @@ from anyorder.model import Model
 from anyorder.process.insertion import Clocks
 from anyorder.process.schedule import Power
 from anyorder.report.charts import Drawing, schedule, schedule_chart
+from anyorder.report.shares import shares_of
 from anyorder.trace import Trace
 
 
@@ -72,29 +72,4 @@ def _shares(clocks: Clocks, time: torch.Tensor) -> dict[str, list[float]]:
         "inserted": (1 - deleted).tolist(),
         "masked": masked.tolist(),
         "clean": clean.tolist(),
-    }
-
-
-def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
-    """The mean shares after each step; text that was given does not count, nor do empty answers.
-
-    Steps of the event clock are network calls, which are no measure of time.
-    """
-    steps = max(trace.steps or 0 for trace in traces)
-    step = np.arange(steps + 1)[:, None]  # S 1
-    inserted, clean = [], []
-    for trace in traces:
-        insert, reveal = trace.timing()
-        written = reveal > 0  # given text has step 0
-        if written.any():
-            inserted.append((insert[written] <= step).mean(axis=1))
-            clean.append((reveal[written] <= step).mean(axis=1))
-    if not inserted:
-        raise ValueError("the traces hold no token that was written: sample some first")
-    here, done = np.mean(inserted, axis=0), np.mean(clean, axis=0)
-    return {
-        "step": step[:, 0].tolist(),
-        "inserted": here.tolist(),
-        "masked": (here - done).tolist(),
-        "clean": done.tolist(),
     }

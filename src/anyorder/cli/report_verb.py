@@ -37,7 +37,8 @@ def main(words: list[str]) -> None:
     if flags.json:
         print(json.dumps(reported.to_record()))
         return
-    print(f"{len(reported.runs)} runs, {reported.samples} samples: {reported.page}")
+    gathered = reported.material.gathered
+    print(f"{len(gathered.runs)} runs, {gathered.samples} samples: {reported.page}")
     if reported.figures:
         print(f"{len(reported.figures)} figure files: {reported.figures[0].parent}")
     for title, commands in reported.absent:

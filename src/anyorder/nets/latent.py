@@ -38,6 +38,10 @@ _CHOICES = {
     "attention": ("bidirectional", "prefix_lm"),
 }
 
+FEW_ROWS, LARGE_TABLE = 10, 1 << 22
+"""Up to so many states under a table of so many numbers, table times states is up to twice as fast
+on a processor as states times table: each row of the table is read once."""
+
 
 @dataclass(frozen=True)
 class LatentConfig:
@@ -226,7 +230,11 @@ class LatentNet(nn.Module):
 
     def head(self, states: Tensor) -> Tensor:
         """Logits of the decoder's states: (..., D) -> (..., V)."""
-        return F.linear(states, self.embed.weight)
+        table = self.embed.weight
+        few = states.ndim == 2 and 1 < len(states) <= FEW_ROWS and table.numel() >= LARGE_TABLE
+        if few and not torch.is_grad_enabled():
+            return (table @ states.T).T.contiguous()
+        return F.linear(states, table)
 
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of another network of this kind."""

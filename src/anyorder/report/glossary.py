@@ -84,7 +84,8 @@ TERMS = {
     "paired": Term(
         "paired difference",
         "Two runs compared problem by problem, so that easy and hard problems cancel. Where its "
-        "interval holds 0, no difference could be seen.",
+        "interval holds 0, no difference could be seen. Each stands for itself: of twenty "
+        "comparisons without a difference, one will seem to have one.",
     ),
     "control": Term(
         "control",

@@ -66,7 +66,8 @@ def player_text() -> list[str]:
         "that is still [[mask|masked]]; a token appears where and when it was "
         "[[reveal|revealed]]; the [[tree|statement tree]] beside it fills up. Press play, drag "
         "the slider, or use the arrow keys; press `?` for all keys. The list at the top of each "
-        "side has every sample."
+        "side has every sample; what is shown first is the longest program that both sides got "
+        "right, not a typical one."
     ]
 
 

@@ -135,7 +135,8 @@ def trace_section(material: Material) -> Section | Absent | None:
     text = (
         "One program as it came to be. In each step the model drafts a candidate for every open "
         "line, ranks them, and [[commit|commits]] the best; the next drafts already read it. "
-        "Stronger colour is a better score.",
+        "Stronger colour is a better score. This sample was picked: among the programs that are "
+        "right, it is the one written most out of order.",
     )
     figure = Figure(
         title=f"{run.label}: `{trace.task_id}`, sample {trace.sample}",
