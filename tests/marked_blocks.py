@@ -6,7 +6,6 @@ A fence opens with its language and with words that say what becomes of it:
     ```bash run              likewise: `anyorder ...` and `python FILE ...`, a line each
     ```python file=mine.py   written to a file, which later blocks use
     ```text                  what the block before it prints, word for word
-    needs=mdm                beside `run`: left out while the package does not ship that model
 
 As a program, `python marked_blocks.py PAGE ...` runs each page in a new folder, named after it, and
 prints what went wrong as JSON: the page's name to a message, or to null. test_docs.py calls it.
@@ -44,7 +43,6 @@ class Block:
     run: bool
     code: str
     line: int
-    needs: str | None = None
     file: str | None = None
 
 
@@ -61,10 +59,10 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-_NAMED = ("needs", "file")
+_NAMED = ("file",)
 
 
-def run_page(page: Path, shipped: Path) -> None:
+def run_page(page: Path) -> None:
     """Run the page in the current folder; AssertionError names the block that failed."""
     printed: str | None = None
     for block in blocks(page.read_text(encoding="utf-8")):
@@ -76,7 +74,7 @@ def run_page(page: Path, shipped: Path) -> None:
                 f"{where} is not what is printed:\n{printed}"
             )
             printed = None
-        elif block.run and (block.needs is None or (shipped / block.needs).is_dir()):
+        elif block.run:
             outputs = [_forked(step, f"{where}:\n{block.code}") for step in _steps(block)]
             printed = "".join(outputs)
         else:
@@ -143,7 +141,7 @@ def main(pages: list[Path]) -> dict[str, str | None]:
     for name in HEAVY:
         import_module(f"anyorder.{name}")
     sys.path[0] = ""  # blocks import the files that blocks before them wrote
-    shipped, start = import_module("anyorder.model").SHIPPED, Path.cwd()
+    start = Path.cwd()
     said: dict[str, str | None] = {}
     for page in pages:
         folder = start / page.stem
@@ -151,7 +149,7 @@ def main(pages: list[Path]) -> dict[str, str | None]:
         os.chdir(folder)
         said[page.name] = None
         try:
-            run_page(page, shipped)
+            run_page(page)
         except AssertionError as error:
             said[page.name] = str(error)
     return said

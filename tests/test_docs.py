@@ -1,7 +1,6 @@
 """The pages for users keep their word: marked blocks run and print what is shown, links lead on.
 
-How blocks are marked is in marked_blocks.py. Blocks that need a shipped model are run where the
-package has it; without it the rest of the page is run, and the test says that it skipped some.
+How blocks are marked is in marked_blocks.py.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ from anyorder.decode import ar, policy
 from anyorder.decode.canvas import Canvas, Seen
 from anyorder.decode.policy import Items, Score, find_score, find_segment_score, register_policy
 from anyorder.families import FAMILIES, find_family, register_family
-from anyorder.model import SHIPPED
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
 from marked_blocks import blocks
 
 TESTS = Path(__file__).resolve().parent
 DOCS = TESTS.parent / "docs"
-PAGES = ("diagnose.md", "extend.md")
+PAGES = ("quickstart.md", "diagnose.md", "extend.md")
 SECONDS = 900  # for all pages; under 30 on an idle core
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 TABLES = (policy.SCORES, policy.SEGMENT_SCORES, FAMILIES, tasks.TASKS)
@@ -66,10 +64,6 @@ def test_marked_blocks_run(tmp_path: Path) -> None:
     assert list(said) == list(PAGES)
     for complaint in said.values():
         assert complaint is None, complaint
-    needed = {block.needs for block in found if block.needs is not None}
-    missing = sorted(name for name in needed if not (SHIPPED / name).is_dir())
-    if missing:
-        pytest.skip(f"no shipped model {', '.join(missing)}: the blocks that need it were left out")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -112,12 +106,6 @@ sys.done = True
 ```python run
 import sys, a
 assert not hasattr(sys, 'done'), "every block is a process of its own"
-```
-```python run needs=nobody
-1 / 0
-```
-```text
-never printed
 ```
 """
 
