@@ -79,3 +79,13 @@ def test_solves_what_it_never_saw(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FLOORS)
 def test_floor_on_a_hundred_problems(name: str, tmp_path: Path) -> None:
     assert solved(name, 100, tmp_path / "run") >= FLOORS[name]
+
+
+def test_a_folder_of_that_name_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flexmdm").mkdir()
+    assert load("flexmdm").digest == load(SHIPPED / "flexmdm").digest
+    load("latentmdm").save(tmp_path / "flexmdm")  # a model of one's own does
+    assert load("flexmdm").family.name == "latentmdm"

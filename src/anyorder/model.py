@@ -330,8 +330,10 @@ def wrap(
 
 
 def _find(name: str) -> Path:
+    shipped = sorted(card.parent.name for card in SHIPPED.glob(f"*/{CONFIG_FILE}"))
     for folder in (Path(name), SHIPPED / name):
-        if folder.is_dir():
+        # A folder that only happens to have a shipped model's name does not hide it.
+        if folder.is_dir() and (name not in shipped or (folder / CONFIG_FILE).is_file()):
             if (folder / "checkpoints").is_dir() and not (folder / WEIGHTS_FILE).is_file():
                 raise ValueError(f"the training in {folder} is unfinished: repeat its command")
             if not (folder / CONFIG_FILE).is_file():
@@ -341,8 +343,8 @@ def _find(name: str) -> Path:
                 )
             return folder
     raise ValueError(
-        f"no model {name!r}: name a folder written by `anyorder train` "
-        "(for example `anyorder train tiny/mdm --out runs/mdm`)"
+        f"no model {name!r}: name a shipped one ({', '.join(shipped)}) or a folder written by "
+        "`anyorder train` (for example `anyorder train tiny/mdm --out runs/mdm`)"
     )
 
 
