@@ -101,6 +101,7 @@ class Plan:
             for family in ("mdm", "ar")
         ]
         greedy = [
+            self._run("flexmdm-steps", {"clock": "steps"}, weight=5),
             self._run("flexlatent", {"clock": "events", "candidates": True}, weight=3),
             self._run("ar", {}),
             *(self._run(f"mdm-{p}", {"policy": p}) for p in ("confidence", "random")),
@@ -122,7 +123,7 @@ class Plan:
         return [
             self._compared("mdm", ("confidence", "random"), "left_to_right", stride=8),
             self._compared("latentmdm", ("average-k1", "random-k1"), "left_to_right-k1"),
-            self._order(*grown, "flexlatent"),
+            self._order(*grown, "flexmdm-steps", "flexlatent"),
             self._order("ar", "mdm-left_to_right", "latentmdm-left_to_right-k1"),
         ]
 
