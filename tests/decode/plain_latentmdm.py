@@ -119,7 +119,7 @@ def _write(
 def _best(proposed: dict[int, Slot], key: int, step: int, options: LatentOptions) -> list[int]:
     numbers = torch.tensor(list(proposed))
     scores = torch.tensor([slot.score for slot in proposed.values()], dtype=torch.float64)
-    if options.policy in ("average", "minimum", "first"):
+    if options.policy in ("average", "minimum", "first") and not options.slot_temperature:
         scores = near_ties_as_ties(scores)
     if options.slot_temperature:
         noise = uniform(0, int(Stream.ORDER), key, numbers, step)

@@ -12,7 +12,7 @@ from torch import Tensor
 from anyorder.decode.candidates import Candidates
 from anyorder.decode.contest import Choice, Contest
 from anyorder.decode.draw import Draw
-from anyorder.decode.policy import SEGMENT_SCORES, Policy
+from anyorder.decode.policy import SEGMENT_SCORES, Items, Policy, Score
 from anyorder.decode.proposals import Sight
 from anyorder.nets.segment_net import SegmentCoder
 from anyorder.nets.segment_oracle import SegmentOracle
@@ -117,6 +117,23 @@ def test_the_last_of_k_decides_who_is_given_up() -> None:
         net, sight = scripted(SURE, UNSURE, middle, room=6)
         assert int(choose(net, sight, "minimum", count).taken.sum()) == count
         assert headed(net)[1] == seen
+
+
+def test_a_score_without_a_bound_waits_for_whole_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it can still reach is not known: nothing is given up, nothing is taken unfinished."""
+
+    def total(items: Items) -> Tensor:
+        assert items.written is not None
+        return items.written.log_prob.masked_fill(~items.written.present, 0.0).sum(dim=1)
+
+    monkeypatch.setitem(SEGMENT_SCORES, "total", Score("total", total, reads="segment"))
+    net, sight = scripted(SURE, UNSURE, room=6)
+    choice = choose(net, sight, "total")
+    assert choice.taken.tolist() == [[True, False]]
+    assert headed(net) == [[0, 1], [0, 1, 2, 3, 4, 5]]
+    assert not choice.scores.isnan().any()
 
 
 def test_policies_write_what_they_read() -> None:

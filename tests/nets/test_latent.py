@@ -503,3 +503,38 @@ def test_few_states_under_a_large_table_have_the_same_logits() -> None:
         logits = net.head(states[:rows])
         torch.testing.assert_close(logits, whole[:rows], atol=1e-5, rtol=1e-4)
         assert logits.is_contiguous()
+
+
+@torch.no_grad()
+def test_attention_begins_by_copying() -> None:
+    """The identity is in the value maps and, times the table's scale, in the output maps."""
+    net = LatentNet(replace(CONFIG, backbone=TransformerConfig(40, 64, 4, 4, 4, 16, 96)), seed=3)
+    for stack in (net.encoder, net.latent, net.decoder):
+        attention = [module for name, module in stack.named_modules() if name.endswith("attention")]
+        assert attention
+        for each in attention:
+            value, out = each.get_submodule("value").weight, each.get_submodule("out").weight
+            assert float(value.diagonal().mean()) == pytest.approx(1.0, abs=0.06)
+            assert float(out.diagonal().mean()) == pytest.approx(1.0, abs=0.06)  # a unit table
+            rest = value - value.diagonal().diag()
+            assert abs(float(rest.mean())) < 0.01
+    # Grouped heads share values: there is nothing to copy to, so neither map has it.
+    net = LatentNet(replace(CONFIG, backbone=TransformerConfig(40, 64, 4, 4, 2, 16, 96)), seed=3)
+    out = net.decoder.get_submodule("blocks.0.attention.out").weight
+    assert abs(float(out.diagonal().mean())) < 0.06
+
+
+@torch.no_grad()
+def test_without_norms_even_the_surest_first_state_is_a_uniform_guess() -> None:
+    """The first column of the decoder sees only itself: there every layer copies the same."""
+    backbone = TransformerConfig(30_000, 128, 10, 4, 4, 32, 256)
+    config = replace(CONFIG, backbone=backbone, slots=16)
+    bare = replace(config, encoder_norm=False, latent_norm=False, decoder_norm=False)
+    net = LatentNet(bare, seed=1)
+    prompt = torch.randint(30_000, (4, 7), generator=torch.Generator().manual_seed(0))
+    latents = net.mask_vector.expand(4, 16, -1)
+    conditions = net.conditions(net.read(prompt, torch.full((4,), 7)), latents)
+    first = net.decode_states(conditions.flatten(0, 1), torch.zeros(64, 0, dtype=torch.int64))
+    logits = net.head(first[:, 0])
+    costs = logits.logsumexp(dim=-1) - logits.mean(dim=-1) - math.log(30_000)
+    assert float(costs.max()) < 0.01 * math.log(30_000)

@@ -145,6 +145,41 @@ def test_the_loss_and_its_gradient_by_hand(weighting: Any, normalise: Any) -> No
         model.zero_grad(set_to_none=True)
 
 
+def test_reconstruction_adds_the_mean_cost_of_what_is_shown() -> None:
+    """loss + w * mean of nats over visible segments that are not masked, one at a time by hand."""
+    rows, model = mixed(), net()
+    clocks = clocks_of(model)
+
+    def corrupted(step: int) -> insertion.Interpolant:
+        noise = Noise(5, step)
+        return insertion.corrupt(segment_items(rows, noise, 0.0), rows.index, noise, clocks)
+
+    def mixes(seen: insertion.Interpolant) -> bool:
+        inner = seen.real[:, 1:]
+        return bool((seen.masked[:, 1:] & inner).any() and (~seen.masked[:, 1:] & inner).sum() > 2)
+
+    step = next(step for step in range(50) if mixes(corrupted(step)))
+    seen, noise = corrupted(step), Noise(5, step)
+    plain = segment_insertion_bound(VOCAB, SegmentInsertionConfig(), 11)(model, rows, noise)
+    config = SegmentInsertionConfig(reconstruct=0.5)
+    both = segment_insertion_bound(VOCAB, config, 11)(model, rows, noise)
+    costs = []
+    for row, word in enumerate(WORDS):
+        visible = int(seen.real[row].sum())
+        masked = seen.masked[row, 1:visible].tolist()
+        texts = [list(word[item - 1]) for item in seen.origin[row, 1:visible].tolist()]
+        prompt = rows.ids[row, : rows.prompt_length[row]]
+        look = one_row(model, prompt, texts, masked, float(seen.time[row]))
+        costs += [
+            plain_nats(model, look.states[0, slot], text).item()
+            for slot, text in enumerate(texts)
+            if not masked[slot]
+        ]
+    assert len(costs) > 2
+    assert (both.loss - plain.loss).item() == pytest.approx(0.5 * sum(costs) / len(costs), rel=1e-4)
+    assert (both.nats, both.tokens) == (plain.nats, plain.tokens)
+
+
 def test_rows_without_segments_still_teach_their_one_gap() -> None:
     for words in ([()], [(), ((A,),)]):
         model = net()

@@ -95,14 +95,16 @@ class Contest:
     def _before_the_choice(self, sight: Sight, places: _Places, counts: Tensor) -> Goal | None:
         """How far candidates are written before one is chosen; None: not at all."""
         step = sight.step if self.anew else None
-        if self.complete:
+        score = self.policy.score
+        unbounded = score.reads == "segment" and score.bound is None
+        if self.complete or unbounded:
             return Goal(step=step)
         goals = {
             "nothing": None,
             "opening": Goal(upto=1, step=step),
             "segment": Goal(worth=self._can_win(sight, places, counts), step=step),
         }
-        return goals[self.policy.score.reads]
+        return goals[score.reads]
 
     def _finish(self, sight: Sight, taken: Tensor, *, checked: bool) -> None:
         """Write what is taken to its end, where that was not necessary before."""
@@ -157,8 +159,7 @@ class Contest:
         """What is compared: near-equal scores are equal, unless chance enters.  # N"""
         if self.policy.score.reads == "nothing":
             return scores
-        scores = near_ties_as_ties(scores)
         if self.slot_temperature == 0:
-            return scores
+            return near_ties_as_ties(scores)
         noise = uniform(0, int(Stream.ORDER), sight.key[places.row], places.slot, sight.step)
         return scores / self.slot_temperature - (-noise.log()).log()  # Gumbel

@@ -4,15 +4,15 @@ Every linear map starts at N(0, 1 / fan_in), biases at 0, norm weights at 1, mod
 two maps of a layer that write into the residual stream are scaled by s / sqrt(2 layers), where s
 is the scale of the embedding table, so that at first the stream still says which token it is.
 
-A network over segments (`latent.py`) has three streams and one table, which is its head as well:
-everything that enters a stream has the scale of the table. Where its decoder ends in a norm, all is
-as for a tied table. Without one the states themselves have that scale, times sqrt(3 + L) at most
-(what enters, what the random maps of latent layers and decoder add, and what each of these L layers
-copies), so p = sqrt(3 + L) s^2.
+A network over segments (`latent.py`) has three streams and one table, which is its head as well.
 There a name has to pass three stacks and one vector. With random maps alone it arrives as noise,
 and small networks stayed for thousands of steps where they knew every word but the names
 (docs/latentmdm.md). So attention begins near copying what it attends to: the identity is added to
-its value map and, times s, to its output map.
+its value map and, times the scale of the table, to its output map. Where the decoder ends in a
+norm, all is as for a tied table. Without one the states count as they are, and where all that is
+attended to is alike (the first column of the decoder sees only itself) each of the L layers of
+latent network and decoder adds about what was there: the states have (1 + L) times the scale of the
+table, measured at the shapes of the paper, and p = (1 + L) s^2.
 
 An untied head starts near zero under a unit table. A tied table is also the head: with p the
 product of its scale and of the final norm's gain, the logits have variance p^2 D, which costs
@@ -89,7 +89,7 @@ def draw_segment_weights(net: LatentNet, seed: int) -> None:
     table, gain = start_scales(config.backbone)
     if not config.decoder_norm:
         writers = net.latent.config.layers + net.decoder.config.layers
-        table = math.sqrt(_product(config.backbone) / math.sqrt(3 + writers))
+        table = math.sqrt(_product(config.backbone) / (1 + writers))
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
     for stack in (net.encoder, net.latent, net.decoder):
         _draw_layers(stack, stack.config.layers, table, generator)
@@ -122,12 +122,12 @@ def _draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Gen
 def _begin_by_copying(net: nn.Module, scale: float) -> None:
     """Add the identity to what attention reads and writes, where both are square maps."""
     for name, module in net.named_modules():
-        if not isinstance(module, nn.Linear) or module.in_features != module.out_features:
+        if not name.endswith(".attention"):
             continue
-        if name.endswith(".attention.value"):
-            module.weight.diagonal().add_(1.0)
-        elif name.endswith(".attention.out"):
-            module.weight.diagonal().add_(scale)
+        value, out = module.get_submodule("value").weight, module.get_submodule("out").weight
+        if value.shape == out.shape and value.shape[0] == value.shape[1]:
+            value.diagonal().add_(1.0)
+            out.diagonal().add_(scale)
 
 
 FREE_SETTINGS = {
