@@ -12,6 +12,7 @@ from anyorder.apps.grade_job import GradeJob
 from anyorder.apps.grading import grade_run
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.sampling import sample_to_run
+from anyorder.bench.tasks import find_task
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, WEIGHTS_FILE, load
 
@@ -89,3 +90,11 @@ def test_a_folder_of_that_name_does_not_hide_it(
     assert load("flexmdm").digest == load(SHIPPED / "flexmdm").digest
     load("latentmdm").save(tmp_path / "flexmdm")  # a model of one's own does
     assert load("flexmdm").family.name == "latentmdm"
+
+
+@pytest.mark.parametrize("name", ["latentmdm", "flexlatent"])
+def test_a_prompt_longer_than_anything_trained_on_is_refused(name: str) -> None:
+    model = load(name)
+    prompt = find_task("stories", model.trained_on).problems(1)[0].prompt
+    with pytest.raises(ValueError, match=f"at most {model.card.max_length}: shorten it"):
+        model.prepare(prompt * 10)

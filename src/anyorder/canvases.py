@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from anyorder.data.segments import cut
 from anyorder.decode.canvas import Canvas, GrowingCanvas
@@ -29,6 +29,8 @@ class Sizes:
     """Only `length` was asked for: then a growing canvas may grow up to it."""
     slots: int | None = None
     """Segments; None: as in training."""
+    prompt: int | None = None
+    """Tokens of a prompt, where segments are counted; None: not known."""
 
 
 def fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Any) -> Canvas:
@@ -68,7 +70,7 @@ def slot_canvas(text: str, sizes: Sizes, vocab: Vocab, config: LatentConfig) -> 
         raise ValueError(
             f"slots={slots}: the model was trained with {config.slots}, give at most so many"
         )
-    return segment_canvas_of(text, slots, vocab, _cutter(vocab, config))
+    return _within(segment_canvas_of(text, slots, vocab, _cutter(vocab, config)), sizes)
 
 
 def open_segments(
@@ -77,7 +79,22 @@ def open_segments(
     """No segments but frozen ones, and room for as many as the network was trained with."""
     slots = config.latent.slots if sizes.slots is None else sizes.slots
     frame = config.frame(vocab)
-    return growing_segments_of(text, slots, vocab, _cutter(vocab, config.latent), frame)
+    return _within(
+        growing_segments_of(text, slots, vocab, _cutter(vocab, config.latent), frame), sizes
+    )
+
+
+_Segmented = TypeVar("_Segmented", SegmentCanvas, GrowingSegments)
+
+
+def _within(canvas: _Segmented, sizes: Sizes) -> _Segmented:
+    """The canvas, unless its prompt alone is longer than anything the network was trained on."""
+    if sizes.prompt is not None and len(canvas.prompt) > sizes.prompt:
+        raise ValueError(
+            f"the prompt has {len(canvas.prompt)} tokens, and the model was trained on sequences "
+            f"of at most {sizes.prompt}: shorten it"
+        )
+    return canvas
 
 
 def _cutter(vocab: Vocab, config: LatentConfig) -> Cutter:

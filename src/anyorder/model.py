@@ -221,7 +221,8 @@ class Model:
                     f"{self.family.name} counts segments, not tokens: give slots instead of "
                     "max_new_tokens and max_length"
                 )
-            return Sizes(None, None, slots=getattr(options, "slots", None))
+            slots = getattr(options, "slots", None)
+            return Sizes(None, None, slots=slots, prompt=self.card.max_length)
         # The published samplers have a total length only.
         total_only = max_length is not None or getattr(options, "mode", None) == "compat"
         return Sizes(
