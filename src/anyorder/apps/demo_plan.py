@@ -96,12 +96,12 @@ class Plan:
             )
             for value in INSERTION_TEMPERATURES
         ]
+        growing.append(self._run("flexmdm-steps", {"clock": "steps"}, weight=20, **several))
         drawn = [
             self._run(f"{family}-drawn", {"temperature": 1.0}, weight=4, **several)
             for family in ("mdm", "ar")
         ]
         greedy = [
-            self._run("flexmdm-steps", {"clock": "steps"}, weight=5),
             self._run("flexlatent", {"clock": "events", "candidates": True}, weight=3),
             self._run("ar", {}),
             *(self._run(f"mdm-{p}", {"policy": p}) for p in ("confidence", "random")),
