@@ -9,17 +9,13 @@ import pytest
 from made_runs import TASKS, make_run
 from made_traces import PROGRAM, mdm
 
-from anyorder.apps import measuring
 from anyorder.measure.arness import arness
 from anyorder.measure.order import order
+from anyorder.measure.stored import MEASURES_FILE, SCHEMA
 from anyorder.report.labels import labels_of
 from anyorder.report.likeness import comparisons
-from anyorder.report.runs import MEASURES_FILE, MEASURES_SCHEMA, Gathered, gather
+from anyorder.report.runs import Gathered, gather
 from anyorder.trace import Run, Trace
-
-
-def test_names_of_files_are_those_of_measuring() -> None:
-    assert (MEASURES_FILE, MEASURES_SCHEMA) == (measuring.MEASURES_FILE, measuring.SCHEMA)
 
 
 def test_labels_say_what_differs_and_are_all_different(gathered: Gathered) -> None:
@@ -47,7 +43,7 @@ def test_measures_are_those_of_the_measure_functions(gathered: Gathered) -> None
 
 def test_stored_measures_are_read_and_those_of_other_traces_are_not(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [mdm()], family="mdm", options={"policy": "confidence"})
-    record = {"schema": MEASURES_SCHEMA, "traces": Run.open(folder).card.files["traces.parquet"]}
+    record = {"schema": SCHEMA, "traces": Run.open(folder).card.files["traces.parquet"]}
     marked = record | {"arness": {"aggregate": {}, "marked": True}}
     (folder / MEASURES_FILE).write_text(json.dumps(marked))
     assert next(iter(gather([folder]))).measures["arness"].get("marked")

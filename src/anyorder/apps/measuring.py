@@ -27,13 +27,10 @@ from anyorder.measure.placement_table import PlacementTable
 from anyorder.measure.programs import METRICS, ProgramOptions, Programs
 from anyorder.measure.similarity import SimilarityOptions, similarity
 from anyorder.measure.similarity_table import SimilarityTable
+from anyorder.measure.stored import MEASURES_FILE, SCHEMA, stored_measures, traces_digest
 from anyorder.measure.syntax_grammar import available
 from anyorder.trace import Run
 from anyorder.trace.card import installed_versions
-from anyorder.trace.run import TRACES_FILE
-
-MEASURES_FILE = "measures.json"
-SCHEMA = 1
 
 
 @dataclass
@@ -80,7 +77,7 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     """Take the measures, write measures.json into every run, and return what was found."""
     measured, wanted = Measured(_named(job.runs), job.mode), job.chosen()
     for run in measured.runs.values():
-        _stored(run)
+        stored_measures(run)
     programs, references = _compared(measured, job)
     options = _comparison(job)
     per_run: dict[str, Callable[[str, Run], None]] = {
@@ -116,7 +113,7 @@ def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list
     if not {"diversity", "similarity"} & {*job.chosen()}:
         return [], []
     base = {} if job.reference is None else _named((job.reference,))
-    measured.reference_traces = next((_digest(run) for run in base.values()), None)
+    measured.reference_traces = next((traces_digest(run) for run in base.values()), None)
     programs, references = (
         [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
         for runs in (measured.runs, base)
@@ -174,33 +171,12 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _digest(run: Run) -> str | None:
-    return run.card.files.get(TRACES_FILE)
-
-
 def _store(run: Run, found: dict[str, Any]) -> None:
     with alone_in(run.folder, COPY_IT):
-        record = _stored(run)
+        record = stored_measures(run)
         for measure, entry in found.items():
             kept = record.get(measure, {}) if measure == "order" else {}
             record[measure] = {**kept, **entry}
-        head = {"schema": SCHEMA, "traces": _digest(run), "versions": installed_versions()}
+        head = {"schema": SCHEMA, "traces": traces_digest(run), "versions": installed_versions()}
         with replacing(run.folder / MEASURES_FILE) as file:
             file.write(json.dumps(head | record, allow_nan=False).encode() + b"\n")
-
-
-def _stored(run: Run) -> dict[str, Any]:
-    """The entries that are there already, if they are of the same traces and format."""
-    path = run.folder / MEASURES_FILE
-    try:
-        record = dict(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it, and measure again") from None
-    if (record.get("schema"), record.get("traces")) != (SCHEMA, _digest(run)):
-        return {}
-    return {name: entry for name, entry in record.items() if name not in _HEAD}
-
-
-_HEAD = ("schema", "traces", "versions")

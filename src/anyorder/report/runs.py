@@ -9,7 +9,6 @@ Comparing runs with one another is likeness.py; drawing and wording is for secti
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,11 @@ from anyorder.measure.order import order
 from anyorder.measure.passk import Rate, ks_up_to, pass_table
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.measure.programs import Key, stored_verdicts
+from anyorder.measure.stored import stored_measures, traces_digest
 from anyorder.report.labels import family_title, labels_of, policy_title
 from anyorder.trace import Run, Trace
-from anyorder.trace.run import TRACES_FILE, VERDICTS_FILE
+from anyorder.trace.run import VERDICTS_FILE
 
-MEASURES_FILE, MEASURES_SCHEMA = "measures.json", 1
-"""As apps/measuring.py writes them; a test holds the two together."""
 PLACEMENT_FILE = "placement.parquet"
 MODE = "exact"
 
@@ -86,7 +84,7 @@ class RunFacts:
 
     @property
     def digest(self) -> str | None:
-        return self.run.card.files.get(TRACES_FILE)
+        return traces_digest(self.run)
 
     @property
     def title(self) -> str:
@@ -209,19 +207,6 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
         timing=_timing(run),
         measures={name: record for name, record in measures.items() if record},
     )
-
-
-def stored_measures(run: Run) -> dict[str, Any]:
-    """What `anyorder measure` left in the folder, if it is of these traces."""
-    path = run.folder / MEASURES_FILE
-    try:
-        record = dict(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it, and measure again") from None
-    wanted = (MEASURES_SCHEMA, run.card.files.get(TRACES_FILE))
-    return record if (record.get("schema"), record.get("traces")) == wanted else {}
 
 
 def _has_steps(traces: Sequence[Trace]) -> bool:
