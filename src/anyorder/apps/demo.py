@@ -18,7 +18,7 @@ from rich.text import Text
 
 from anyorder.apps.commands import command
 from anyorder.apps.demo_plan import Plan
-from anyorder.apps.demo_story import tell
+from anyorder.apps.demo_story import story_place, tell
 from anyorder.apps.demo_work import do_all
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.report_job import ReportJob
@@ -44,11 +44,14 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     samplings = plan.samplings()
     folders = tuple(each.folder for each in samplings)
-    reporting = ReportJob(runs=folders, out=out / "report.html", title=TITLE)
+    reporting = ReportJob(
+        runs=tuple(sorted(folders, key=story_place)), out=out / "report.html", title=TITLE
+    )
     _write_script(out / "commands.sh", [*plan.commands(), command("report", reporting)])
     console.print(
-        f"Five tiny models write {problems} programs each, in {len(samplings)} ways; every program"
-        " is executed.\nThis takes a few minutes; interrupted, it goes on where it stopped.\n"
+        f"Five tiny models write programs for {problems} problems, in {len(samplings)} ways; each"
+        " program is executed.\n"
+        "This takes a few minutes; interrupted, it goes on where it stopped.\n"
     )
     do_all(samplings, "writing and executing", shown=not quiet)
     _show_one(console, out / "mdm-confidence")
@@ -101,11 +104,19 @@ def _show_one(console: Console, folder: Path) -> None:
 
 
 def _write_script(path: Path, commands: list[str]) -> None:
-    head = ["#!/bin/sh", "# What `anyorder demo` does, one command a line.", "set -e"]
+    head = [
+        "#!/bin/sh",
+        "# What `anyorder demo` does, one command a line. To do it again by hand: run this in an",
+        "# empty folder, with the folder of the program `anyorder` (.venv/bin) on the PATH.",
+        "set -e",
+    ]
     with replacing(path) as file:
         file.write("\n".join([*head, *commands, ""]).encode())
 
 
 def _program() -> str:
     """How this program was called."""
-    return os.path.relpath(sys.argv[0]) if Path(sys.argv[0]).is_file() else "anyorder"
+    if not Path(sys.argv[0]).is_file():
+        return "anyorder"
+    near = os.path.relpath(sys.argv[0])
+    return sys.argv[0] if near.startswith("..") else near

@@ -22,6 +22,7 @@ SAMPLES = 4
 INSERTION_TEMPERATURES = (1.0, 0.6)
 SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 KS = (1, 2, 4)
+LINES = tuple(f"{policy}-k1" for policy in ("average", "minimum", "first", "random"))
 GRADING = GradeJob(workers=1)
 
 
@@ -122,9 +123,10 @@ class Plan:
         grown = [f"flexmdm-insertion-{value:g}" for value in INSERTION_TEMPERATURES]
         return [
             self._compared("mdm", ("confidence", "random"), "left_to_right", stride=8),
-            self._compared("latentmdm", ("average-k1", "random-k1"), "left_to_right-k1"),
+            self._compared("latentmdm", LINES, "left_to_right-k1"),
             self._order(*grown, "flexmdm-steps", "flexlatent"),
-            self._order("ar", "mdm-left_to_right", "latentmdm-left_to_right-k1"),
+            self._order("ar", "ar-drawn", "mdm-left_to_right", "mdm-drawn"),
+            self._order("latentmdm-left_to_right-k1"),
         ]
 
     def commands(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -27,7 +28,7 @@ def tell(console: Console, reported: Reported) -> None:
     """Print the story of a report's runs, and its sentences."""
     material = reported.material
     console.print("\nWho is right, and in which order was it written?", style="bold")
-    console.print(_runs_table(sorted(material.gathered, key=_place)))
+    console.print(_runs_table(list(material.gathered)))
     console.print(
         "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
         "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
@@ -62,9 +63,9 @@ def _runs_table(runs: Sequence[RunFacts]) -> Table:
     return table
 
 
-def _place(run: RunFacts) -> tuple[int, bool]:
+def story_place(folder: Path) -> tuple[int, bool]:
     """By family, in the order of the story; what was drawn several times comes last."""
-    family, _, way = run.name.partition("-")
+    family, _, way = folder.name.partition("-")
     return FAMILIES.index(family), way == "drawn"
 
 

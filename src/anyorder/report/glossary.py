@@ -57,7 +57,8 @@ TERMS = {
     "temperature": Term(
         "temperature",
         "How freely tokens are drawn. At 0 the most likely one is taken, so that all samples of a "
-        "problem are alike; at 1 they are drawn as likely as the model says.",
+        "problem are alike unless chance enters elsewhere, as where slots are inserted; at 1 they "
+        "are drawn as likely as the model says.",
     ),
     "insertion temperature": Term(
         "insertion temperature",

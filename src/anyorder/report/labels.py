@@ -39,7 +39,7 @@ _SETTINGS: dict[str, str] = {
     "top_p": "top-p {}",
     "steps": "{} steps",
     "block": "blocks of {}",
-    "clock": "clock {}",
+    "clock": "{}",
     "mode": "mode {}",
     "quota": "quota {}",
     "slots": "{} slots",
@@ -53,7 +53,10 @@ _SETTINGS: dict[str, str] = {
 }
 
 # What goes without saying.
-_USUAL = {"temperature": 0.0, "samples": 1, "top_p": 1.0}
+_USUAL = {"temperature": 0.0, "samples": 1, "top_p": 1.0, "quota": "thinned"}
+
+_VALUES = {"events": "one change at a time", "steps": "in fixed steps"}
+"""Of the clock, in words."""
 
 POLICIES_MEAN = {
     "left_to_right": "the leftmost open slot comes next",
@@ -108,4 +111,4 @@ def _setting(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else _VALUES.get(str(value), str(value))

@@ -6,6 +6,7 @@ difference could be seen. A finding whose numbers are not there is not mentioned
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from anyorder.measure.intervals import Interval
@@ -161,6 +162,13 @@ def _placement(material: Material) -> Iterator[str]:
                 f"next, {UNSEEN} ({shown(gap.estimate)}, {bounds(gap)})"
             )
         yield f"{_name(run)}: {says}."
+        known = interval_of(run.measures["placement"]["all"]["top_k_loc"])
+        if not math.isnan(known.estimate):
+            yield (
+                "A token that belongs in several places lowers that. "
+                f"[[k-localisation|Allowing for copies]], {shown(known.estimate)} "
+                f"({bounds(known)}) of what is wanted most stands in its best places."
+            )
 
 
 def _again(material: Material) -> Iterator[str]:

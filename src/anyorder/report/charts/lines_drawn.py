@@ -17,6 +17,8 @@ from anyorder.report.charts.values import bounds, estimate, reach
 
 SHAPES = ("o", "s", "D", "^", "v", "P", "X")
 """Of the lines in their order, so that colour is not all that tells them apart."""
+MOST_NAMES = 0.3
+"""Names stand at the ends of lines where they take at most this share of the width."""
 FEW = 24
 """A line of more points has six marks only."""
 
@@ -25,11 +27,12 @@ def draw_lines(chart: LineChart, narrow: bool) -> Sheet:
     width = NARROW if narrow else WIDE
     unique = {each.label: each for panel in chart.panels for each in panel.series}
     shapes = dict(zip(unique, SHAPES * len(unique), strict=False))
-    at_ends = not narrow and len(chart.panels) == 1 and chart.connect
+    room = max(text_width(label) for label in unique) + MARKED
+    at_ends = not narrow and len(chart.panels) == 1 and chart.connect and room <= MOST_NAMES * width
     keys = _keys(chart, list(unique.values()), shapes, named=not at_ends)
     count = len(chart.panels)
     columns = 1 if narrow else 2 if count == 4 else min(count, 3)
-    right = max(text_width(label) for label in unique) + MARKED if at_ends else 0.0
+    right = room if at_ends else 0.0
     panels = Panels(
         width,
         [panel.title for panel in chart.panels],
@@ -45,7 +48,7 @@ def draw_lines(chart: LineChart, narrow: bool) -> Sheet:
     for axes, panel in zip(panels.draw(sheet, top), chart.panels, strict=True):
         for each in panel.series:
             _draw_series(axes, each, shapes[each.label], chart.connect)
-        if not chart.connect:
+        if not chart.connect and not narrow:
             name_points(axes, panel.series, (panels.panel_width, panels.panel_height))
         if at_ends:
             name_ends(sheet, axes, panel.series, shapes)

@@ -96,15 +96,15 @@ def sweep_section(material: Material) -> Section | Absent | None:
     return Section("insertion", SWEEP_TITLE, "Insertion temperature", text, (figure,))
 
 
-def schedule_section(material: Material) -> Section | None:
+def schedule_section(material: Material) -> Section | Absent | None:
     """How much was inserted, masked and written after each step; None without insertion."""
-    runs = [
-        run
-        for run in main_runs(material.gathered.of(*FAMILIES))
-        if run.options.get("clock", "steps") == "steps"
-    ]
-    if not runs:
+    inserting = material.gathered.of(*FAMILIES)
+    runs = main_runs([run for run in inserting if run.options.get("clock", "steps") == "steps"])
+    if not inserting:
         return None
+    if not runs:
+        command = again(main_runs(inserting)[0], "--clock", "steps")
+        return Absent(SCHEDULE_TITLE, "It needs a run of fixed steps.", (command,))
     panels, tables = [], []
     for run in runs:
         found = shares_of(run.traces)

@@ -204,4 +204,6 @@ def _command(run: RunFacts) -> str:
     flags = ["--placement", model, "--only", "placement"]
     if about.get("region", DEFAULT_REGION) != DEFAULT_REGION:
         flags += ["--region", about["region"]]
+    if about.get("stride") is not None:
+        flags += ["--stride", str(about["stride"])]
     return run.command("measure", *flags)

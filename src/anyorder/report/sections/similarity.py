@@ -105,7 +105,9 @@ def _group(each: Comparison, name: str) -> BarGroup:
         rows[policy] for policy in dict.fromkeys(r.run.policy for r in each.rows) if policy in rows
     ]
     own = (Bar(policy_title(row.run.policy), row.scores[METRIC]) for row in in_order)
-    return BarGroup(each.reference.title, tuple(own))
+    k = each.reference.options.get("k")
+    name = each.reference.title if k in (None, 1) else f"{each.reference.title}, {k} at a time"
+    return BarGroup(name, tuple(own))
 
 
 def _table(found: Sequence[Comparison]) -> Table:
