@@ -6,14 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from made_runs import make_run
-from made_traces import PROGRAM, mdm
+from made_runs import ABOUT, make_run
+from made_traces import PROGRAM, flexmdm, mdm
 
 from anyorder.report.glossary import TERMS
 from anyorder.report.opening import opening
 from anyorder.report.records import NOTHING
 from anyorder.report.runs import gather
 from anyorder.report.sections import all_sections
+from anyorder.report.sections.insertion import schedule_section
 from anyorder.report.sections.material import Material
 from anyorder.report.sections.order import CONTROLS
 from anyorder.report.sections.section import Absent, Figure, Section
@@ -104,6 +105,32 @@ def test_one_run_says_what_would_give_the_rest(tmp_path: Path, graded: bool) -> 
     assert all(commands.values())
     assert any("--placement models/mdm" in each for every in commands.values() for each in every)
     assert any("anyorder grade" in each for every in commands.values() for each in every) != graded
+
+
+@pytest.mark.parametrize("clocks", [("events", "steps"), ("events",)])
+def test_the_schedule_is_that_of_a_run_in_steps(tmp_path: Path, clocks: tuple[str, ...]) -> None:
+    """A run by events, though it is the main one of its family, does not hide it."""
+    runs = [
+        make_run(
+            tmp_path / clock,
+            [flexmdm()],
+            family="flexmdm",
+            options={"policy": "confidence", "clock": clock, "insertion_temperature": value},
+        )
+        for clock, value in zip(clocks, (1.0, 0.5), strict=False)
+    ]
+    found = schedule_section(Material(gather(runs), ()))
+    if "steps" in clocks:
+        assert isinstance(found, Section)
+        assert "steps" in found.figures[0].commands[0]
+    else:
+        assert isinstance(found, Absent)
+        assert "--clock steps" in found.commands[0]
+
+
+def test_the_command_of_placement_has_its_stride(material: Material) -> None:
+    commands = sections_of(material)["placement"].figures[0].commands
+    assert any(f"--stride {ABOUT['stride']}" in each for each in commands)
 
 
 def test_text_alone_has_no_order(tmp_path: Path) -> None:
