@@ -64,6 +64,6 @@ def test_the_demo_and_one_of_its_commands(tmp_path: Path, monkeypatch: pytest.Mo
     assert anyorder(words) == 0
     mine, theirs = Run.open("runs/again"), Run.open(out / "flexmdm-insertion-0.6")
     # All but how long it took.
-    assert [(each.text, each.order()) for each in mine.traces()] == [
-        (each.text, each.order()) for each in theirs.traces()
+    assert [(each.text, list(each.order())) for each in mine.traces()] == [
+        (each.text, list(each.order())) for each in theirs.traces()
     ]
