@@ -45,7 +45,12 @@ class Shelf:
 
     def known(self) -> list[Known]:
         """The model that was named first, then the shipped ones, then those below `runs/`."""
-        found = {name: Known(name, family, True) for name, family in _models_in(SHIPPED, 3)}
+        # In the order of the families' table: the plainest that may choose its order comes first.
+        places = {family: number for number, family in enumerate(FAMILIES)}
+        shipped = sorted(
+            _models_in(SHIPPED, 3), key=lambda each: (places.get(each[1], len(places)), each[0])
+        )
+        found = {name: Known(name, family, True) for name, family in shipped}
         for name, family in _models_in(FOLDER, DEPTH):
             path = (FOLDER / name).as_posix()
             found.setdefault(path, Known(path, family, False))

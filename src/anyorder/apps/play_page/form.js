@@ -52,8 +52,9 @@ export class Side {
 
   /** The models that can be chosen. */
   list(known, chosen) {
+    const title = ({ name, family }) => (name === family ? name : `${name} (${family})`);
     const group = (label, models) => (models.length ? [make("optgroup", { label },
-      ...models.map((each) => make("option", { value: each.name }, `${each.name} (${each.family})`)))]
+      ...models.map((each) => make("option", { value: each.name }, title(each))))]
       : []);
     this.select.replaceChildren(
       ...group("Shipped", known.filter((each) => each.shipped)),

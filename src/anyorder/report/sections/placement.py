@@ -72,10 +72,15 @@ def section(material: Material) -> Section | Absent | None:
             "Here every model was asked again about the canvases that it went through. Points are "
             "the two tokens that it wanted most on each canvas, and the tokens that it wrote next. "
             "Wanted tokens at the lower right that are not written are the sign of a model that "
-            "knows what but not where.",
+            "knows what but not where; or of words that belong in many places, which the column "
+            "[[k-localisation|allowing for copies]] tells apart.",
         ),
         figures=(_scatter_figure(shown, runs), _series_figure(shown)),
     )
+
+
+LEAST_MASS = 0.01
+"""Below it a token was hardly expected anywhere: a few such would stretch the axis."""
 
 
 def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figure:
@@ -124,14 +129,15 @@ def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figu
         title="Wanted most, and written next: how often, and how surely where",
         drawing=drawing,
         commands=(*sampling(runs), *map(_command, runs)),
-        caption="Each point is a token on one canvas; the large marks are the means. Means are "
+        caption="Each point is a token on one canvas; the large marks are the means. "
+        f"Tokens with a mass below {LEAST_MASS:g} are left out of the picture. Means are "
         "over canvases, samples, then problems; [[interval|95 % intervals]] over problems.",
         tables=(Table(heads, tuple(rows)),),
     )
 
 
 def _cloud(found: dict[str, NDArray[Any]], name: str, mean: tuple[Interval, Interval]) -> PointSet:
-    known = np.isfinite(found[name]) & (found["mass"] > 0)
+    known = np.isfinite(found[name]) & (found["mass"] >= LEAST_MASS)
     return PointSet(found["mass"][known], found[name][known], mean)
 
 
