@@ -132,6 +132,8 @@ def trace_section(material: Material) -> Section | Absent | None:
         return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", (command,))
     run, trace = chosen
     chart = replace(segment_trace_chart(trace), score_label=SCORES.get(run.policy, "score"))
+    assert trace.candidates is not None
+    steps = len({each.step for each in trace.candidates})
     text = (
         "One program as it came to be. In each step the model drafts a candidate for every open "
         "line, ranks them, and [[commit|commits]] the best; the next drafts already read it. "
@@ -142,7 +144,7 @@ def trace_section(material: Material) -> Section | Absent | None:
         title=f"{run.label}: `{trace.task_id}`, sample {trace.sample}",
         drawing=segment_trace(chart),
         commands=sampling([run]),
-        caption=f"The problem: {_one_line(trace.prompt)}",
+        caption=f"{len(chart.steps)} of {steps} steps. The problem: {_one_line(trace.prompt)}",
         tables=(_lines_table(trace),),
     )
     return Section("generation", TRACE_TITLE, "One generation", text, (figure,))
@@ -150,14 +152,15 @@ def trace_section(material: Material) -> Section | Absent | None:
 
 def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:
     """A right program in few steps whose lines came out of order, the most so first."""
-    best: tuple[tuple[bool, bool, int], RunFacts, Trace] | None = None
+    best: tuple[tuple[bool, bool, bool, int], RunFacts, Trace] | None = None
     for run in runs:
         for trace in run.traces:
             if trace.candidates is None or trace.segment is None:
                 continue
             passed = run.verdicts.get((trace.task_id, trace.sample)) == PASSED
             few = len({each.step for each in trace.candidates}) <= MOST_STEPS
-            rank = (passed or not run.verdicts, few, _crossings(trace))
+            fixed = run.family == "latentmdm"  # there every line has a candidate in every step
+            rank = (passed or not run.verdicts, fixed, few, _crossings(trace))
             if best is None or rank > best[0]:
                 best = rank, run, trace
     return best and best[1:]
