@@ -15,7 +15,7 @@ from anyorder.report.records import NOTHING
 from anyorder.report.runs import gather
 from anyorder.report.sections import all_sections
 from anyorder.report.sections.insertion import schedule_section
-from anyorder.report.sections.material import Material
+from anyorder.report.sections.material import MOST_BARS, Material
 from anyorder.report.sections.order import CONTROLS
 from anyorder.report.sections.section import Absent, Figure, Section
 from anyorder.trace import Trace
@@ -105,6 +105,24 @@ def test_one_run_says_what_would_give_the_rest(tmp_path: Path, graded: bool) -> 
     assert all(commands.values())
     assert any("--placement models/mdm" in each for every in commands.values() for each in every)
     assert any("anyorder grade" in each for every in commands.values() for each in every) != graded
+
+
+def test_of_many_runs_the_main_ones_are_drawn_and_the_others_folded(tmp_path: Path) -> None:
+    runs = [
+        make_run(
+            tmp_path / f"{number}",
+            [mdm()],
+            family="mdm",
+            options={"policy": "confidence", "temperature": number / 10},
+            right=lambda trace: True,
+        )
+        for number in range(MOST_BARS + 2)
+    ]
+    found = sections_of(Material(gather(runs), ()))
+    for slug in ("accuracy", "order"):
+        first, others = found[slug].figures[0].tables[:2]
+        assert 0 < len(first.rows) <= MOST_BARS and not first.folded
+        assert len(first.rows) + len(others.rows) == len(runs) and others.folded
 
 
 @pytest.mark.parametrize("clocks", [("events", "steps"), ("events",)])

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from anyorder.bench.verdicts import VERDICTS, shown
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Series, bars
-from anyorder.report.sections.material import Material, color_of, grading, sampling
+from anyorder.report.runs import RunFacts
+from anyorder.report.sections.material import (
+    Material,
+    color_of,
+    drawn_runs,
+    grading,
+    sampling,
+    split_tables,
+)
 from anyorder.report.sections.section import (
     Absent,
     Cell,
@@ -28,8 +37,10 @@ def section(material: Material) -> Section | Absent:
     if not runs:
         commands = tuple(run.command("grade") for run in material.gathered)
         return Absent(TITLE, "No run has been graded.", commands)
-    titles = dict.fromkeys((run.title, color_of(run)) for run in runs)
-    groups = tuple(BarGroup(run.label, (Bar(run.title, run.rates[0].interval),)) for run in runs)
+    drawn, everything = drawn_runs(runs), list(material.gathered)
+    listed = everything if len(drawn) == len(runs) else drawn
+    titles = dict.fromkeys((run.title, color_of(run)) for run in drawn)
+    groups = tuple(BarGroup(run.label, (Bar(run.title, run.rates[0].interval),)) for run in drawn)
     drawing = bars(
         BarChart(
             name="accuracy",
@@ -51,15 +62,18 @@ def section(material: Material) -> Section | Absent:
                 title="Share of programs that pass all tests",
                 drawing=drawing,
                 commands=(*sampling(runs), *grading(runs)),
-                tables=(_rates(material), _verdicts(material)),
+                tables=(
+                    *split_tables(_rates, listed, everything),
+                    _verdicts(material),
+                ),
             ),
         ),
     )
 
 
-def _rates(material: Material) -> Table:
+def _rates(runs: Sequence[RunFacts]) -> Table:
     rows = []
-    for run in material.gathered:
+    for run in runs:
         passed = rate(run.rates[0].interval) if run.rates else Cell("not graded")
         calls = run.timing.forwards if run.timing else None
         cost = Cell(f"{calls.estimate:.1f}", number=True) if calls else missing()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from anyorder.report.charts import PALETTE, Series
 from anyorder.report.likeness import Comparison
 from anyorder.report.runs import LEFT_TO_RIGHT, RANDOM, Gathered, RunFacts
+from anyorder.report.sections.section import Table
 
 CONFIDENT = ("confidence", "sampled", "margin", "entropy", "average", "minimum", "first")
 """Policies that go by what the model is sure of, the usual one of each family first."""
@@ -66,6 +67,27 @@ def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
     ]
     chosen = [*main, *beside][:most]
     return [run for run in runs if run in chosen]
+
+
+MOST_BARS = 10
+"""A figure with a bar for each run shows them all up to here."""
+
+
+def drawn_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """The runs of a figure with a bar for each: all of them, or the main ones of many."""
+    return list(runs) if len(runs) <= MOST_BARS else main_runs(runs, MOST_BARS)
+
+
+def split_tables(
+    make: Callable[[Sequence[RunFacts]], Table],
+    chosen: Sequence[RunFacts],
+    runs: Sequence[RunFacts],
+) -> tuple[Table, ...]:
+    """A table of the runs that are drawn, and, folded, one of the others."""
+    others = [run for run in runs if run not in chosen]
+    if not others:
+        return (make(chosen),)
+    return make(chosen), replace(make(others), caption="The other runs", folded=True)
 
 
 def _main(runs: Sequence[RunFacts]) -> RunFacts:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from anyorder.measure.intervals import Interval
@@ -17,9 +16,11 @@ from anyorder.report.runs import RunFacts
 from anyorder.report.sections.material import (
     Material,
     color_of,
+    drawn_runs,
     main_runs,
     sampling,
     series_of,
+    split_tables,
 )
 from anyorder.report.sections.section import (
     Absent,
@@ -85,17 +86,20 @@ def cell(run: RunFacts, metric: str) -> dict[str, Any] | None:
     return found if found and found["samples"] else None
 
 
-def _token_figure(runs: Sequence[RunFacts]) -> Figure:
-    groups, rows = [], []
+def _ends(run: RunFacts) -> tuple[Interval, dict[str, float]]:
+    """How often a run takes the leftmost, and how often its two controls do."""
+    record = leftmost(run)
+    assert record is not None
+    return interval_of(record["interval"]), {
+        CONTROLS["left_to_right"]: number_of(record["left_to_right"]),
+        CONTROLS["random"]: number_of(record["chance"]),
+    }
+
+
+def _token_table(runs: Sequence[RunFacts]) -> Table:
+    rows = []
     for run in runs:
-        record = leftmost(run)
-        assert record is not None
-        interval = interval_of(record["interval"])
-        ends = {
-            CONTROLS["left_to_right"]: number_of(record["left_to_right"]),
-            CONTROLS["random"]: number_of(record["chance"]),
-        }
-        groups.append(BarGroup(run.label, (Bar(run.title, interval, ends),)))
+        interval, ends = _ends(run)
         tau = run.measures["arness"]["aggregate"][TAU]
         ties = number_of(run.measures["arness"].get("ties"))
         rows.append(
@@ -108,7 +112,21 @@ def _token_figure(runs: Sequence[RunFacts]) -> Figure:
                 Cell(percent(ties, 1), number=True),
             )
         )
-    titles = dict.fromkeys((run.title, color_of(run)) for run in runs)
+    heads = (
+        "run",
+        "[[leftmost|leftmost first]]",
+        *CONTROLS.values(),
+        "[[tau]] of tokens",
+        "[[tau]] of lines",
+        "decided by a tie",
+    )
+    return Table(heads, tuple(rows))
+
+
+def _token_figure(runs: Sequence[RunFacts]) -> Figure:
+    drawn = drawn_runs(runs)
+    titles = dict.fromkeys((run.title, color_of(run)) for run in drawn)
+    groups = [BarGroup(run.label, (Bar(run.title, *_ends(run)),)) for run in drawn]
     drawing = bars(
         BarChart(
             name="leftmost-first",
@@ -125,14 +143,6 @@ def _token_figure(runs: Sequence[RunFacts]) -> Figure:
             controls=tuple(CONTROLS.values()),
         )
     )
-    heads = (
-        "run",
-        "[[leftmost|leftmost first]]",
-        *CONTROLS.values(),
-        "[[tau]] of tokens",
-        "[[tau]] of lines",
-        "decided by a tie",
-    )
     return Figure(
         title="How often the next token is the leftmost one that is missing",
         drawing=drawing,
@@ -140,16 +150,12 @@ def _token_figure(runs: Sequence[RunFacts]) -> Figure:
         caption="Where several tokens come in one step, not all of them can be the leftmost, so "
         "the left-to-right [[control]] is below 100 %. [[tau|Kendall's tau]] of tokens in random "
         "order is 0; a long line ends late in a random order, so chance for lines may be below.",
-        tables=(Table(heads, tuple(rows)),),
+        tables=split_tables(_token_table, drawn, runs),
     )
 
 
 def _tree_figure(runs: Sequence[RunFacts]) -> Figure:
     chosen = main_runs(runs)
-    tables = [_tree_table(chosen)]
-    if len(chosen) < len(runs):
-        others = [run for run in runs if run not in chosen]
-        tables.append(replace(_tree_table(others), caption="The other runs", folded=True))
     return Figure(
         title="How the parts of a block are written",
         drawing=_tree_drawing(chosen),
@@ -157,7 +163,7 @@ def _tree_figure(runs: Sequence[RunFacts]) -> Figure:
         caption="Over blocks with at least two parts. Place between the two: 0 is strict left to "
         "right, 1 is chance. Models that [[commit]] whole lines cannot leave a line unfinished, so "
         "compare them with the random order of whole lines.",
-        tables=tuple(tables),
+        tables=split_tables(_tree_table, chosen, runs),
     )
 
 
