@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from anyorder.apps.measure_job import MeasureJob
@@ -31,6 +30,7 @@ from anyorder.measure.stored import MEASURES_FILE, SCHEMA, stored_measures, trac
 from anyorder.measure.syntax_grammar import available
 from anyorder.trace import Run
 from anyorder.trace.card import installed_versions
+from anyorder.trace.run import open_runs
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Measured:
 
 def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     """Take the measures, write measures.json into every run, and return what was found."""
-    measured, wanted = Measured(_named(job.runs), job.mode), job.chosen()
+    measured, wanted = Measured(open_runs(job.runs), job.mode), job.chosen()
     for run in measured.runs.values():
         stored_measures(run)
     programs, references = _compared(measured, job)
@@ -112,7 +112,7 @@ def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list
     """The programs of the runs, and those of the reference, as far as they are compared."""
     if not {"diversity", "similarity"} & {*job.chosen()}:
         return [], []
-    base = {} if job.reference is None else _named((job.reference,))
+    base = {} if job.reference is None else open_runs((job.reference,))
     measured.reference_traces = next((traces_digest(run) for run in base.values()), None)
     programs, references = (
         [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
@@ -144,19 +144,6 @@ def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
         region=job.region,
         any_model=job.any_model,
     )
-
-
-def _named(folders: tuple[Path, ...]) -> dict[str, Run]:
-    """Runs by the shortest endings of their paths that tell them apart."""
-    runs = [Run.open(folder) for folder in folders]
-    parts = [run.folder.resolve().parts for run in runs]
-    if len(set(parts)) < len(parts):
-        raise ValueError("a run is named twice: name each once")
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(path[-length:]) for path in parts]
-        if len(set(names)) == len(names):
-            break
-    return dict(zip(names, runs, strict=True))
 
 
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from anyorder.measure.programs import Key, stored_verdicts
 from anyorder.measure.stored import stored_measures, traces_digest
 from anyorder.report.labels import family_title, labels_of, policy_title
 from anyorder.trace import Run, Trace
-from anyorder.trace.run import VERDICTS_FILE
+from anyorder.trace.run import VERDICTS_FILE, open_runs
 
 PLACEMENT_FILE = "placement.parquet"
 MODE = "exact"
@@ -178,7 +178,7 @@ def gather(
     if not folders:
         raise ValueError("name at least one run folder")
     found = []
-    for name, run in _named(folders).items():
+    for name, run in open_runs(folders).items():
         found.append(_facts(name, run, extraction))
         advance(1)
     labels = labels_of([(each.family, each.policy, each.config, each.name) for each in found])
@@ -241,17 +241,3 @@ def _timing(run: Run) -> Timing | None:
         return timing(run)
     except ValueError:  # imported samples have no times, which is no reason to withhold the rest
         return None
-
-
-def _named(folders: Sequence[Path]) -> dict[str, Run]:
-    """Runs by the shortest endings of their paths that tell them apart."""
-    runs = [Run.open(folder) for folder in folders]
-    parts = [run.folder.resolve().parts for run in runs]
-    if len(set(parts)) < len(parts):
-        raise ValueError("a run is named twice: name each once")
-    length = next(
-        length
-        for length in range(1, max(map(len, parts)) + 1)
-        if len({path[-length:] for path in parts}) == len(parts)
-    )
-    return {"/".join(path[-length:]): run for path, run in zip(parts, runs, strict=True)}

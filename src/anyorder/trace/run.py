@@ -212,3 +212,17 @@ def _some(differences: list[str]) -> str:
     shown = "; ".join(differences[:DIFFERENCES_SHOWN])
     rest = len(differences) - DIFFERENCES_SHOWN
     return f"{shown}; and {rest} more" if rest > 0 else shown
+
+
+def open_runs(folders: Sequence[Path]) -> dict[str, Run]:
+    """Runs by the shortest endings of their paths that tell them apart."""
+    runs = [Run.open(folder) for folder in folders]
+    parts = [run.folder.resolve().parts for run in runs]
+    if len(set(parts)) < len(parts):
+        raise ValueError("a run is named twice: name each once")
+    length = next(
+        length
+        for length in range(1, max(map(len, parts)) + 1)
+        if len({path[-length:] for path in parts}) == len(parts)
+    )
+    return {"/".join(path[-length:]): run for path, run in zip(parts, runs, strict=True)}
