@@ -32,6 +32,7 @@ from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.hub import load_weights, save_weights
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
+from anyorder.trace.snapshots import spelled
 from anyorder.train.machine import usable_device
 from anyorder.vocab import Vocab
 
@@ -191,6 +192,7 @@ class Model:
                 insert_step=row.insert_step,
                 reveal_step=row.reveal_step,
                 steps=row.steps,
+                events=spelled(self.vocab, row.changes),
                 log_prob=row.log_prob,  # type: ignore[arg-type]
                 segment=row.segment,  # type: ignore[arg-type]
                 score=row.score,  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
 
 
@@ -97,6 +98,8 @@ class Decoded:
     """What the token's segment was chosen by; NaN where nothing was ranked."""
     candidates: list[Candidate] | None = None
     """All that was proposed, where it was asked for."""
+    changes: Sequence[Change] = ()
+    """What slots showed before their last reveal, where tokens can change or be masked again."""
 
 
 @dataclass(frozen=True)

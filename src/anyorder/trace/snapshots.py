@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,20 +66,16 @@ class History:
         """The table of what happened after the prompt."""
         prompt_length = self._check_prompt(prompt_length)
         shown = self.shown[:, prompt_length:]
-        steps = len(shown) - 1
-        final = shown[-1]
         insert = (shown != ABSENT).argmax(axis=0)
-        differs = shown != final
-        reveal = np.where(differs.any(axis=0), steps + 1 - differs[::-1].argmax(axis=0), 0)
-        reveal[final == self.mask_id] = steps
+        reveal, changes = changes_of(np.where(shown == ABSENT, self.mask_id, shown), self.mask_id)
         return Trace.from_tokens(
             vocab,
-            final,
+            shown[-1],
             prompt_ids=self.shown[-1, :prompt_length],
             insert_step=insert,
             reveal_step=reveal,
-            steps=steps,
-            events=self._events(shown, reveal, vocab),
+            steps=len(shown) - 1,
+            events=spelled(vocab, changes),
             **about,
         )
 
@@ -100,22 +96,43 @@ class History:
             )
         return length
 
-    def _events(
-        self, shown: NDArray[np.int64], reveal: NDArray[np.int64], vocab: Vocab | None
-    ) -> list[Event]:
-        """Each change of a slot before its last reveal; a slot begins as a mask."""
-        now = np.where(shown == ABSENT, self.mask_id, shown)
-        before = np.vstack([np.full_like(now[:1], self.mask_id), now[:-1]])
-        early = np.arange(len(now))[:, None] < reveal
-        events = []
-        for step, slot in np.argwhere((now != before) & early).tolist():
-            token = int(now[step, slot])
-            if token == self.mask_id:
-                events.append(Event(step, slot, None, None))
-            else:
-                piece = f"<{token}>" if vocab is None else vocab.decode([token])
-                events.append(Event(step, slot, token, piece))
-        return events
+
+class Change(NamedTuple):
+    """From snapshot `step` on, `slot` shows another token; None for a mask."""
+
+    step: int
+    slot: int
+    token_id: int | None
+
+
+def changes_of(shown: NDArray[np.int64], mask_id: int) -> tuple[NDArray[np.int64], list[Change]]:
+    """When each slot showed its last token for good (N), and all that it showed before.
+
+    `shown` (S N) has what each slot showed in each snapshot; a slot begins as a mask. One that
+    still is a mask at the end has the last step.
+    """
+    steps, final = len(shown) - 1, shown[-1]
+    differs = shown != final
+    reveal = np.where(differs.any(axis=0), steps + 1 - differs[::-1].argmax(axis=0), 0)
+    reveal[final == mask_id] = steps
+    before = np.vstack([np.full_like(shown[:1], mask_id), shown[:-1]])
+    early = np.arange(len(shown))[:, None] < reveal
+    changes = []
+    for step, slot in np.argwhere((shown != before) & early).tolist():
+        token = int(shown[step, slot])
+        changes.append(Change(step, slot, None if token == mask_id else token))
+    return reveal, changes
+
+
+def spelled(vocab: Vocab | None, changes: Sequence[Change]) -> list[Event]:
+    """The same with the text that was shown."""
+    return [Event(*change, _piece(vocab, change.token_id)) for change in changes]
+
+
+def _piece(vocab: Vocab | None, token: int | None) -> str | None:
+    if token is None:
+        return None
+    return f"<{token}>" if vocab is None else vocab.decode([token])
 
 
 def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[NDArray[np.bool_]]:
