@@ -130,23 +130,15 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_player(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """`open_player(groups, options, **context)` is a page with a player, from a file, offline.
+def open_file(browser: Any) -> Iterator[Callable[..., Any]]:
+    """`open_file(file, **context)` is a page from a file with the network off.
 
     At the end of the test nothing may have gone wrong in the page, and nothing been asked for.
     """
     troubles: list[str] = []
     contexts = []
 
-    def opened(groups: list[TraceGroup], options: str = "{}", **context: Any) -> Any:
-        file = tmp_path / "page.html"
-        text = PAGE.format(
-            style=player.style(),
-            script=player.script(),
-            payload=embed(pack(groups)),
-            options=options,
-        )
-        file.write_text(text, encoding="utf-8")
+    def opened(file: Path, **context: Any) -> Any:
         contexts.append(browser.new_context(offline=True, **context))
         page = contexts[-1].new_page()
         page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
@@ -162,6 +154,24 @@ def open_player(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert not troubles
+
+
+@pytest.fixture
+def open_player(open_file: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """`open_player(groups, options, **context)` is a page with a player alone, offline."""
+
+    def opened(groups: list[TraceGroup], options: str = "{}", **context: Any) -> Any:
+        file = tmp_path / "page.html"
+        text = PAGE.format(
+            style=player.style(),
+            script=player.script(),
+            payload=embed(pack(groups)),
+            options=options,
+        )
+        file.write_text(text, encoding="utf-8")
+        return open_file(file, **context)
+
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_runs import make_run
 from made_traces import mdm
+from seen_colors import READABLE, contrast
 
 from anyorder.apps.report_job import ReportJob
 from anyorder.apps.reporting import Reported, report
@@ -35,28 +37,15 @@ def reported(report_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def open_page(browser: Any) -> Iterator[Open]:
-    """A page from a file with the network off; nothing may go wrong or be asked for."""
-    troubles: list[str] = []
-    contexts = []
+def open_page(open_file: Open) -> Open:
+    """A report once its player is there."""
 
     def opened(file: Path, **context: Any) -> Any:
-        contexts.append(browser.new_context(offline=True, **context))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on(
-            "request",
-            lambda request: request.url == file.as_uri() or troubles.append(request.url),
-        )
-        page.goto(file.as_uri())
+        page = open_file(file, **context)
         page.wait_for_selector(".ao-player")
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not troubles
+    return opened
 
 
 def test_one_file_holds_everything(reported: Reported) -> None:
@@ -106,6 +95,77 @@ def test_nothing_sticks_out(
     assert (sum(map(int, re.findall(r"\d+", before)[:3])) < 200) == dark
     page.locator("#theme").click()
     assert page.evaluate(paper) != before
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["wide", "narrow"])
+def test_words_of_drawings_stay_inside(
+    open_page: Open, reported: Reported, size: dict[str, int]
+) -> None:
+    page = open_page(reported.page, viewport=size)
+    outside = """() => [...document.querySelectorAll(".drawing svg")]
+      .filter((svg) => svg.getClientRects().length)
+      .flatMap((svg) => { const box = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll("text")].filter((text) => {
+          const at = text.getBoundingClientRect();
+          return at.left < box.left - 0.5 || at.right > box.right + 0.5; })
+        .map((text) => text.textContent); })"""
+    assert page.evaluate(outside) == []
+
+
+def test_a_table_that_scrolls_says_so(open_page: Open, reported: Reported) -> None:
+    page = open_page(reported.page, viewport=PHONE)
+    told = """() => [...document.querySelectorAll(".scroll")]
+      .filter((box) => box.checkVisibility())
+      .map((box) => [box.scrollWidth > box.clientWidth + 1, box.tabIndex === 0,
+        box.previousElementSibling?.className === "more-columns"])"""
+    found = page.evaluate(told)
+    assert [True, True, True] in found
+    assert all(len(set(each)) == 1 for each in found)
+    agrees = f"({told})().every((each) => new Set(each).size === 1)"
+    page.evaluate("document.querySelectorAll('details.more').forEach((each) => each.open = true)")
+    page.wait_for_function(agrees)
+    assert len(page.evaluate(told)) > len(found)
+    page.set_viewport_size(DESKTOP)
+    page.wait_for_function("!document.querySelector('.glance .is-wide')")
+    page.wait_for_function(agrees)
+
+
+def test_the_outline_has_no_gaps_and_everything_has_a_name(
+    open_page: Open, reported: Reported
+) -> None:
+    page = open_page(reported.page, viewport=DESKTOP)
+    levels = page.evaluate(
+        """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
+          .filter((each) => each.getClientRects().length).map((each) => Number(each.tagName[1]))"""
+    )
+    assert levels.count(1) == 1 and levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    regions = page.evaluate(
+        """() => [...document.querySelectorAll("[role=region], [role=img]")]
+          .filter((each) => each.getClientRects().length)
+          .map((each) => each.getAttribute("aria-label")
+            ?? document.getElementById(each.getAttribute("aria-labelledby") ?? "")?.textContent)"""
+    )
+    assert all(regions)
+    tables = [name for name in regions if name.startswith("Table: ")]
+    assert len(set(tables)) == len(tables)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_the_page(open_page: Open, reported: Reported, scheme: str) -> None:
+    page = open_page(reported.page, viewport=DESKTOP, color_scheme=scheme)
+    colors = page.evaluate(
+        """() => { const canvas = document.createElement("canvas")
+            .getContext("2d", {willReadFrequently: true});
+          const pixel = (color) => { canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+            return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3); };
+          const color = (query) => pixel(getComputedStyle(document.querySelector(query)).color);
+          const texts = ["body", ".lead", ".numbers", ".hint", ".contents a", ".theme", "th",
+            "td small", "figcaption p", ".commands summary", ".glossary dd", ".term"].map(color);
+          return [pixel(getComputedStyle(document.body).backgroundColor), texts]; }"""
+    )
+    paper, texts = colors
+    assert min(contrast(color, paper) for color in texts) >= READABLE
 
 
 def test_each_drawing_is_seen_once_and_has_words(open_page: Open, reported: Reported) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from seen_colors import READABLE, contrast, luminance
 
 from anyorder.report.traces import TraceGroup
 from anyorder.trace import Trace
@@ -15,7 +16,6 @@ Open = Callable[..., Any]
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 FIRST_PAINT_MS = 2000
-READABLE = 4.5  # WCAG AA, text of ordinary size
 
 # A colour, however it is written, as three numbers; painted over the player's paper.
 PIXEL = """
@@ -28,17 +28,6 @@ PIXEL = """
   document.querySelector(".ao-player").append(probe);
   const color = (css) => { probe.style.color = css; return getComputedStyle(probe).color; };
 """
-
-
-def luminance(color: list[int]) -> float:
-    parts = [value / 255 for value in color]
-    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: list[int], two: list[int]) -> float:
-    low, high = sorted([luminance(one), luminance(two)])
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("options", ["{step: 9}", "{step: 9, compare: 3}", "{sample: 8, step: 2}"])

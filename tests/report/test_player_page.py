@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from made_traces import trace_of
 
 from anyorder.report.traces import TraceGroup
-from anyorder.trace import Trace
+from anyorder.trace import Event, Trace
 
 Open = Callable[..., Any]
 
@@ -243,6 +244,36 @@ def test_pointing_at_a_token_tells_when_it_came(
     detail = page.locator(".ao-detail").inner_text()
     assert f"inserted in step {trace.insert_step[1]}" in detail
     assert f"revealed in step {trace.reveal_step[1]}" in detail
+
+
+def test_the_sentence_tells_remasking_and_the_end_of_the_text(
+    open_player: Open, groups: list[TraceGroup]
+) -> None:
+    page = open_player(groups, "{sample: 11, step: 2}")
+    note = page.locator(".ao-note")
+    assert note.inner_text().endswith("remasked \u201cwrong\u201d.")
+    page.evaluate("player.go(4)")
+    assert note.inner_text() == "Step 4: revealed end of text."
+    page.evaluate("player.go(0)")
+    assert note.inner_text() == "Before the first step: 4 masked slots."
+
+
+def test_what_will_change_is_not_given(open_player: Open) -> None:
+    """A model without masks begins with tokens that are not its answer."""
+    events = (Event(0, 0, None, "x"), Event(0, 1, None, "y"), Event(1, 1, None, "z"))
+    trace = trace_of(["a", "b"], [2, 2], events=events, family="duo")
+    page = open_player([TraceGroup("run", [trace])], "{step: 0}")
+    assert page.locator(".ao-note").inner_text() == (
+        "Before the first step: 2 tokens that may change."
+    )
+    assert page.evaluate("player.text()") == "xy"
+
+
+def test_seconds_are_shown_of_samples_decoded_alone(open_player: Open) -> None:
+    trace = trace_of(["a"], [1], seconds=0.5)
+    for timed in (False, True):
+        page = open_player([TraceGroup("run", [trace], timed=timed)])
+        assert ("0.50 s" in page.locator(".ao-facts").inner_text()) == timed
 
 
 def test_two_samples_in_step_or_by_progress(

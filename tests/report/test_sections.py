@@ -16,7 +16,7 @@ from anyorder.report.runs import gather
 from anyorder.report.sections import all_sections
 from anyorder.report.sections.insertion import schedule_section
 from anyorder.report.sections.material import MOST_BARS, Material
-from anyorder.report.sections.order import CONTROLS
+from anyorder.report.sections.order import CONTROLS, LINES
 from anyorder.report.sections.section import Absent, Figure, Section
 from anyorder.trace import Trace
 
@@ -72,6 +72,20 @@ def test_order_tables_carry_both_controls(material: Material) -> None:
                 assert all(cell.text != NOTHING for cell in row[1:])
 
 
+def test_bars_of_models_that_write_lines_carry_the_random_order_of_lines(
+    material: Material,
+) -> None:
+    _, tree = sections_of(material)["order"].figures
+    assert tree.drawing is not None
+    words = tree.drawing.svg()
+    assert LINES["segments"] in words
+    assert "random order of whole lines" in str(tree.tables)
+    alone = Material(gather([material.gathered.runs[0].run.folder]), ())
+    _, tree = sections_of(alone)["order"].figures
+    assert tree.drawing is not None
+    assert LINES["segments"] not in tree.drawing.svg()  # and no key for a mark that is not there
+
+
 def test_marked_words_of_all_sections_are_explained(material: Material) -> None:
     texts: list[str] = []
     for section in sections_of(material).values():
@@ -80,8 +94,15 @@ def test_marked_words_of_all_sections_are_explained(material: Material) -> None:
             texts += [figure.title, figure.caption]
             for table in figure.tables:
                 texts += [table.caption, *table.heads]
+                texts += [cell.text for row in table.rows for cell in row]
     for term in re.findall(r"\[\[([^|\]]+)", " ".join(texts)):
         assert term in TERMS
+
+
+def test_log_probabilities_are_explained(material: Material) -> None:
+    for section in sections_of(material).values():
+        texts = [*section.text, *(figure.caption for figure in section.figures)]
+        assert not any("log-prob" in re.sub(r"\[\[.*?\]\]", "", text) for text in texts)
 
 
 def test_acronyms_are_marked_where_they_stand_in_a_table(material: Material) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -59,6 +60,13 @@ def test_every_step_comes_back(
         assert payload["samples"][number]["steps"] == trace.steps
         for step in range(trace.steps + 1):
             assert read_canvas(payload, number, step) == replayed(trace, step)
+
+
+def test_seconds_of_a_batch_are_nobodys(groups: list[TraceGroup]) -> None:
+    trace = replace(groups[0].traces[0], seconds=0.25)
+    for timed in (False, True):
+        [packed] = pack([TraceGroup("run", [trace], timed=timed)])["samples"]
+        assert packed.get("seconds") == (0.25 if timed else None)
 
 
 @given(st.data())

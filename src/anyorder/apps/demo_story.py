@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +22,7 @@ from anyorder.report.records import bounds, interval_of, percent, percent_bounds
 from anyorder.report.runs import RunFacts
 
 ORDER, LIKENESS = "tau", "ASTD"
-FAMILIES = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent")
+FAMILIES = ("ar", "mdm", "planner", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
 
 
 def tell(console: Console, reported: Reported) -> None:
@@ -41,8 +42,11 @@ def tell(console: Console, reported: Reported) -> None:
             "likeness: of syntax trees with those the same model writes from left to right.\n",
             style="dim",
         )
-    for finding in reported.summary:
-        console.print(Text("* ").append_text(in_terminal(finding)))
+    for finding in reported.findings:
+        head = in_terminal(f"**{finding.topic}.** {finding.says}")
+        console.print(Text("* ").append_text(head))
+        for detail in finding.details:
+            console.print(Padding(in_terminal(detail), (0, 0, 0, 2)), style="dim")
 
 
 def _runs_table(runs: Sequence[RunFacts]) -> Table:

@@ -16,6 +16,7 @@ from anyorder.apps.commands import command
 from anyorder.apps.progress_bar import progress_bar
 from anyorder.apps.report_job import ReportJob
 from anyorder.files import replacing
+from anyorder.report.findings import Finding, findings
 from anyorder.report.likeness import comparisons
 from anyorder.report.opening import opening
 from anyorder.report.page import Page, render
@@ -25,7 +26,7 @@ from anyorder.report.sections.glance import glance
 from anyorder.report.sections.material import Material
 from anyorder.report.sections.section import Absent, Section
 from anyorder.report.traces import TraceGroup, pack
-from anyorder.report.words import lead, player_text, summary
+from anyorder.report.words import lead, player_text
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,17 @@ class Reported:
 
     page: Path
     figures: tuple[Path, ...]
-    summary: tuple[str, ...]
+    findings: tuple[Finding, ...]
     sections: tuple[str, ...]
     absent: tuple[tuple[str, tuple[str, ...]], ...]
     """(title, the commands that would give it)."""
     material: Material
     """What it was made from."""
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The findings, a paragraph each."""
+        return tuple(finding.text for finding in self.findings)
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
@@ -70,21 +76,23 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
         gathered = gather(job.runs, extraction=job.extraction, advance=advance)
         material = Material(gathered, tuple(comparisons(gathered)))
         advance(1)
-        payload = pack([TraceGroup(run.label, run.traces, run.verdicts) for run in gathered])
+        payload = pack(
+            [TraceGroup(run.label, run.traces, run.verdicts, run.is_timed) for run in gathered]
+        )
         advance(1)
         found = list(all_sections(material))
         sections = [each for each in found if isinstance(each, Section)]
         absent = [each for each in found if isinstance(each, Absent)]
-        findings = summary(material)
+        told = findings(material)
         page = Page(
             title=job.title,
             lead=lead(material),
-            summary=findings,
+            summary=told,
             glance=glance(material),
             sections=sections,
             absent=absent,
             payload=payload,
-            player_text=player_text(),
+            player_text=player_text(material),
             opening=opening(gathered.runs),
             made=_made(gathered),
             command=command("report", job),
@@ -99,7 +107,7 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
     return Reported(
         page=job.out,
         figures=figures,
-        summary=tuple(findings),
+        findings=tuple(told),
         sections=tuple(each.title for each in sections),
         absent=tuple((each.title, each.commands) for each in absent),
         material=material,

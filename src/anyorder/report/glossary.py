@@ -38,6 +38,18 @@ TERMS = {
         "FlexLatent (insertion of segments)",
         "LatentMDM with insertion: lines are inserted where they are missing, and then written.",
     ),
+    "DUO": Term(
+        "DUO (diffusion over uniform states)",
+        "Has no masks: it begins with random tokens in all places and may change any of them in "
+        "every step, until nothing but the text is left. When a token came is the step in which "
+        "its place changed for the last time.",
+    ),
+    "S-FLM": Term(
+        "S-FLM (flow on a sphere)",
+        "Has no masks: every place begins as a random direction and is turned, a little in every "
+        "step and all places at once, towards the direction that stands for a token. When a token "
+        "came is the step in which its place read otherwise for the last time.",
+    ),
     "token": Term(
         "token", "A piece of text, a word or a part of one. Models read and write these."
     ),
@@ -46,6 +58,11 @@ TERMS = {
     "canvas": Term("canvas", "The slots that are there at a step, written or not."),
     "segment": Term("segment", "A stretch of text that is written at once; here, a line."),
     "reveal": Term("reveal", "To write a token into a masked slot."),
+    "remask": Term(
+        "remasked",
+        "A token that was revealed and is masked again, so that its place can be written anew. "
+        "Its order is that of its last reveal.",
+    ),
     "insert": Term("insert", "To make a new masked slot between others."),
     "commit": Term("commit", "To decide on a token, or on a line, for good."),
     "policy": Term(
@@ -53,6 +70,27 @@ TERMS = {
         "The rule that says which of the open slots comes next: the leftmost, one at random, or "
         "the one of which the model is surest (its confidence: the probability of its most likely "
         "token).",
+    ),
+    "planner": Term(
+        "planner",
+        "A small network beside the model that decides which slots are ready to be revealed, "
+        "several at once where it can. It is trained for that alone.",
+    ),
+    "log-probability": Term(
+        "log-probability",
+        "The logarithm of the probability that a model gives to a token: 0 is certainty, "
+        "\N{MINUS SIGN}0.7 one in two, \N{MINUS SIGN}2.3 one in ten. The closer to 0, the surer.",
+    ),
+    "stories": Term(
+        "stories",
+        "The problems that come with anyorder: a few sentences about buying, sharing and counting "
+        "things, and a short Python function as the answer. Here they are of kinds that the "
+        "models did not see in training.",
+    ),
+    "tie": Term(
+        "tie",
+        "Two slots that the rule for the order ranks alike, so that chance, or the one further "
+        "left, decides. Many ties would make an order that is not the model's own.",
     ),
     "temperature": Term(
         "temperature",

@@ -26,6 +26,9 @@ POLICIES = {
     "sampled": "surest draw first",
     "margin": "clearest winner first",
     "entropy": "least doubt first",
+    "planner": "as its planner says",
+    "ancestral": "all places at once",
+    "flow": "all places settle together",
     "average": "best line first",
     "minimum": "best weakest token first",
     "first": "surest start first",
@@ -39,11 +42,13 @@ _SETTINGS: dict[str, str] = {
     "top_p": "top-p {}",
     "steps": "{} steps",
     "block": "blocks of {}",
+    "remask": "remasking {}",
     "clock": "{}",
     "mode": "mode {}",
     "quota": "quota {}",
     "slots": "{} slots",
     "tail": "tail {}",
+    "velocity": "velocity {}",
     "insertion_schedule": "insertion schedule {}",
     "task": "{}",
     "samples": "{} samples",
@@ -65,10 +70,25 @@ POLICIES_MEAN = {
     "sampled": "the slot whose drawn token has the highest probability comes next",
     "margin": "the slot whose most likely token leads the second by most comes next",
     "entropy": "the slot with the least spread-out probabilities comes next",
-    "average": "the line whose tokens have the best log-probability on average comes next",
-    "minimum": "the line whose weakest token has the best log-probability comes next",
-    "first": "the line whose first token has the best log-probability comes next",
+    "planner": "a small second network, the [[planner]], says which slots are ready to be revealed",
+    "ancestral": "nothing is chosen: in every step every place may change",
+    "flow": "nothing is chosen: all places move from noise towards tokens together",
+    "average": "the line whose tokens have the best [[log-probability]] on average comes next",
+    "minimum": "the line whose weakest token has the best [[log-probability]] comes next",
+    "first": "the line whose first token has the best [[log-probability]] comes next",
 }
+"""With the marks of sections/section.py."""
+
+TASKS = {
+    "stories": "small word problems, each answered by a short Python function",
+    "humaneval": "Python functions to be completed from their description",
+    "humaneval+": "Python functions to be completed from their description, with more tests",
+    "mbpp": "short Python functions asked for in a sentence",
+    "mbpp+": "short Python functions asked for in a sentence, with more tests",
+    "livecodebench": "problems of programming contests",
+    "gsm8k": "school word problems, answered by a program",
+}
+"""What is asked, in a few words."""
 
 
 def family_title(family: str) -> str:

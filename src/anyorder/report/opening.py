@@ -14,8 +14,8 @@ from anyorder.report.runs import RunFacts
 from anyorder.report.sections.material import main_runs
 from anyorder.trace import Trace
 
-LEFT = ("mdm", "flexmdm", "latentmdm", "flexlatent", "ar")
-RIGHT = ("flexmdm", "latentmdm", "flexlatent", "mdm", "ar")
+LEFT = ("mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "ar")
+RIGHT = ("flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "mdm", "ar")
 PROGRESS = 0.4
 """How far along the common clock is: masks are seen, and so is what was written first."""
 

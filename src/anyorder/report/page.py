@@ -18,6 +18,7 @@ from string import Template
 from typing import Any
 
 from anyorder.report import charts, player
+from anyorder.report.findings import Finding
 from anyorder.report.glossary import TERMS
 from anyorder.report.sections.section import Absent, Cell, Figure, Section, Table
 from anyorder.report.traces import embed
@@ -41,8 +42,7 @@ class Page:
     title: str
     lead: str
     """One paragraph below the title."""
-    summary: Sequence[str]
-    """The findings, a sentence or two each."""
+    summary: Sequence[Finding]
     glance: Table
     """The main numbers of the main runs."""
     sections: Sequence[Section]
@@ -59,9 +59,9 @@ class Page:
 def render(page: Page) -> str:
     """The page as HTML, with nothing outside of it."""
     text = _Text()
-    summary = "".join(f"<li>{text(each)}</li>" for each in page.summary)
     lead = text(page.lead)
-    glance = _table(page.glance, text)
+    summary = "".join(_finding(each, text) for each in page.summary)
+    glance = _table(page.glance, text, "The main numbers of the main runs")
     watch = "".join(f"<p>{text(each)}</p>" for each in page.player_text)
     body = "".join(_section(section, text, page.command) for section in page.sections)
     return Template(_asset("page.html")).substitute(
@@ -113,6 +113,11 @@ class _Text:
         return f'<a class="term" href="#{_anchor(term)}" data-means="{means}">{shown}</a>'
 
 
+def _plain(text: str) -> str:
+    """Marked text without its marks."""
+    return _MARK.sub(lambda found: next(each for each in found.group(2, 1, 3, 4) if each), text)
+
+
 def _anchor(term: str) -> str:
     return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower().replace("+", "-plus")).strip("-")
 
@@ -123,6 +128,15 @@ def _contents(page: Page) -> str:
     entries += [("absent", "Not in this report")] if page.absent else []
     entries += [("glossary", "Words"), ("made", "How it was made")]
     return "".join(f'<li><a href="#{slug}">{escape(name)}</a></li>' for slug, name in entries)
+
+
+def _finding(finding: Finding, text: _Text) -> str:
+    """The plain sentence, and its numbers in small print."""
+    numbers = "".join(f"<li>{text(each)}</li>" for each in finding.details)
+    return (
+        f'<li><p class="says"><strong>{escape(finding.topic)}.</strong> {text(finding.says)}</p>'
+        f'<ul class="numbers">{numbers}</ul></li>'
+    )
 
 
 def _section(section: Section, text: _Text, command: str) -> str:
@@ -139,18 +153,20 @@ def _figure(figure: Figure, text: _Text, command: str) -> str:
     if figure.drawing is not None:
         drawn = f'<div class="drawing">{figure.drawing.inline()}</div>'
     caption = f"<p>{text(figure.caption)}</p>" if figure.caption else ""
-    tables = "".join(_table(table, text) for table in figure.tables)
+    tables = "".join(_table(table, text, figure.title) for table in figure.tables)
     return (
         f"<figure><h3>{text(figure.title)}</h3>{drawn}<figcaption>{caption}</figcaption>"
         f"{tables}{_commands((*figure.commands, command))}</figure>"
     )
 
 
-def _table(table: Table, text: _Text) -> str:
+def _table(table: Table, text: _Text, about: str) -> str:
+    """A table in a box that scrolls sideways; page.js says so where it does."""
     heads = "".join(f'<th scope="col">{text(head)}</th>' for head in table.heads)
     rows = "".join(_row(row, text) for row in table.rows)
+    named = ", ".join(each for each in (about, table.caption) if each)
     inside = (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
+        f'<div class="scroll" role="region" aria-label="Table: {escape(_plain(named))}">'
         f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
     said = text(table.caption)

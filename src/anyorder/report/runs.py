@@ -73,6 +73,11 @@ class RunFacts:
         return str(self.config.get("model") or "")
 
     @property
+    def is_timed(self) -> bool:
+        """Whether a sample's seconds are its own: of a batch it has a share, which says little."""
+        return self.config.get("batch") == 1
+
+    @property
     def samples(self) -> int:
         """The most samples that a problem has."""
         return max((trace.sample for trace in self.traces), default=-1) + 1

@@ -18,9 +18,10 @@ number, and one that says nothing is left out:
     segment   -1 for none; left out: none    score            {segment: thousandths}
     steps     the number of the last snapshot; left out where no steps were recorded
 
-and, where there are any: `verdict` (s), `tree` (its number), `forwards`, `ties`, `seconds`,
-`events` {"step", "slot", "piece"} (-1: a mask) and `candidates` {"step", "segment", "piece",
-"score", "taken"}, each a column. A sample of text alone has one piece and no `steps`.
+and, where there are any: `verdict` (s), `tree` (its number), `forwards`, `ties`, `seconds` (of
+samples that were decoded one at a time), `events` {"step", "slot", "piece"} (-1: a mask) and
+`candidates` {"step", "segment", "piece", "score", "taken"}, each a column. A sample of text alone
+has one piece and no `steps`.
 
 Rounding of log-probabilities and scores is the only loss. Nothing here draws: see player/.
 """
@@ -56,16 +57,14 @@ class TraceGroup:
     traces: Sequence[Trace]
     verdicts: Mapping[Key, str] = field(default_factory=dict)
     """(task id, sample) -> a name of bench/verdicts.py; samples without one carry no mark."""
+    timed: bool = False
+    """Whether samples were decoded one at a time: the seconds of a batch are nobody's own."""
 
 
 def pack(groups: Sequence[TraceGroup], *, trees: bool = True) -> dict[str, Any]:
     """The payload of a page. `trees` adds the statement tree of every text that parses."""
     packer = _Packer(_pieces(groups), trees)
-    samples = [
-        packer.sample(group.name, trace, group.verdicts.get((trace.task_id, trace.sample)))
-        for group in groups
-        for trace in group.traces
-    ]
+    samples = [packer.sample(group, trace) for group in groups for trace in group.traces]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -94,10 +93,11 @@ class _Packer:
         self.tree_list: list[dict[str, Any]] = []
         self._trees: dict[tuple[str, str], int | None] | None = {} if trees else None
 
-    def sample(self, run: str, trace: Trace, verdict: str | None) -> dict[str, Any]:
-        group = (run, trace.family, trace.policy)
+    def sample(self, group: TraceGroup, trace: Trace) -> dict[str, Any]:
+        common = (group.name, trace.family, trace.policy)
+        verdict = group.verdicts.get((trace.task_id, trace.sample))
         packed: dict[str, Any] = {
-            "group": self.groups.setdefault(group, len(self.groups)),
+            "group": self.groups.setdefault(common, len(self.groups)),
             "task": self._string(trace.task_id),
             "sample": trace.sample,
             "prompt": self._string(trace.prompt),
@@ -107,7 +107,7 @@ class _Packer:
         for name in ("forwards", "ties"):
             if getattr(trace, name) is not None:
                 packed[name] = getattr(trace, name)
-        if trace.seconds is not None:
+        if group.timed and trace.seconds is not None:
             packed["seconds"] = round(trace.seconds, 3)
         packed.update(self._tokens(trace))
         if self._trees is not None:

@@ -16,8 +16,8 @@ THEMES = {"light": 0, "dark": 1}
 SEEN = 3.0  # WCAG: graphics
 # What meets in one chart.
 TOGETHER = [
-    ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent"),
-    ("left_to_right", "confidence", "random"),
+    ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm"),
+    ("left_to_right", "confidence", "random", "planner"),
     ("top", "committed"),
     ("inserted", "masked", "clean"),
 ]

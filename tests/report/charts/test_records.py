@@ -34,7 +34,7 @@ def with_bar(bar: charts.Bar) -> tuple[charts.BarPanel, ...]:
         ({"panels": with_bar(charts.Bar("t", 1.0))}, "no series 't'"),
         ({"panels": with_bar(charts.Bar("s", math.nan))}, "leave missing values out"),
         ({"panels": with_bar(charts.Bar("s", 1.0, {"c": 1.0}))}, "no control 'c'"),
-        ({"controls": ("a", "b", "c")}, "marks for two"),
+        ({"controls": ("a", "b", "c", "d")}, "marks for three"),
     ],
 )
 def test_bars_are_checked(changes: dict[str, Any], message: str) -> None:
@@ -120,6 +120,30 @@ def test_a_trace_with_candidates_is_a_chart() -> None:
     assert [row[2] for row in third] == ["revealed", "revealed", *["committed"] * 3]
     assert chart.steps[0].rows[2].score == -2.0  # the best of those it stands for
     charts.segment_trace(chart).svg()
+
+
+def test_every_step_that_commits_a_line_with_text_is_shown() -> None:
+    """Fifteen lines, of which the odd ones are empty; each step commits one."""
+    pieces = [f"line {i}\n" if i % 2 == 0 else "" for i in range(15)]
+    candidates = [
+        Candidate(step, line, None, pieces[line], 0.0, line + 1 == step)
+        for step in range(1, 16)
+        for line in range(step - 1, 15)
+    ]
+    trace = Trace(
+        task_id="t/0",
+        sample=0,
+        prompt="",
+        text="".join(pieces),
+        char_end=list(accumulate(map(len, pieces))),
+        insert_step=[0] * 15,
+        reveal_step=list(range(1, 16)),
+        steps=15,
+        segment=list(range(15)),
+        candidates=candidates,
+    )
+    chosen = [step.step for step in charts.segment_trace_chart(trace).steps]
+    assert chosen == list(range(1, 16, 2))
 
 
 def test_steps_can_be_chosen_and_missing_ones_are_refused() -> None:

@@ -71,7 +71,8 @@ class BarChart:
     series: tuple[Series, ...]
     panels: tuple[BarPanel, ...]
     controls: tuple[str, ...] = ()
-    """Names of the controls in words, at most two: `("left-to-right order", "random order")`."""
+    """Names of the controls in words, at most three: `("left-to-right order", "random order")`.
+    A bar need not have them all."""
 
 
 def bars(chart: BarChart) -> Drawing:
@@ -81,8 +82,8 @@ def bars(chart: BarChart) -> Drawing:
     if not every:
         raise ValueError(f"chart {chart.name!r} has no bars: leave it out")
     check_series(chart.series, [bar.series for bar in every])
-    if len(chart.controls) > 2:
-        raise ValueError(f"{len(chart.controls)} controls: there are marks for two")
+    if len(chart.controls) > 3:
+        raise ValueError(f"{len(chart.controls)} controls: there are marks for three")
     for bar in every:
         values = [bar.value] if bar.value is not None else []
         check_finite(f"chart {chart.name!r}", [*values, *bar.controls.values()])

@@ -22,8 +22,8 @@ THICK, TRACK, BETWEEN, APART = 17.0, 11.0, 4.0, 16.0
 """A bar; the room of its controls; between bars; between groups."""
 AXIS = 22.0
 """Room of the numbers below an axis."""
-MARKS = (("mark", "^"), ("hollow", "^"))
-"""Shapes of the controls."""
+MARKS = (("mark", "^"), ("hollow", "^"), ("hollow", "s"))
+"""Shapes of the controls, in their order."""
 SIDE = 24.0
 """Between panels that stand side by side."""
 NO_VALUE = "not measured"
@@ -68,7 +68,10 @@ def _keys(chart: BarChart) -> list[legend.Key]:
     ]
     values = [bar.value for bar in every if bar.value is not None]
     keys += legend.interval_key(values, "whisker")
+    marked = {name for bar in every for name in bar.controls}
     for name, (shape, marker) in zip(chart.controls, MARKS, strict=False):
+        if name not in marked:
+            continue
         keys.append(legend.Key(name, shape, marker=marker))
     return keys
 
@@ -167,7 +170,10 @@ def _draw_panel(
     axes.set_xlim(low, high)
     axes.set_ylim(layout.height, 0)
     ticks = linear_ticks(low, high, 6 if inner > 240 else 4)
-    axes.set_xticks(ticks, [written(tick, panel.percent) for tick in ticks])
+    names = [written(tick, panel.percent) for tick in ticks]
+    axes.set_xticks(ticks, names)
+    if text_width(names[0], SMALL) / 2 > x + (ticks[0] - low) / (high - low) * inner:
+        axes.get_xticklabels()[0].set_horizontalalignment("left")  # or it would leave the sheet
     axes.set_yticks([])
     axes.spines["bottom"].set_visible(False)
     axes.plot([0, 0], [0, layout.height], color=light("muted"), lw=1, zorder=1.5)

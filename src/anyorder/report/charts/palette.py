@@ -34,10 +34,13 @@ PALETTE: dict[str, Color] = {
     "flexmdm": Color("#cc7a14", "#eba02c"),
     "latentmdm": Color("#005c3c", "#7af0c4"),
     "flexlatent": Color("#8a1a86", "#d63f9a"),
+    "duo": Color("#4f1503", "#a05a2c"),
+    "sflm": Color("#3e96ef", "#5050f1"),
     # Policies: which slot is revealed next.
     "left_to_right": Color("#5f6872", "#c6ccd4"),
     "confidence": Color("#3b4aa0", "#7d86f0"),
     "random": Color("#d9552f", "#f0784f"),
+    "planner": Color("#6b1038", "#b43c6c"),
     # Kinds of tokens in the mass-localisation plot.
     "top": Color("#16a06f", "#86ecc4"),
     "committed": Color("#a82c18", "#e56f50"),

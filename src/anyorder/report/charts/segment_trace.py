@@ -7,7 +7,7 @@ segment_trace_drawn.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
@@ -61,12 +61,14 @@ def segment_trace_chart(
 ) -> SegmentTraceChart:
     """The chart of a trace that has candidates (`anyorder sample --candidates`).
 
-    `steps` chooses some; unset: six of those that proposed something, from the first to the last.
+    `steps` chooses some; unset: every step that commits a line with text, and others that proposed
+    something, up to six in all.
     """
     if trace.segment is None or not trace.candidates:
         raise ValueError("the trace has no candidates: sample with candidates=True")
     there = sorted({each.step for each in trace.candidates})
-    chosen = _some(there) if steps is None else list(steps)
+    telling = {each.step for each in trace.candidates if each.taken and each.piece.strip()}
+    chosen = _some(there, telling) if steps is None else list(steps)
     if missing := [step for step in chosen if step not in there]:
         raise ValueError(f"steps {missing} proposed nothing: choose among {there}")
     alt = (
@@ -77,11 +79,12 @@ def segment_trace_chart(
     return SegmentTraceChart(name, alt, made, score_label)
 
 
-def _some(steps: Sequence[int]) -> list[int]:
-    if len(steps) <= SOME_STEPS:
-        return list(steps)
-    places = [round(i * (len(steps) - 1) / (SOME_STEPS - 1)) for i in range(SOME_STEPS)]
-    return [steps[place] for place in places]
+def _some(steps: Sequence[int], telling: Collection[int]) -> list[int]:
+    """All telling steps, and some of the others, spread evenly, where there is room for them."""
+    others = [step for step in steps if step not in telling]
+    room = min(len(others), max(0, SOME_STEPS - len(telling)))
+    places = [round(i * (len(others) - 1) / max(1, room - 1)) for i in range(room)]
+    return sorted({*telling, *(others[place] for place in places)})
 
 
 def _rows(trace: Trace, step: int) -> list[SegmentRow]:

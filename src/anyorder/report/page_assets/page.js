@@ -76,6 +76,25 @@
   window.addEventListener("scroll", hide, { passive: true });
   window.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
+  // ---- tables that are wider than the page: say so, and let the keyboard scroll them
+  const hint = document.createElement("p");
+  hint.className = "more-columns";
+  hint.textContent = "More columns: scroll the table sideways \u2192";
+  const measure = (box) => {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    if (wide === box.classList.contains("is-wide")) return;
+    box.classList.toggle("is-wide", wide);
+    if (wide) {
+      box.tabIndex = 0;
+      box.before(hint.cloneNode(true));
+    } else {
+      box.removeAttribute("tabindex");
+      box.previousElementSibling.remove();
+    }
+  };
+  const boxes = new ResizeObserver((entries) => entries.forEach(({ target }) => measure(target)));
+  document.querySelectorAll(".scroll").forEach((box) => boxes.observe(box));
+
   // ---- the player, after the first paint
   const start = () => {
     const payload = JSON.parse(document.getElementById("traces").textContent);

@@ -4,7 +4,7 @@
 
 class CandidatesView {
   constructor() {
-    this.caption = make("h4", { class: "ao-label" });
+    this.caption = make("h3", { class: "ao-label" });
     this.body = make("tbody");
     this.element = make("section", { class: "ao-candidates", "aria-label": "Candidates" },
       this.caption,

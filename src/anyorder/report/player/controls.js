@@ -125,7 +125,7 @@ class Help {
       make("th", { scope: "row" }, ...keys.split(" ").map((key) => make("kbd", {}, key))),
       make("td", {}, text)));
     this.element = make("dialog", { class: "ao-help", "aria-label": "Keyboard" },
-      make("h4", {}, "Keyboard"), make("table", {}, make("tbody", {}, ...rows)), close);
+      make("h3", {}, "Keyboard"), make("table", {}, make("tbody", {}, ...rows)), close);
     // Keys pressed in here are not meant for the player behind.
     this.element.addEventListener("keydown", (event) => {
       if (event.key === "?") this.element.close();

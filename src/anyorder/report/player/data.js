@@ -79,15 +79,18 @@ class Sample {
     return this.canvas(step).map((item) => (item.masked ? mask : item.piece)).join("");
   }
 
-  /** What the step did: the slots it inserted and those it revealed. */
+  /** What the step did: the slots it inserted, those it revealed, and those it masked again. */
   changes(step) {
     const inserted = [];
     const revealed = [];
+    const remasked = [];
     this.slots.forEach((slot, index) => {
       if (slot.insert === step) inserted.push(index);
       if (slot.shows.some((show) => show.step === step && show.piece !== null)) revealed.push(index);
+      const hidden = slot.shows.some((show) => show.step === step && show.piece === null);
+      if (hidden && step > 0 && slot.at(step - 1)) remasked.push(index);
     });
-    return { inserted, revealed };
+    return { inserted, revealed, remasked };
   }
 }
 

@@ -113,7 +113,7 @@ function percent(logp) {
 
 /** A token as it is named in a sentence. */
 function quoted(piece) {
-  if (piece === "") return "a token without text";
+  if (piece === "") return "end of text";
   const shown = piece.replace(/\r\n|\r|\n/g, "\u21b5").replace(/\t/g, "\u21e5");
   return shown.trim() === "" ? `${shown.length} ${shown.length === 1 ? "space" : "spaces"}`
     : `\u201c${shown}\u201d`;

@@ -6,7 +6,7 @@ class Prompt {
   constructor(kind = "") {
     this.text = make("p", { class: "ao-prompt-text" });
     this.element = make("section", { class: `ao-prompt ${kind}`, "aria-label": "Prompt" },
-      make("h4", { class: "ao-label" }, "Prompt"), this.text);
+      make("h3", { class: "ao-label" }, "Prompt"), this.text);
   }
 
   set(text) {
@@ -75,21 +75,21 @@ class Pane {
     const { sample } = this;
     if (!sample.recorded) return "Only the text was recorded, not when its tokens came.";
     if (step === 0) {
-      const { masked, given } = countAt(sample, 0);
-      const start = masked ? `${plural(masked, "masked slot")}` : "an empty canvas";
-      return `Before the first step: ${given ? `${plural(given, "given token")} and ` : ""}${start}.`;
+      return `Before the first step: ${beginning(sample)}.`;
     }
-    const { inserted, revealed } = sample.changes(step);
+    const { inserted, revealed, remasked } = sample.changes(step);
     const parts = [];
     if (inserted.length && !(revealed.length === inserted.length
       && inserted.every((slot) => revealed.includes(slot)))) {
       parts.push(`inserted ${plural(inserted.length, "slot")}`);
     }
     if (revealed.length) parts.push(`revealed ${this.named(revealed, step)}`);
+    if (remasked.length) parts.push(`remasked ${this.named(remasked, step - 1, false)}`);
     return `Step ${step}: ${parts.join(", ") || "nothing changed"}.`;
   }
 
-  named(slots, step) {
+  /** Some slots by what they show after a step. */
+  named(slots, step, sure = true) {
     const { sample } = this;
     const segments = new Set(slots.map((index) => sample.slots[index].segment));
     if (sample.segmented && !segments.has(-1)) {
@@ -97,7 +97,7 @@ class Pane {
     }
     const words = slots.slice(0, NAMED_TOKENS).map((index) => {
       const { piece, logp } = sample.slots[index].at(step);
-      return quoted(piece) + (logp >= 0 ? ` (${percent(logp)})` : "");
+      return quoted(piece) + (sure && logp >= 0 ? ` (${percent(logp)})` : "");
     });
     const more = slots.length - words.length;
     return more > 0 ? `${words.join(", ")} and ${more} more` : words.join(", ");
@@ -132,10 +132,19 @@ class Pane {
   }
 }
 
-function countAt(sample, step) {
-  const canvas = sample.canvas(step);
+/** What is there before anything was done: given tokens, tokens that will change, masked slots. */
+function beginning(sample) {
+  const canvas = sample.canvas(0);
+  const given = canvas.filter((item) => sample.slots[item.slot].given).length;
   const masked = canvas.filter((item) => item.masked).length;
-  return { masked, given: canvas.length - masked };
+  const drafted = canvas.length - masked - given;
+  const parts = [
+    given && plural(given, "given token"),
+    drafted && `${plural(drafted, "token")} that may change`,
+    masked && plural(masked, "masked slot"),
+  ].filter(Boolean);
+  if (!masked && !drafted) parts.push("an empty canvas");
+  return parts.join(" and ");
 }
 
 function factsOf(sample) {

@@ -106,6 +106,7 @@ class TextView {
     else classes.push("is-mask");
     if (slot.insert === step && step > 0) classes.push("is-new");
     if (show && show.step === step && step > 0) classes.push("is-fresh");
+    if (!show && slot.insert < step && slot.at(step - 1)) classes.push("is-again");
     if (slot.given) classes.push("is-given");
     if (show && show.piece === "") classes.push("is-empty");
     if (!show && line) classes.push(line === slot ? "is-line" : "is-folded");

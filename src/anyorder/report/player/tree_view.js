@@ -13,7 +13,7 @@ const TREE_TITLES = {
 class TreeView {
   constructor() {
     this.list = make("ol", { class: "ao-tree-list" });
-    this.title = make("h4", { class: "ao-label" });
+    this.title = make("h3", { class: "ao-label" });
     this.element = make("section", { class: "ao-tree", "aria-label": "Statement tree" },
       this.title, this.list);
     this.onnode = () => {};

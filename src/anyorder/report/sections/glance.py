@@ -6,7 +6,7 @@ from anyorder.report.records import interval_of
 from anyorder.report.runs import RunFacts
 from anyorder.report.sections.material import Material, main_runs
 from anyorder.report.sections.order import leftmost, place, writes_lines
-from anyorder.report.sections.section import Cell, Table, label, missing, rate, score
+from anyorder.report.sections.section import Cell, Table, apart, label, missing, rate, score
 from anyorder.report.sections.similarity import METRIC
 
 ROWS = 9
@@ -41,7 +41,7 @@ def _leftmost(run: RunFacts) -> Cell | None:
 
 def _place(run: RunFacts) -> Cell | None:
     found = None if writes_lines(run) else place(run, "cbc")
-    return score(found, 2) if found else None
+    return apart(found, 2) if found else None
 
 
 def _like(run: RunFacts, material: Material) -> Cell | None:

@@ -11,8 +11,11 @@ from anyorder.report.likeness import Comparison
 from anyorder.report.runs import LEFT_TO_RIGHT, RANDOM, Gathered, RunFacts
 from anyorder.report.sections.section import Table
 
-CONFIDENT = ("confidence", "sampled", "margin", "entropy", "average", "minimum", "first")
-"""Policies that go by what the model is sure of, the usual one of each family first."""
+CONFIDENT = (
+    *("confidence", "sampled", "margin", "entropy", "average", "minimum", "first"),
+    "planner",
+)
+"""Policies by which the model chooses for itself, the usual one of each family first."""
 OTHER_COLOR = "ar"
 
 

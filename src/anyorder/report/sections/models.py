@@ -9,7 +9,16 @@ from anyorder.report.labels import POLICIES_MEAN
 from anyorder.report.records import NOTHING
 from anyorder.report.runs import RunFacts
 from anyorder.report.sections.material import Material, sampling
-from anyorder.report.sections.section import Cell, Figure, Section, Table, count, label, missing
+from anyorder.report.sections.section import (
+    Cell,
+    Figure,
+    Section,
+    Table,
+    count,
+    foldable,
+    label,
+    missing,
+)
 
 TITLE = "The models, and how they were made to write"
 
@@ -24,9 +33,17 @@ def section(material: Material) -> Section:
         if name in TERMS
     ]
     ways = {run.policy: run.way for run in gathered if run.policy in POLICIES_MEAN}
-    orders = "; ".join(f"**{way}**, {POLICIES_MEAN[policy]}" for policy, way in ways.items())
-    if orders:
-        told.append(f"The order is set by a [[policy]]. {orders}.")
+    figures = []
+    if ways:
+        told.append("Which place comes next is decided by a rule, the [[policy]].")
+        rules = tuple((label(way), Cell(POLICIES_MEAN[policy])) for policy, way in ways.items())
+        figures.append(
+            Figure(
+                title="The rules for the order",
+                commands=sampling(gathered.runs),
+                tables=(Table(("rule", "what it does"), rules),),
+            )
+        )
     rows = tuple(
         (
             label(run.label, run.name),
@@ -52,10 +69,11 @@ def section(material: Material) -> Section:
         short="The models",
         text=tuple(told),
         figures=(
+            *figures,
             Figure(
                 title="All runs of this report",
                 commands=sampling(gathered.runs),
-                tables=(Table(heads, rows),),
+                tables=(foldable(heads, rows, f"{len(rows)} runs"),),
             ),
         ),
     )

@@ -28,6 +28,7 @@ from anyorder.report.sections.section import (
     Figure,
     Section,
     Table,
+    apart,
     label,
     missing,
     plain,
@@ -38,6 +39,8 @@ from anyorder.report.sections.section import (
 TITLE = "In which order does it write?"
 SCOPE, PART = "full_output", "split_only"
 CONTROLS = {"left_to_right": "left-to-right order", "random": "random order"}
+LINES = {"segments": "random order of whole lines"}
+"""What only models that commit whole lines are compared with."""
 METRICS = {
     "cbc": ("CBC", "previewed before the first is finished"),
     "rub": ("RUB", "left unfinished and returned to"),
@@ -118,7 +121,7 @@ def _token_table(runs: Sequence[RunFacts]) -> Table:
         *CONTROLS.values(),
         "[[tau]] of tokens",
         "[[tau]] of lines",
-        "decided by a tie",
+        "[[tie|decided by a tie]]",
     )
     return Table(heads, tuple(rows))
 
@@ -162,7 +165,7 @@ def _tree_figure(runs: Sequence[RunFacts]) -> Figure:
         commands=(*sampling(runs), _measure(runs, "order")),
         caption="Over blocks with at least two parts. Place between the two: 0 is strict left to "
         "right, 1 is chance. Models that [[commit]] whole lines cannot leave a line unfinished, so "
-        "compare them with the random order of whole lines.",
+        "they carry a third [[control]], the same lines in random order: compare them with that.",
         tables=split_tables(_tree_table, chosen, runs),
     )
 
@@ -174,12 +177,12 @@ def _tree_table(runs: Sequence[RunFacts]) -> Table:
         records = [cell(run, metric) for metric in METRICS]
         known = [record for record in records if record is not None]
         rows.append((label(run.label), *(score(interval_of(r["interval"]), 2) for r in known)))
-        for control, says in (*CONTROLS.items(), ("segments", "random order of whole lines")):
+        for control, says in (CONTROLS | LINES).items():
             if all(control in record["controls"] for record in known):
                 values = (number_of(record["controls"][control]) for record in known)
                 rows.append((label("", says), *(plain(value, 2) for value in values)))
         if all(record["position"] for record in known):
-            between = (score(interval_of(record["position"]), 2) for record in known)
+            between = (apart(interval_of(record["position"]), 2) for record in known)
             rows.append((label("", "place between the two"), *between))
     return Table(heads, tuple(rows))
 
@@ -191,16 +194,21 @@ def _tree_drawing(runs: Sequence[RunFacts]) -> Drawing:
         for run in runs:
             record = cell(run, metric)
             assert record is not None
-            marks = {CONTROLS[name]: number_of(record["controls"][name]) for name in CONTROLS}
+            known = record["controls"]
+            marks = {
+                says: number_of(known[name])
+                for name, says in (CONTROLS | LINES).items()
+                if name in known
+            }
             own.append(Bar(run.label, interval_of(record["interval"]), marks))
         groups.append(BarGroup(says, tuple(own)))
     return bars(
         BarChart(
             name="tree-order",
-            alt="Four scores of how the parts of a block are written, with both controls.",
+            alt="Four scores of how the parts of a block are written, with their controls.",
             series=series_of(runs),
             panels=(BarPanel("share of a block's parts", tuple(groups), limits=(0, 1)),),
-            controls=tuple(CONTROLS.values()),
+            controls=tuple((CONTROLS | LINES).values()),
         )
     )
 

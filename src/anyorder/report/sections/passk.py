@@ -17,6 +17,7 @@ from anyorder.report.sections.section import (
     Table,
     label,
     missing,
+    points_apart,
     rate,
 )
 
@@ -103,7 +104,7 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
             [apart] = pass_differences(first.correct, other.correct, [at])
             verdict = "differs" if is_different(apart.interval) else "no difference could be seen"
             names = label(first.label, f"less {other.label}")
-            rows.append((names, Cell(f"pass@{at}"), rate(apart.interval), Cell(verdict)))
-    heads = ("runs", "", "difference", "in words")
+            rows.append((names, Cell(f"pass@{at}"), points_apart(apart.interval), Cell(verdict)))
+    heads = ("runs", "", "difference, in percentage points", "in words")
     caption = "Compared [[paired|problem by problem]]"
     return [Table(heads, tuple(rows), caption=caption)] if rows else []

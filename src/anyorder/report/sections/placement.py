@@ -39,7 +39,7 @@ from anyorder.report.sections.section import (
 )
 
 TITLE = "Does the model know where its words belong?"
-WITHOUT = ("ar",)
+WITHOUT = ("ar", "duo", "sflm")
 """Families without masked positions, of which nothing can be asked."""
 TOP, COMMITTED, EVEN = "wanted most", "written next", "spread evenly"
 PANELS = 3

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing
-from anyorder.report.records import NOTHING, bounds, percent, percent_bounds, shown
+from anyorder.report.records import (
+    NOTHING,
+    bounds,
+    digits_of,
+    percent,
+    percent_bounds,
+    shown,
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,15 @@ class Absent:
     """What would give it."""
 
 
+MOST_ROWS = 12
+"""Longer tables are shown when they are asked for."""
+
+
+def foldable(heads: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...], caption: str) -> Table:
+    """A table, folded where it is long."""
+    return Table(heads, rows, caption, folded=len(rows) > MOST_ROWS)
+
+
 def label(text: str, small: str = "") -> Cell:
     """The name of a row."""
     return Cell(text, small)
@@ -83,6 +99,16 @@ def rate(interval: Interval) -> Cell:
 def score(interval: Interval, digits: int = 3) -> Cell:
     """A score with its interval."""
     return Cell(shown(interval.estimate, digits), bounds(interval, digits), number=True)
+
+
+def apart(interval: Interval, digits: int = 3) -> Cell:
+    """A difference, in as many digits as its interval needs."""
+    return score(interval, digits_of(interval, digits))
+
+
+def points_apart(interval: Interval) -> Cell:
+    """A difference of two shares, in percentage points."""
+    return apart(interval.times(100), 1)
 
 
 def plain(value: float, digits: int = 3) -> Cell:

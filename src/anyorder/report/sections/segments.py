@@ -91,8 +91,8 @@ def policies_section(material: Material) -> Section | Absent | None:
     )
     text = (
         "A model over [[segment|segments]] drafts every open line in each step and must decide "
-        "which ones to [[commit]]. It can go by a line's average log-probability a token, by its "
-        "weakest token, or by its first token; and it can take one line a step, or several at "
+        "which ones to [[commit]]. It can go by a line's average [[log-probability]] a token, by "
+        "its weakest token, or by its first token; and it can take one line a step, or several at "
         "once, which costs fewer [[network call|network calls]].",
     )
     figure = Figure(
@@ -134,20 +134,27 @@ def trace_section(material: Material) -> Section | Absent | None:
     chart = replace(segment_trace_chart(trace), score_label=SCORES.get(run.policy, "score"))
     assert trace.candidates is not None
     steps = len({each.step for each in trace.candidates})
+    surer = ", a [[log-probability]]: the closer to 0, the surer" if run.policy in SCORES else ""
     text = (
         "One program as it came to be. In each step the model drafts a candidate for every open "
         "line, ranks them, and [[commit|commits]] the best; the next drafts already read it. "
-        "Stronger colour is a better score. This sample was picked: among the programs that are "
-        "right, it is the one written most out of order.",
+        f"Stronger colour is a better score{surer}. This sample was picked: among the right "
+        "programs of few steps, it is the one written most out of order.",
     )
     figure = Figure(
         title=f"{run.label}: `{trace.task_id}`, sample {trace.sample}",
         drawing=segment_trace(chart),
         commands=sampling([run]),
-        caption=f"{len(chart.steps)} of {steps} steps. The problem: {_one_line(trace.prompt)}",
+        caption=f"{_shown_steps(len(chart.steps), steps)} The problem: {_one_line(trace.prompt)}",
         tables=(_lines_table(trace),),
     )
     return Section("generation", TRACE_TITLE, "One generation", text, (figure,))
+
+
+def _shown_steps(shown: int, steps: int) -> str:
+    if shown == steps:
+        return f"All {steps} steps."
+    return f"{shown} of {steps} steps; those left out commit no line with text."
 
 
 def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:

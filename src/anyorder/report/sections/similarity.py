@@ -26,7 +26,9 @@ from anyorder.report.sections.section import (
     Figure,
     Section,
     Table,
+    apart,
     count,
+    foldable,
     label,
     score,
 )
@@ -34,7 +36,7 @@ from anyorder.report.sections.section import (
 TITLE = "Does choosing the order change what is written?"
 METRIC = "ASTD"
 FILTERS = {"valid": "all programs that parse", "correct": "only programs that pass"}
-SPARE_COLORS = ("latentmdm", "flexmdm", "flexlatent", "mdm", "ar")
+SPARE_COLORS = ("latentmdm", "flexmdm", "flexlatent", "mdm", "ar", "duo", "sflm")
 
 
 def section(material: Material) -> Section | Absent | None:
@@ -126,7 +128,8 @@ def _table(found: Sequence[Comparison]) -> Table:
         "TSED": "[[TSED|parser's trees]]",
         "Coarse": "[[Coarse|statements]]",
     }
-    return Table(("run", *(names[metric] for metric in metrics), "problems"), rows)
+    heads = ("run", *(names[metric] for metric in metrics), "problems")
+    return foldable(heads, rows, "Exact numbers")
 
 
 def differences(found: Sequence[Comparison]) -> list[tuple[Likeness, Likeness, Interval]]:
@@ -137,9 +140,9 @@ def differences(found: Sequence[Comparison]) -> list[tuple[Likeness, Likeness, I
             other = each.row(RANDOM, row.filter)
             if other is None or row.run.policy == RANDOM:
                 continue
-            apart = row.less(other, METRIC)
-            if apart is not None:
-                pairs.append((row, other, apart))
+            less = row.less(other, METRIC)
+            if less is not None:
+                pairs.append((row, other, less))
     return pairs
 
 
@@ -147,13 +150,13 @@ def _differences(found: Sequence[Comparison]) -> list[Table]:
     rows = tuple(
         (
             label(row.run.label, FILTERS[row.filter]),
-            score(apart),
-            count(apart.n),
-            Cell("more alike" if apart.estimate > 0 else "less alike")
-            if is_different(apart)
+            apart(less),
+            count(less.n),
+            Cell("more alike" if less.estimate > 0 else "less alike")
+            if is_different(less)
             else Cell("no difference could be seen"),
         )
-        for row, _, apart in differences(found)
+        for row, _, less in differences(found)
     )
     heads = (
         "run",
@@ -162,4 +165,4 @@ def _differences(found: Sequence[Comparison]) -> list[Table]:
         "so, than random order",
     )
     caption = "Each run against random order, [[paired|problem by problem]]"
-    return [Table(heads, rows, caption=caption)] if rows else []
+    return [foldable(heads, rows, caption)] if rows else []

@@ -1,0 +1,143 @@
+"""How a FrontChart is drawn: thin lines, whiskers both ways, marks, rings, a staircase."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+from anyorder.report.charts import legend
+from anyorder.report.charts.axis import spread
+from anyorder.report.charts.front import FrontChart, FrontPanel, FrontSeries
+from anyorder.report.charts.lines import LineSeries
+from anyorder.report.charts.lines_drawn import SHAPES
+from anyorder.report.charts.names import name_points
+from anyorder.report.charts.palette import light
+from anyorder.report.charts.panels import Axis, Panels
+from anyorder.report.charts.sheet import LINE, NARROW, SIZE, WIDE, Sheet, wrapped
+from anyorder.report.charts.values import bounds, estimate, reach
+
+STAIRCASE = "Pareto front"
+ROOM = 0.08
+"""Above the highest value and below the lowest, for names."""
+ALONG = 8
+"""Places of a whisker."""
+
+
+def draw_front(chart: FrontChart, narrow: bool) -> Sheet:
+    width = NARROW if narrow else WIDE
+    labels = list(dict.fromkeys(each.label for panel in chart.panels for each in panel.series))
+    shapes = dict(zip(labels, SHAPES * len(labels), strict=False))
+    keys = _keys(chart, shapes)
+    warning = wrapped(chart.warning, width, bold=True)
+    above = len(warning) * SIZE * LINE + (8 if warning else 0)
+    panels = Panels(
+        width,
+        [panel.title for panel in chart.panels],
+        [_across(panel) for panel in chart.panels],
+        Axis(chart.value_label, _limits(chart), percent=True),
+        1 if narrow else len(chart.panels),
+        220.0 if narrow else 300.0,
+    )
+    top = above + legend.height(keys, width)
+    sheet = Sheet(width, top + panels.height)
+    sheet.lines(0, SIZE, warning, weight="bold", color="committed")
+    legend.draw(sheet, keys, above)
+    for axes, panel in zip(panels.draw(sheet, top), chart.panels, strict=True):
+        _staircase(axes, panel)
+        for each in panel.series:
+            _draw_series(axes, each, shapes[each.label])
+        if not narrow:
+            size = (panels.panel_width, panels.panel_height)
+            kept_free = [_whiskers(each) for each in panel.series]
+            name_points(axes, [*map(_named, panel.series), *kept_free], size)
+    return sheet
+
+
+def _keys(chart: FrontChart, shapes: dict[str, str]) -> list[legend.Key]:
+    unique = {each.label: each for panel in chart.panels for each in panel.series}
+    keys = [legend.Key(label, "line", each.color, shapes[label]) for label, each in unique.items()]
+    keys.append(legend.Key(STAIRCASE, "hollow"))
+    values = [point.value for each in unique.values() for point in each.points]
+    return keys + legend.interval_key(values, "upright")
+
+
+def _across(panel: FrontPanel) -> Axis:
+    edges = [edge for each in panel.series for point in each.points for edge in reach(point.cost)]
+    return Axis(panel.cost_label, spread(min(edges), max(edges), True), log=True)
+
+
+def _limits(chart: FrontChart) -> tuple[float, float]:
+    points = [point for panel in chart.panels for each in panel.series for point in each.points]
+    edges = [edge for point in points for edge in reach(point.value)]
+    low, high = min(edges), max(edges)
+    room = max(ROOM * (high - low), 0.02)
+    return low - room, high + room
+
+
+def _staircase(axes: Axes, panel: FrontPanel) -> None:
+    """What is to be had for each cost: flat until the next point of the front."""
+    best = sorted(
+        (estimate(point.cost), estimate(point.value))
+        for each in panel.series
+        for point in each.points
+        if point.front
+    )
+    if not best:
+        return
+    right = axes.get_xlim()[1]
+    axes.plot(
+        [cost for cost, _ in best] + [right],
+        [value for _, value in best] + [best[-1][1]],
+        drawstyle="steps-post",
+        color=light("ink"),
+        lw=1.0,
+        ls=(0, (3, 3)),
+        zorder=1.5,
+    )
+
+
+def _draw_series(axes: Axes, series: FrontSeries, shape: str) -> None:
+    color = light(series.color)
+    points = sorted(series.points, key=lambda point: estimate(point.cost))
+    xs = [estimate(point.cost) for point in points]
+    ys = [estimate(point.value) for point in points]
+    axes.plot(xs, ys, color=color, lw=1.2, alpha=0.6, zorder=2)
+    for point, x, y in zip(points, xs, ys, strict=True):
+        if (edge := bounds(point.value)) is not None:
+            axes.plot([x, x], edge, color=color, lw=1.4, zorder=2.5)
+        if (edge := bounds(point.cost)) is not None:
+            axes.plot(edge, [y, y], color=color, lw=1.4, zorder=2.5)
+        edge_color = light("ink" if point.front else "paper")
+        axes.plot(
+            [x],
+            [y],
+            ls="",
+            marker=shape,
+            ms=9.5 if point.front else 7.5,
+            color=color,
+            mec=edge_color,
+            mew=1.6 if point.front else 1.0,
+            clip_on=False,
+            zorder=3.5,
+        )
+
+
+def _whiskers(series: FrontSeries) -> LineSeries:
+    """Places along the whiskers of the costs, which no name shall cover."""
+    xs, ys = [], []
+    for point in series.points:
+        low, high = reach(point.cost)
+        for share in range(ALONG + 1):
+            xs.append(low * (high / low) ** (share / ALONG))
+            ys.append(estimate(point.value))
+    return LineSeries(series.label, series.color, xs, ys)
+
+
+def _named(series: FrontSeries) -> LineSeries:
+    """The same for the placing of names."""
+    return LineSeries(
+        series.label,
+        series.color,
+        [estimate(point.cost) for point in series.points],
+        [point.value for point in series.points],
+        point_labels=[point.label for point in series.points],
+    )
