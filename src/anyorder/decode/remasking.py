@@ -1,0 +1,109 @@
+"""Remasking inside mdm's loop: whose turn it is, to be revealed or to be masked again.
+
+The mathematics is process/remasking.py. Every free slot throws one keyed coin u a step:
+
+    a revealed slot is masked again  where u < sigma
+    a masked slot's turn comes       where u < rho
+
+and as many masked slots are revealed as had their turn. With the policy `random`, whose order is
+drawn anew each step, this is ReMDM exactly; any other policy keeps the numbers and puts its own
+choice in the place of chance. Both happen on the canvas before the step: a token that is masked
+again was still there for those that are revealed beside it.
+
+What slots showed before their last reveal is kept as a list of changes, which the trace stores as
+events. Frozen slots are never touched. Letters: B rows, L positions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.process.noise import Stream, uniform
+from anyorder.process.remasking import (
+    Cap,
+    ConfidenceHeuristic,
+    Loop,
+    Remasking,
+    Rescale,
+    reveal_chance,
+)
+from anyorder.trace.snapshots import Change
+
+REMASKINGS: dict[str, Callable[..., Remasking]] = {
+    "cap": Cap,
+    "rescale": Rescale,
+    "loop": Loop,
+    "confidence": ConfidenceHeuristic,
+}
+FORMS = "cap:ETA, rescale:ETA, loop:ETA or confidence[:ETA]"
+
+
+def parse_remasking(text: str) -> Remasking:
+    """`cap:ETA`, `rescale:ETA`, `loop:ETA` or the heuristic `confidence[:ETA]`."""
+    name, colon, argument = text.partition(":")
+    if name not in REMASKINGS or (colon and not argument):
+        raise ValueError(f"unknown remasking {text!r}: choose {FORMS}")
+    if not colon and name != "confidence":
+        raise ValueError(f"remasking {text!r} needs a number, such as {name}:0.02")
+    try:
+        return REMASKINGS[name](*([float(argument)] if argument else []))
+    except ValueError as error:
+        raise ValueError(f"remasking {text!r}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What one step does."""
+
+    reveals: Tensor  # B, how many masked slots are revealed
+    masked_again: Tensor  # B L, the revealed slots that become masks
+
+
+class Remasker:
+    """The coins of one batch, and what slots have shown."""
+
+    def __init__(self, remasking: Remasking, steps: int, device: torch.device | str) -> None:
+        grid = remasking.grid(steps)
+        self._remasking = remasking
+        self._share, self._sigma = grid.share.to(device), grid.sigma.to(device)
+        some = grid.sigma.nonzero()[:, 0]
+        self._last = int(some[-1]) + 1 if len(some) else 0
+        self._changes: defaultdict[int, list[Change]] = defaultdict(list)
+
+    def is_over(self, step: int) -> bool:
+        """Whether no step after this one masks anything again."""
+        return step >= self._last
+
+    def turns(self, key: Tensor, step: int, free: Tensor, open: Tensor, log_prob: Tensor) -> Turns:
+        """Of the rows with these noise keys (B), in step number `step`, from 1."""
+        before, after, sigma = self._share[step - 1], self._share[step], self._sigma[step - 1]
+        shown = free & ~open
+        each = self._remasking.spread(sigma, log_prob.exp(), shown)  # B L
+        slot = torch.arange(free.shape[1], device=free.device)
+        coin = uniform(0, int(Stream.REMASK), key[:, None], slot, step)  # B L
+        turn = open & (coin < reveal_chance(before, after, each))
+        return Turns(turn.sum(dim=1), shown & (coin < each))
+
+    def note(self, row: Tensor, step: int, changed: Tensor, ids: Tensor, open: Tensor) -> None:
+        """Keep what the changed slots show after a step; `row` (B) are the rows' numbers."""
+        at, slot = changed.nonzero(as_tuple=True)
+        told = (row[at], slot, ids[at, slot], open[at, slot])
+        for number, place, token, masked in zip(*(each.tolist() for each in told), strict=True):
+            self._changes[number].append(Change(step, place, None if masked else token))
+
+    def changes(self, row: int, first: int, reveal_step: Sequence[int]) -> list[Change]:
+        """What the slots from position `first` on showed before their last reveal.
+
+        `reveal_step` runs over these slots; 0 for one that is open.
+        """
+        found = []
+        for step, position, token in self._changes[row]:
+            slot = position - first
+            if not 0 < reveal_step[slot] <= step:
+                found.append(Change(step, slot, token))
+        return found
