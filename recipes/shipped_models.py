@@ -5,7 +5,8 @@
     python recipes/shipped_models.py --cards      no training: grade what is there, write the cards
 
 Every model sees as many texts of the same corpus (`TEXTS`), and the parameters are equal within
-1 %; flexmdm begins with an mdm, whose texts count as its own. Trainings resume by themselves. Each
+1 %; flexmdm begins with an mdm, whose texts count as its own. The planner is the shipped mdm with a
+head that says what to reveal, so both are more. Trainings resume by themselves. Each
 model is then graded on held-out problems, and its card.json says what made it and what it reached.
 """
 
@@ -42,13 +43,18 @@ class Shipped:
     trainings: tuple[str, ...]
     """Commands after `anyorder train`; the last makes the model itself."""
     sampling: str = ""
+    more_texts: int = 0
+    """Seen beyond `TEXTS`, by what cannot do without."""
 
 
 def _alone(name: str, flags: str = "") -> tuple[str, ...]:
     return (f"tiny/{name} {flags} --steps {STEPS} {COMMON} --out {RUNS / name}",)
 
 
-START = RUNS / "mdm-start"
+START, IMITATED = RUNS / "mdm-start", RUNS / "planner-imitated"
+PLANNER_STEPS, TUNING_STEPS, TUNING_BATCH = 2_000, 150, 4
+FEW_STEPS = 32
+"""Of the families that change all slots in every step."""
 MODELS = {
     "ar": Shipped(_alone("ar", WIDE)),
     "mdm": Shipped(_alone("mdm", WIDE)),
@@ -62,6 +68,18 @@ MODELS = {
     ),
     "latentmdm": Shipped(_alone("latentmdm")),
     "flexlatent": Shipped(_alone("flexlatent"), "--clock events"),
+    "duo": Shipped(_alone("duo"), f"--steps {FEW_STEPS}"),
+    "sflm": Shipped(_alone("sflm"), f"--steps {FEW_STEPS}"),
+    # A policy for mdm: its texts and its parameters come on top of that model's.
+    "planner": Shipped(
+        (
+            f"tiny/planner --steps {PLANNER_STEPS} --threads 1 --out {IMITATED}",
+            f"tiny/planner-grpo --start {IMITATED} --steps {TUNING_STEPS} --batch {TUNING_BATCH}"
+            f" --threads 1 --out {RUNS / 'planner'}",
+        ),
+        "--policy planner",
+        more_texts=PLANNER_STEPS * BATCH + TUNING_STEPS * TUNING_BATCH,
+    ),
 }
 
 
@@ -89,11 +107,14 @@ def write_card(name: str, shipped: Shipped) -> None:
     card = {
         "commands": [_squeezed(f"anyorder train {words}") for words in shipped.trainings],
         "parameters": sum(value.numel() for value in load(folder).net.parameters()),
-        "texts": TEXTS,
+        "texts": TEXTS + shipped.more_texts,
         "corpus": {key: recipe["data"][key] for key in ("source", "layout", "wording", "seed")},
         "weights": sha256_of(folder / WEIGHTS_FILE),
         "held_out": {
-            "command": _squeezed(f"anyorder {sampling}"),
+            "commands": [
+                _squeezed(f"anyorder {sampling} --out {run}"),
+                f"anyorder grade {run}",
+            ],
             "problems": PROBLEMS,
             "solved": rate.interval.to_record(),
         },

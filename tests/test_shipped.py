@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def test_small_and_as_its_card_says(name: str) -> None:
     words = card["commands"][-1].split()
     assert int(words[words.index("--steps") + 1]) == recipe["train"]["steps"]
     assert {key: recipe["data"][key] for key in card["corpus"]} == card["corpus"]
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_a_card_says_how_to_sample_and_to_grade(name: str) -> None:
+    sample, grade = (shlex.split(line) for line in card_of(name)["held_out"]["commands"])
+    assert sample[:5] == ["anyorder", "sample", name, "--task", "stories"]
+    assert grade == ["anyorder", "grade", sample[sample.index("--out") + 1]]
+    clock = OPTIONS.get(name, {}).get("clock")
+    assert (["--clock", clock] == sample[-4:-2]) if clock else "--clock" not in sample
 
 
 def test_equal_conditions() -> None:

@@ -12,8 +12,9 @@ from numbers import Integral, Real
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from anyorder.canvases import Sizes, fixed_canvas, open_canvas, open_segments, slot_canvas
-from anyorder.decode import ar, flexlatent, flexmdm, latentmdm, mdm
+from anyorder.decode import ar, duo, flexlatent, flexmdm, latentmdm, mdm, sflm
 from anyorder.decode.canvas import Decoded
+from anyorder.decode.duo_options import DuoOptions
 from anyorder.decode.fill import Frame
 from anyorder.decode.flexlatent_options import FlexLatentOptions
 from anyorder.decode.flexmdm_options import FlexOptions
@@ -22,6 +23,7 @@ from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.moments import TraceReader
 from anyorder.decode.replayer import flex_reader, masked_reader
 from anyorder.decode.segment_replayer import flex_latent_reader, latent_reader
+from anyorder.decode.sflm_options import SflmOptions
 from anyorder.nets.flex import FlexConfig
 from anyorder.nets.flex_latent import FlexLatentConfig
 from anyorder.networks import (
@@ -29,13 +31,19 @@ from anyorder.networks import (
     flex_latent_network,
     flex_network,
     latent_network,
+    masked_network,
     plain_network,
+    sphere_network,
+    timed_network,
 )
 from anyorder.train import objectives
 from anyorder.train.insertion_objective import insertion_bound
 from anyorder.train.objectives import Objective
+from anyorder.train.planner_objective import imitation
 from anyorder.train.segment_insertion_objective import segment_insertion_bound
 from anyorder.train.segment_objective import segment_mean, segment_tokens
+from anyorder.train.sphere_objective import sphere_mean
+from anyorder.train.uniform_objective import uniform_bound
 from anyorder.vocab import Vocab
 
 
@@ -75,6 +83,8 @@ class Family:
     the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
+    suits: Callable[[Any, Any], None] = lambda net, options: None
+    """(network, options): refuses options for which this network lacks a part."""
 
     @property
     def counts_segments(self) -> bool:
@@ -166,7 +176,7 @@ FAMILIES = {
             summary="masked diffusion: any masked token of a fixed canvas",
             causal=False,
             answers="canvas",
-            network=plain_network(),
+            network=masked_network(),
             frame=_no_frame,
             canvas=fixed_canvas,
             options=MdmOptions,
@@ -176,8 +186,10 @@ FAMILIES = {
             losses={
                 "mean": lambda vocab, *_: objectives.masked_mean(vocab),
                 "bound": lambda vocab, *_: objectives.masked_bound(vocab),
+                "imitation": lambda vocab, settings, _: imitation(vocab, settings),
             },
             levels=GRID,
+            suits=mdm.check_network,
         ),
         Family(
             name="flexmdm",
@@ -226,6 +238,38 @@ FAMILIES = {
             reader=flex_latent_reader,
             losses={"bound": segment_insertion_bound},
             levels=GRID,
+        ),
+        Family(
+            name="duo",
+            summary="uniform-state diffusion: any token of a fixed canvas may change at every step",
+            causal=False,
+            answers="canvas",
+            network=timed_network(),
+            frame=_no_frame,
+            canvas=fixed_canvas,
+            options=DuoOptions,
+            check=duo.check,
+            decode=duo.decode,
+            reader=None,
+            losses={"bound": uniform_bound},
+            levels=GRID,
+            suits=duo.check_network,
+        ),
+        Family(
+            name="sflm",
+            summary="hyperspherical flow: noise moves towards token vectors, all slots at once",
+            causal=False,
+            answers="canvas",
+            network=sphere_network(),
+            frame=_no_frame,
+            canvas=fixed_canvas,
+            options=SflmOptions,
+            check=sflm.check,
+            decode=sflm.decode,
+            reader=None,
+            losses={"mean": sphere_mean},
+            levels=GRID,
+            suits=sflm.check_network,
         ),
     )
 }

@@ -167,7 +167,9 @@ class Model:
                 )
             # A gap of given length has no end to find: an EOS in it would cut the text in two.
             given = {**given, "eos": "forbid"}
-        return self.family.choose(given)
+        chosen = self.family.choose(given)
+        self.family.suits(self.net, chosen)
+        return chosen
 
     def decode(
         self,

@@ -5,6 +5,7 @@ One function for each kind. What they compute is nets/; which family has which i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -14,8 +15,11 @@ from torch import nn
 from anyorder.nets.flex import FlexConfig, FlexNet
 from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
 from anyorder.nets.latent import LatentConfig, LatentNet
+from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
+from anyorder.nets.sphere import SphereConfig, SphereNet
 from anyorder.nets.start import take_weights
 from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.process.sphere import LEAST_SIGNAL, enough_signal
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,28 @@ def plain_network() -> Network:
     )
 
 
+def masked_network() -> Network:
+    """The backbone alone, or with a planner head where the recipe asks for one."""
+    return Network(
+        complete=_masked_config,
+        read=_read_masked,
+        build=lambda config, *, seed=0: MASKED_NETS[type(config)](config, seed=seed),
+        start=lambda net, base: MASKED_STARTS[type(net)](net, base),
+        additions=planner_names,
+    )
+
+
+def timed_network() -> Network:
+    """The backbone, told a time."""
+    return Network(
+        complete=lambda backbone, recipe, eos: replace(backbone, time_modulated=True),
+        read=lambda record: TransformerConfig(**record),
+        build=Transformer,
+        start=_start_timed,
+        additions=lambda net: {name for name, _ in net.named_parameters() if TIME.match(name)},
+    )
+
+
 def flex_network() -> Network:
     """The backbone with time and a gap head."""
     return Network(
@@ -52,6 +78,16 @@ def flex_network() -> Network:
         build=FlexNet,
         start=FlexNet.start_from,
         additions=FlexNet.additions,
+    )
+
+
+def sphere_network() -> Network:
+    """The backbone, or the published DiT, over unit vectors."""
+    return Network(
+        complete=_sphere_config,
+        read=SphereConfig.from_record,
+        build=SphereNet,
+        start=take_weights,
     )
 
 
@@ -76,10 +112,61 @@ def flex_latent_network() -> Network:
     )
 
 
+TIME = re.compile(r"time\.|blocks\.\d+\.modulation\.")
+"""The parameters of a backbone's time."""
+
+
+def _start_timed(net: nn.Module, base: nn.Module) -> None:
+    """A base without time predicts at first what it predicted before, at all times."""
+    has_time = isinstance(base, Transformer) and base.config.time_modulated
+    take_weights(net, base, without=None if has_time else TIME)
+
+
+MASKED_NETS: dict[type, Callable[..., nn.Module]] = {
+    TransformerConfig: Transformer,
+    PlannedConfig: PlannedNet,
+}
+MASKED_STARTS: dict[type, Callable[[Any, nn.Module], None]] = {
+    Transformer: take_weights,
+    PlannedNet: PlannedNet.start_from,
+}
+
+
+def _masked_config(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
+    own = {field.name for field in fields(PlannedConfig)} - {"backbone"}
+    if not all(hasattr(recipe.net, name) for name in own):
+        return backbone
+    return PlannedConfig(backbone, **{name: getattr(recipe.net, name) for name in own})
+
+
+def _read_masked(record: dict[str, Any]) -> TransformerConfig | PlannedConfig:
+    """Models without a planner hold the fields of the backbone alone."""
+    if "backbone" in record:
+        return PlannedConfig.from_record(record)
+    return TransformerConfig(**record)
+
+
 def _flex_config(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexConfig:
     own = {field.name for field in fields(FlexConfig)} - {"backbone"}
     return FlexConfig(
         replace(backbone, time_modulated=True), **{name: getattr(recipe.net, name) for name in own}
+    )
+
+
+def _sphere_config(backbone: TransformerConfig, recipe: Any, eos: int) -> SphereConfig:
+    net = recipe.net
+    if recipe.data.align == "right":
+        raise ValueError(
+            "sflm never writes the PAD that stands before right-aligned answers: leave data.align "
+            "out"
+        )
+    if net.architecture == "dit":
+        backbone = replace(backbone, qkv_bias=False)  # as it has none, the recipe's is not read
+    return SphereConfig(
+        replace(backbone, time_modulated=True),
+        most_signal=enough_signal(backbone.vocab_size, backbone.width, net.delta),
+        least_signal=LEAST_SIGNAL,
+        architecture=net.architecture,
     )
 
 

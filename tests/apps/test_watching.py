@@ -56,6 +56,13 @@ def test_masks_are_visible_and_what_is_new_stands_out() -> None:
     assert masks == [watching.MASKED, watching.OPENED]
 
 
+def test_what_is_masked_again_stands_out() -> None:
+    row = replace(seen(["x", None, None], [0] * 3, [1, 0, 0], 3), masked_again=[2])
+    masks = [span.style for span in canvas_text(WORDS, row).spans]
+    assert masks == [watching.MASKED, watching.MASKED_AGAIN]
+    assert caption(WORDS, row) == "step 3: 1 shown, 2 masked (1 of them again)"
+
+
 def test_an_open_segment_is_a_line() -> None:
     row = seen([None, "x", "\n", None], [0] * 4, [0, 1, 1, 0], 1)
     text = canvas_text(WORDS, replace(row, segment=[0, 1, 1, 2]))

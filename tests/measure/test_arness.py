@@ -195,6 +195,9 @@ def test_the_last_reveal_counts() -> None:
 def test_ties_are_a_share_of_the_choices() -> None:
     assert sample_arness(trace("abcd", [1, 2, 3, 4, 5], ties=2), KS).ties == pytest.approx(0.4)
     assert sample_arness(trace("abcd", [1, 2, 3, 4]), KS).ties is None
+    # A slot that was masked again had been chosen before.
+    again = trace("ab", [3, 2], events=(Event(1, 0, None, "x"), Event(2, 0, None, None)), ties=3)
+    assert sample_arness(again, KS).ties == pytest.approx(1)
     table = arness([trace("ab", [1, 2], ties=1), trace("ab", [1, 2], sample=1)])
     assert table.ties == pytest.approx(0.5)
 

@@ -40,17 +40,21 @@ def cases() -> list[tuple[str, str, str | None]]:
     for preset in PRESETS.values():
         if set(preset.families) <= set(FAMILIES):
             policies: list[str | None] = [None, *SCORES]
+            if "planner" not in preset.per_policy:  # which decides its own steps
+                policies.remove("planner")
             if preset.families == ("flexmdm",):  # the published sampler knows these only
                 policies = [None, "sampled", "entropy", "random"]
             known: Collection[str] = SCORES
             if preset.families == ("latentmdm",):  # segments have scores of their own
                 known = SEGMENT_SCORES
                 policies = [None, *SEGMENT_SCORES]
+            if "policy" not in preset.always:  # nothing is ranked
+                policies, known = [None], ("",)
             found += [
                 (preset.name, task, policy)
                 for task in preset.tasks
                 for policy in policies
-                if (policy or preset.always["policy"]) in known
+                if (policy or preset.always.get("policy", "")) in known
             ]
     return found
 
@@ -61,7 +65,8 @@ def test_every_preset_resolves_through_its_family(name: str, task: str, policy: 
     job, chosen = resolved(preset, task, policy)
     assert set(job) <= set(JOB_FIELDS) <= {field.name for field in fields(SampleJob)}
     SampleJob(model="m", task=task, **job)
-    assert chosen.policy == (policy or preset.always["policy"])
+    if "policy" in preset.always:
+        assert chosen.policy == (policy or preset.always["policy"])
 
 
 def test_families_are_ours_or_announced() -> None:
@@ -132,9 +137,8 @@ def test_dultra_is_greedy_under_its_planner_only() -> None:
     assert options == {"block": 128, "policy": "planner", "temperature": 0.0}
     _, chosen = resolved(preset, "mbpp", "margin")
     assert (chosen.temperature, chosen.block, chosen.steps) == (0.2, 128, None)
-    if "planner" not in SCORES:
-        with pytest.raises(ValueError, match="unknown policy 'planner': choose one of"):
-            find_family("mdm").choose(options)
+    chosen = find_family("mdm").choose(options)
+    assert (chosen.policy, chosen.quota, chosen.block) == ("planner", "bernoulli", 128)
 
 
 def test_a_variant_of_a_task_is_that_task() -> None:

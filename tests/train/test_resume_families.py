@@ -16,6 +16,8 @@ from anyorder.train import FitOptions, TrainConfig, fit
 from anyorder.train.insertion_config import InsertionConfig
 from anyorder.train.insertion_objective import insertion_bound
 from anyorder.train.objectives import causal_mean, masked_bound, masked_mean
+from anyorder.train.uniform_config import UniformConfig
+from anyorder.train.uniform_objective import uniform_bound
 
 
 class Killed(BaseException):
@@ -32,6 +34,7 @@ class Setting:
             "mdm": masked_mean(self.vocab),
             "bound": masked_bound(self.vocab),
             "flexmdm": insertion_bound(self.vocab, InsertionConfig(infill=0.5), 112),
+            "duo": uniform_bound(self.vocab, UniformConfig(infill=0.5, curriculum=12), 112),
             "integrated": insertion_bound(self.vocab, InsertionConfig(targets="integrated"), 112),
         }
         self.objective = objectives[family]
@@ -45,7 +48,7 @@ class Setting:
             head_width=8,
             mlp_width=32,
             causal=family == "ar",
-            time_modulated=inserts,
+            time_modulated=inserts or family == "duo",
         )
         self.net: nn.Module
         self.net = FlexNet(FlexConfig(config), seed=3) if inserts else Transformer(config, seed=3)
@@ -79,7 +82,7 @@ class Setting:
         return fit(self.net, self.objective, batches, self.validation, config, out, options)
 
 
-@pytest.mark.parametrize("family", ["ar", "mdm", "bound", "flexmdm", "integrated"])
+@pytest.mark.parametrize("family", ["ar", "mdm", "bound", "duo", "flexmdm", "integrated"])
 def test_resumed_equals_uninterrupted(family: str, tmp_path: Path, fingerprint: Any) -> None:
     whole = Setting(family)
     whole.fit(tmp_path / "whole")

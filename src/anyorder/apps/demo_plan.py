@@ -19,10 +19,12 @@ from anyorder.apps.measure_job import MeasureJob
 PROBLEMS = 60
 SAMPLES = 4
 """Of each problem, where chance decides: enough for pass@1 to pass@4."""
+FEW_STEPS = 32
+"""Of the families that change all slots in every step."""
 INSERTION_TEMPERATURES = (1.0, 0.6)
 SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 KS = (1, 2, 4)
-LINES = tuple(f"{policy}-k1" for policy in ("average", "minimum", "first", "random"))
+LINES = tuple(f"latentmdm-{policy}-k1" for policy in ("average", "minimum", "first", "random"))
 GRADING = GradeJob(workers=1)
 
 
@@ -107,6 +109,9 @@ class Plan:
             self._run("ar", {}),
             *(self._run(f"mdm-{p}", {"policy": p}) for p in ("confidence", "random")),
             self._run("mdm-left_to_right", {"policy": "left_to_right"}),
+            self._run("planner", {"policy": "planner"}),
+            self._run("duo", {"steps": FEW_STEPS}),
+            self._run("sflm", {"steps": FEW_STEPS}),
         ]
         segments = [
             self._run(
@@ -122,11 +127,13 @@ class Plan:
         """What is measured of them."""
         grown = [f"flexmdm-insertion-{value:g}" for value in INSERTION_TEMPERATURES]
         return [
-            self._compared("mdm", ("confidence", "random"), "left_to_right", stride=8),
-            self._compared("latentmdm", LINES, "left_to_right-k1"),
+            self._compared("mdm", ("mdm-confidence", "mdm-random"), "mdm-left_to_right", stride=8),
+            self._compared("planner", ("planner",), "mdm-left_to_right", stride=8),
+            self._compared("latentmdm", LINES, "latentmdm-left_to_right-k1"),
             self._order(*grown, "flexmdm-steps", "flexlatent"),
             self._order("ar", "ar-drawn", "mdm-left_to_right", "mdm-drawn"),
             self._order("latentmdm-left_to_right-k1"),
+            self._order("duo", "sflm"),
         ]
 
     def commands(self) -> list[str]:
@@ -151,8 +158,8 @@ class Plan:
         self, family: str, runs: tuple[str, ...], reference: str, stride: int | None = None
     ) -> Measuring:
         job = MeasureJob(
-            runs=tuple(self.out / f"{family}-{name}" for name in runs),
-            reference=self.out / f"{family}-{reference}",
+            runs=tuple(self.out / name for name in runs),
+            reference=self.out / reference,
             placement=self.models.get(family, family),
             stride=stride,
         )

@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from anyorder.decode.policy import SCORES, SEGMENT_SCORES
 from anyorder.decode.quota import CLOCKED_QUOTAS, QUOTAS
 from anyorder.decode.stopping import STOPPING
-from anyorder.families import Family
 from anyorder.model import Model, Request, check_seed
 
 PROMINENT = ("policy", "temperature", "insertion_temperature", "steps", "k", "slots")
@@ -62,17 +61,18 @@ class Field:
 
 def form_of(model: Model) -> list[Field]:
     """The inputs of a model's family, then the sizes of its canvas."""
-    return [*_option_fields(model.family), *_size_fields(model)]
+    return [*_option_fields(model), *_size_fields(model)]
 
 
-def _option_fields(family: Family) -> list[Field]:
+def _option_fields(model: Model) -> list[Field]:
+    family = model.family
     kinds, about = get_type_hints(family.options), attribute_docs(family.options)
     resolved = family.choose({})
     found = []
     for option in fields(family.options):  # type: ignore[arg-type]
         kind, choices = _kind(kinds[option.name])
         if kind == "text":
-            choices = [*_accepted(family, option.name), *choices]
+            choices = [*_accepted(model, option.name), *choices]
             kind = "text" if option.name in OPEN_ENDED or not choices else "choice"
         default = option.default if option.default is not MISSING else None
         shown = getattr(resolved, option.name) if default is None else default
@@ -106,13 +106,13 @@ def _kind(hint: Any) -> tuple[Literal["choice", "text", "number", "whole", "swit
     return "text", []
 
 
-def _accepted(family: Family, option: str) -> list[str]:
-    """The registered names that the family takes for an option, by asking it."""
+def _accepted(model: Model, option: str) -> list[str]:
+    """The registered names that the model takes for an option, by asking it."""
     accepted = []
     registered = dict.fromkeys(name for registry in NAMES.get(option, ()) for name in registry)
     for name in registered:
         try:
-            family.choose({option: name})
+            model.choose({option: name}, [])
         except ValueError:
             continue
         accepted.append(name)

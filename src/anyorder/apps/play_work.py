@@ -116,7 +116,7 @@ class Work:
         trace = replace(trace, task_id=self.asked.task)
         name = f"{Path(self.asked.model).name}-{trace.policy}-seed{trace.seed}"
         return {
-            "payload": pack([TraceGroup(self.asked.title, [trace])]),
+            "payload": pack([TraceGroup(self.asked.title, [trace], timed=True)]),
             "text": trace.text,
             "steps": trace.steps,
             "line": trace.to_jsonl(),

@@ -7,6 +7,7 @@ the model folder with the averaged weights. The loop itself is train/loop.py.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 from anyorder.apps.corpus import Corpus, open_corpus
+from anyorder.apps.planner_tuning import grpo
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.fill import Frame
 from anyorder.families import find_family
@@ -42,12 +44,15 @@ def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **cha
 def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResult:
     """Train, going on from what `out` holds, and write the model folder there."""
     family = find_family(recipe.family)
+    if recipe.frozen and recipe.start is None:
+        raise ValueError("what is frozen must have been trained: name a model with --start")
     corpus = _open_corpus(recipe)
     if progress:
         for remark in corpus.remarks():
             print(remark, file=sys.stderr)
     model = build(model_card(recipe, corpus), corpus.vocab, name=str(out), seed=recipe.train.seed)
     base_digest = None if recipe.start is None else _begin_with(model, recipe.start)
+    _freeze(model.net, recipe.frozen)
     objective = _objective(recipe, corpus.vocab)
     batches = _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
     held_out = _batches(recipe, corpus, corpus.validation, recipe.train.batch)
@@ -89,7 +94,13 @@ def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
     return find_family(recipe.family).frame(config, vocab)
 
 
+OWN_LOSSES: dict[str, Callable[[Recipe, Vocab], Objective]] = {"grpo": grpo}
+"""Losses that need more rooms than a family's: samples are decoded and graded for them."""
+
+
 def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
+    if recipe.loss in OWN_LOSSES:
+        return OWN_LOSSES[recipe.loss](recipe, vocab)
     family = find_family(recipe.family)
     return family.objective(recipe.loss, vocab, recipe.settings, recipe.data.max_length)
 
@@ -101,6 +112,13 @@ def _begin_with(model: Model, start: str) -> str:
         raise ValueError(f"{start} has another vocabulary than this recipe: train with its own")
     model.family.network.start(model.net, base.net)
     return base.digest
+
+
+def _freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
+    """Take the gradients from some parameters: no optimiser sees them, and they keep every bit."""
+    for name, parameter in net.named_parameters():
+        if name.startswith(prefixes):
+            parameter.requires_grad_(False)
 
 
 def model_card(recipe: Recipe, corpus: Corpus) -> Card:

@@ -25,6 +25,7 @@ from anyorder.model import Request
 from anyorder.vocab import Vocab
 
 MASKED, OPENED, FRESH, DONE, PROMPT = "dim", "bold cyan", "bold reverse", "", "dim italic"
+MASKED_AGAIN = "bold red"
 LINE_END, END = "↵", "·"
 OPEN_LINE = 8 * MASK + "\n"
 """An open segment, which will be a line as a rule."""
@@ -53,11 +54,14 @@ def canvas_text(vocab: Vocab, seen: Seen) -> Text:
     text = Text()
     mask = MASK if seen.segment is None else OPEN_LINE
     rows = zip(pieces(vocab, seen.token_ids), seen.insert_step, seen.reveal_step, strict=True)
+    again = set(seen.masked_again)
     ended = False
-    for token, (piece, inserted, revealed) in zip(seen.token_ids, rows, strict=True):
+    for place, (token, row) in enumerate(zip(seen.token_ids, rows, strict=True)):
+        piece, inserted, revealed = row
         fresh = revealed == seen.step
         if piece is None:
-            text.append(mask, style=OPENED if inserted == seen.step else MASKED)
+            new = OPENED if inserted == seen.step else MASKED
+            text.append(mask, style=MASKED_AGAIN if place in again else new)
         elif not piece:
             text.append(END, style=FRESH if fresh else MASKED)
         elif fresh and not piece.strip():  # white space alone cannot be seen to be new
@@ -71,7 +75,8 @@ def canvas_text(vocab: Vocab, seen: Seen) -> Text:
 def caption(vocab: Vocab, seen: Seen) -> str:
     """Where a row stands."""
     masks = sum(token == vocab.mask_id for token in seen.token_ids)
-    return f"step {seen.step}: {len(seen.token_ids) - masks} shown, {masks} masked"
+    again = f" ({len(seen.masked_again)} of them again)" if seen.masked_again else ""
+    return f"step {seen.step}: {len(seen.token_ids) - masks} shown, {masks} masked{again}"
 
 
 @contextmanager

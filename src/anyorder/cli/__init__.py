@@ -20,6 +20,7 @@ VERBS = {
     "grade": "run the programs of a run in a sandbox; pass@k with intervals",
     "measure": "order, AR-ness, similarity and placement of runs, with controls",
     "report": "one offline HTML file with figures, tables and the trace player",
+    "race": "models against one another: accuracy against time, fairly",
     "play": "a local page: type a prompt, watch it being written in any order",
     "reproduce": "sample again what a run card describes, and compare",
     "import": "make a run folder of another library's traces",

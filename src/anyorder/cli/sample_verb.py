@@ -18,10 +18,12 @@ class Decoding:
 
     policy: Name = None
     """Which slots first: confidence (default), sampled (compat), margin, entropy, left_to_right
-    or random; of segments: average (default), minimum, first, left_to_right or random."""
+    or random; planner, of an mdm that has one; of segments: average (default), minimum, first,
+    left_to_right or random."""
     quota: Name = None
-    """How many a step. mdm: even (default; compat: dream), dream[:eps] or threshold[:p]; flexmdm:
-    thinned (default) or poisson (compat)."""
+    """How many a step. mdm: even (default; compat: dream), dream[:eps], threshold[:p] or
+    factor[:f]; of a planner bernoulli (default) or expected; flexmdm: thinned (default) or poisson
+    (compat)."""
     posterior: Name = None
     """What scores read: untempered (default), filtered (compat): after temperature and top-p."""
     ties: Name = None
@@ -29,7 +31,16 @@ class Decoding:
     block: Count = None
     """Close blocks of so many slots from left to right; unset: the whole canvas at once."""
     steps: Count = None
-    """Steps in all; unset: one for each free slot (mdm), 128 (flexmdm; compat: 512)."""
+    """Steps in all; unset: one for each free slot (mdm, duo), 16 (sflm), 128 (flexmdm; compat:
+    512)."""
+    planner_temperature: Number = None
+    """planner: above 1 its chances move towards a half, below 1 away from it. Default: 1."""
+    remask: Name = None
+    """mdm: mask revealed tokens again: cap:ETA, rescale:ETA, loop:ETA (ReMDM; needs --steps, order
+    random unless --policy says otherwise), or confidence[:ETA], a heuristic."""
+    velocity: Name = None
+    """sflm, where slots move: exact (default; the mean over all tokens), top_k:K (over the K most
+    likely), top1, sampled or sampled:K (towards one drawn token)."""
     k: Count = None
     """latentmdm: segments revealed in a step; unset: 1."""
     slots: Count = None
@@ -38,7 +49,8 @@ class Decoding:
     """latentmdm: above 0, which segments come next is drawn, not decided. Default: 0."""
     tail: Name = None
     """latentmdm, once an empty segment is revealed: stop (default: what is open after it is empty
-    too), keep (nothing follows from it) or erase (compat: all after it is emptied)."""
+    too), keep (nothing follows from it) or erase (compat: all after it is emptied). duo,
+    sflm, the last step: ancestral (a draw; duo's default) or greedy (sflm's)."""
     candidates: bool = False
     """latentmdm, flexlatent: store every proposal of every step with its score, and show those of
     the first sample."""
@@ -68,7 +80,7 @@ class Decoding:
     eos: Name = None
     """What to do about the end token: plain (the default; forbid in gaps), last, fill, forbid."""
     temperature: Number = None
-    """0 takes the most likely token, and is the default."""
+    """0 takes the most likely token, and is the default; of duo and sflm the default is 1."""
     top_p: Number = None
     """Draw from the smallest set of best tokens with more than this mass."""
     top_k: Count = None
@@ -86,6 +98,7 @@ class Flags:
       anyorder sample runs/mdm --task stories --limit 50 --policy confidence
       anyorder sample runs/mdm --prompt "..." --temperature 0.7 --samples 4
       anyorder sample runs/mdm --fill program.txt
+      anyorder sample runs/mdm --task stories --limit 50 --steps 64 --remask cap:0.05
       anyorder sample runs/mdm --task stories --limit 3 --batch 1 --watch
       anyorder sample runs/flexmdm --task stories --limit 50 --insertion-temperature 0.6
       anyorder sample runs/latentmdm --task stories --limit 50 --policy average --k 2

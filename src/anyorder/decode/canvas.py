@@ -118,6 +118,8 @@ class Seen:
     """NaN while open, and for what was not drawn."""
     segment: list[int] | None = None
     """The number of the segment's slot, where segments are revealed; an open one is one item."""
+    masked_again: Sequence[int] = ()
+    """The slots, by their places in the lists, that this step turned back into masks."""
 
 
 Watcher = Callable[[Sequence[Seen]], None]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from anyorder.decode.clock_options import ClockOptions, among
 from anyorder.decode.draw import Draw
-from anyorder.decode.policy import Policy, find_score
+from anyorder.decode.policy import Policy, find_unplanned_score
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.decode.runs import REPLACE_AFTER
 
@@ -117,7 +117,7 @@ class FlexOptions(ClockOptions):
 
     def build_policy(self) -> Policy:
         return Policy(
-            score=find_score(self.policy or "confidence"),
+            score=find_unplanned_score(self.policy or "confidence"),
             quota=find_clocked_quota(self.quota or "thinned"),
             posterior=self.posterior or "untempered",
             ties=self.ties or "random",

@@ -2,8 +2,9 @@
 
 Paper, Section 2, "MDM inference". Each step: one network call on the canvas; the policy scores the
 open slots of its window and takes some; their tokens are drawn from the posterior and committed for
-good. The vocabulary head runs only on slots that a score must read, or on the taken ones when the
-score reads nothing (left_to_right, random). Rows that are complete leave the batch.
+good, unless remasking (remasking.py) takes them back. The vocabulary head runs only on slots that a
+score must read, or on the taken ones when the score reads none of it (left_to_right, random,
+planner). Rows that are complete leave the batch.
 Letters: B rows, L positions, D width.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,8 +22,11 @@ from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import Ranking, take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
+from anyorder.decode.remasking import Remasker, Turns
 from anyorder.decode.watching import seen
 from anyorder.nets.denoiser import Denoiser
+from anyorder.nets.planner import Planner
+from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
 
 
@@ -32,6 +37,7 @@ class _Rows:
     row: Tensor  # B, the row's number in the request
     key: Tensor  # B
     ids: Tensor  # B L
+    free: Tensor  # B L, all that was open at the start
     open: Tensor  # B L
     real: Tensor  # B L
     block: Tensor  # B L
@@ -50,7 +56,7 @@ class _Rows:
             setattr(self, each.name, getattr(self, each.name)[rows])
         if len(self.row):
             longest = int(self.real.sum(dim=1).max())
-            for name in ("ids", "open", "real", "block", "reveal", "log_prob"):
+            for name in ("ids", "free", "open", "real", "block", "reveal", "log_prob"):
                 setattr(self, name, getattr(self, name)[:, :longest])
 
 
@@ -61,6 +67,15 @@ def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
     most = max(sum(canvas.free) for canvas in canvases)
     if options.steps is not None and options.quota == "even" and options.steps > most:
         raise ValueError(f"{options.steps} steps for {most} slots: give at most one for each")
+
+
+def check_network(net: Any, options: MdmOptions) -> None:
+    """Refuse a policy that reads what the network does not have."""
+    if options.build_policy().score.reads == "plan" and not hasattr(net, "plan"):
+        raise ValueError(
+            "this model has no planner head, which the policy 'planner' reads: add one with "
+            "`anyorder train tiny/planner --start MODEL`, or choose another policy"
+        )
 
 
 @torch.inference_mode()
@@ -75,7 +90,8 @@ def decode(
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = options.resolved()
-    stepper = _Stepper(net, vocab, options)
+    check_network(net, options)
+    stepper = _Stepper(net, vocab, options, device)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
     results: dict[int, Decoded] = {}
     step = 0
@@ -83,13 +99,16 @@ def decode(
         step += 1
         stepper.advance(rows, step)
         if watch is not None:
-            numbers = enumerate(rows.row.tolist())
-            watch([seen(row, _collect(rows, at, canvases[row], step)) for at, row in numbers])
+            told = [
+                seen(row, stepper.collect(rows, at, canvases[row], step))
+                for at, row in enumerate(rows.row.tolist())
+            ]
+            watch(told)
         finished = ~rows.open.any(dim=1)
-        if bool(finished.any()):
+        if stepper.is_final(step) and bool(finished.any()):
             for index in finished.nonzero()[:, 0].tolist():
                 number = int(rows.row[index])
-                results[number] = _collect(rows, index, canvases[number], step)
+                results[number] = stepper.collect(rows, index, canvases[number], step)
             rows.keep((~finished).nonzero()[:, 0])
     return [results[number] for number in range(len(canvases))]
 
@@ -108,6 +127,7 @@ def _start(
         row=torch.arange(len(canvases), device=device),
         key=torch.tensor(keys, dtype=torch.int64, device=device),
         ids=ids,
+        free=free,
         open=free.clone(),
         real=real,
         block=block_of_slots(free, options.block),
@@ -122,27 +142,25 @@ def _start(
     )
 
 
-def _collect(rows: _Rows, index: int, canvas: Canvas, step: int) -> Decoded:
-    span = slice(canvas.prompt_length, len(canvas.ids))
-    token_ids = rows.ids[index, span].tolist()
-    return Decoded(
-        token_ids=token_ids,
-        insert_step=[0] * len(token_ids),
-        reveal_step=rows.reveal[index, span].tolist(),
-        log_prob=rows.log_prob[index, span].tolist(),
-        steps=step,
-        forwards=int(rows.forwards[index]),
-        ties=int(rows.ties[index]),
-    )
+@dataclass(frozen=True)
+class _Choice:
+    """What one step may take."""
+
+    eligible: Tensor  # B L
+    progress: Progress
+    counts: Tensor | None  # B, None: the scores decide
 
 
 class _Stepper:
     """One decoding step: window, proposals, choice, commitment."""
 
-    def __init__(self, net: Denoiser, vocab: Vocab, options: MdmOptions) -> None:
+    def __init__(
+        self, net: Denoiser, vocab: Vocab, options: MdmOptions, device: torch.device | str
+    ) -> None:
         self.net, self.vocab = net, vocab
         self.policy = options.build_policy()
         self.stopping = options.stopping()
+        self.planner_temperature = options.planner_temperature or 1.0
         self.proposer = Proposer(
             head=net.head,
             vocab=vocab,
@@ -150,29 +168,87 @@ class _Stepper:
             draw=options.draw(),
             forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
             waits_for=vocab.eos_id if self.stopping.waits else None,
+            reshuffles=options.remask is not None,
+        )
+        remasking = options.remasking()
+        self.remasker: Remasker | None = None
+        if remasking is not None and options.steps is not None:
+            self.remasker = Remasker(remasking, options.steps, device)
+
+    def is_final(self, step: int) -> bool:
+        """Whether what is complete after this step stays so."""
+        return self.remasker is None or self.remasker.is_over(step)
+
+    def collect(self, rows: _Rows, index: int, canvas: Canvas, step: int) -> Decoded:
+        span = slice(canvas.prompt_length, len(canvas.ids))
+        token_ids, reveal = rows.ids[index, span].tolist(), rows.reveal[index, span].tolist()
+        changes: Sequence[Change] = ()
+        if self.remasker is not None:
+            number = int(rows.row[index])
+            changes = self.remasker.changes(number, canvas.prompt_length, reveal)
+        return Decoded(
+            token_ids=token_ids,
+            insert_step=[0] * len(token_ids),
+            reveal_step=reveal,
+            log_prob=rows.log_prob[index, span].tolist(),
+            steps=step,
+            forwards=int(rows.forwards[index]),
+            ties=int(rows.ties[index]),
+            changes=changes,
         )
 
     def advance(self, rows: _Rows, step: int) -> None:
         eligible = self._enter_window(rows)
         progress = self._progress(rows, eligible)
         rows.window_step = rows.window_step + 1  # `progress` holds the old one
-        counts = None
-        if not self.policy.quota.reads_scores:
-            counts = self.policy.quota.counts(progress, None)
-            if not bool(counts.any()):
-                return  # a step that reveals nothing leaves the canvas as it is: no call is needed
+        turns = None
+        if self.remasker is not None:
+            turns = self.remasker.turns(rows.key, step, rows.free, rows.open, rows.log_prob)
+        counts = self._counts(progress, turns)
+        taken = torch.zeros_like(rows.open)
+        if counts is None or bool(counts.any()):  # what reveals nothing needs no call
+            taken = self._reveal(rows, _Choice(eligible, progress, counts), step)
+        if self.remasker is not None and turns is not None:
+            self._mask_again(rows, turns.masked_again)
+            self.remasker.note(rows.row, step, taken | turns.masked_again, rows.ids, rows.open)
+
+    def _counts(self, progress: Progress, turns: Turns | None) -> Tensor | None:
+        """How many slots are revealed (B); None where that depends on their scores."""
+        if turns is not None:
+            return turns.reveals
+        return None if self.policy.quota.reads_scores else self.policy.quota.counts(progress, None)
+
+    def _reveal(self, rows: _Rows, choice: _Choice, step: int) -> Tensor:
+        """One network call, and what is taken from it.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
         states = self.net.hidden(rows.ids, mask=rows.real)  # B L D
-        sight = Sight(states, rows.key, slot, step)
-        ranking, tokens = self.proposer.rank(sight, eligible)
+        sight = Sight(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
+        ranking, tokens = self.proposer.rank(sight, choice.eligible)
+        counts = choice.counts
         if counts is None:
-            counts = self.policy.quota.counts(progress, _comparable(ranking))
+            ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
+            counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
         rows.forwards += counts > 0
         taken, ties = take(ranking, counts)
         if self.policy.score.reads != "nothing":
             rows.ties += ties
         self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
         self._commit(rows, taken, step)
+        return taken
+
+    def _odds(self, rows: _Rows, states: Tensor, eligible: Tensor) -> Tensor | None:
+        """The planner's log-odds, tempered, where the policy reads them.  # B L"""
+        if self.policy.score.reads != "plan":
+            return None
+        net = cast(Planner, self.net)  # `check_network` was asked
+        odds = net.plan(states, masked=rows.open, eligible=eligible, mask=rows.real)
+        return odds.double() / self.planner_temperature
+
+    def _mask_again(self, rows: _Rows, which: Tensor) -> None:
+        rows.ids = rows.ids.masked_fill(which, self.vocab.mask_id)
+        rows.log_prob = rows.log_prob.masked_fill(which, torch.nan)
+        rows.reveal = rows.reveal.masked_fill(which, 0)
+        rows.open = rows.open | which
 
     def _enter_window(self, rows: _Rows) -> Tensor:
         """Each row's window is its first block with an open slot; the slots open in it.  # B L"""

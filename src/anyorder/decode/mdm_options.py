@@ -5,13 +5,16 @@ An option that the chosen path would not use is an error, never ignored. The loo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from anyorder.decode.draw import Draw
 from anyorder.decode.policy import Policy, find_score
 from anyorder.decode.quota import parse_quota
+from anyorder.decode.remasking import parse_remasking
 from anyorder.decode.stopping import Stopping, find_stopping
+from anyorder.process.remasking import Remasking
 
 
 @dataclass(frozen=True)
@@ -19,10 +22,11 @@ class MdmOptions:
     """How to decode with mdm. Unset choices follow `mode`."""
 
     policy: str | None = None
-    """confidence, sampled, margin, entropy, left_to_right or random.
-    Exact: confidence; compat: sampled."""
+    """confidence, sampled, margin, entropy, left_to_right or random; planner, of models that have
+    one. Exact: confidence; compat: sampled."""
     quota: str | None = None
-    """even, dream[:eps] or threshold[:p]. Exact: even; compat: dream."""
+    """even, dream[:eps], threshold[:p] or factor[:f]. Exact: even; compat: dream. Of the planner
+    also bernoulli, its default, or expected."""
     posterior: Literal["untempered", "filtered"] | None = None
     """What scores read. Exact: untempered; compat: filtered."""
     ties: Literal["random", "leftmost"] | None = None
@@ -36,6 +40,12 @@ class MdmOptions:
     top_k: int = 0
     eos: str = "plain"
     """plain, last, fill or forbid (see Stopping)."""
+    remask: str | None = None
+    """Mask revealed tokens again: cap:ETA, rescale:ETA or loop:ETA (ReMDM), or the heuristic
+    confidence[:ETA]. Needs steps; how many are revealed follows, in random order unless a policy
+    is chosen. Unset: what is revealed stays."""
+    planner_temperature: float | None = None
+    """planner: slots are revealed with the chance sigmoid(z / this). Unset: 1."""
     mode: Literal["exact", "compat"] = "exact"
     """compat: the choices of the published Dream sampler."""
 
@@ -44,36 +54,67 @@ class MdmOptions:
         if self.mode not in ("exact", "compat"):
             raise ValueError(f"mode must be 'exact' or 'compat', not {self.mode!r}")
         compat = self.mode == "compat"
-        full = replace(
-            self,
-            policy=self.policy or ("sampled" if compat else "confidence"),
-            quota=self.quota or ("dream" if compat else "even"),
-        )
-        if full.build_policy().score.reads != "nothing":
+        if self.remask is not None:
+            self._refuse_with_remasking()
+            full = replace(self, policy=self.policy or "random")
+        else:
+            full = replace(
+                self,
+                policy=self.policy or ("sampled" if compat else "confidence"),
+                quota=self.quota or self._usual_quota(),
+            )
+        score = full.build_policy().score
+        if score.reads_vocabulary:
             # Without temperature and filters the two posteriors are one.
             apart = compat and (self.temperature > 0 or self._filters())
             full = replace(
-                full,
-                posterior=self.posterior or ("filtered" if apart else "untempered"),
-                ties=self.ties or ("leftmost" if compat else "random"),
+                full, posterior=self.posterior or ("filtered" if apart else "untempered")
             )
+        if score.reads != "nothing":
+            leftmost = compat or score.reads == "plan"
+            full = replace(full, ties=self.ties or ("leftmost" if leftmost else "random"))
         full._refuse_unused()
         return full
 
+    def _usual_quota(self) -> str:
+        if find_score(self.policy or "confidence").reads == "plan":
+            return "bernoulli"
+        return "dream" if self.mode == "compat" else "even"
+
     def _filters(self) -> bool:
         return self.top_p < 1 or self.top_k > 0
+
+    def _refuse_with_remasking(self) -> None:
+        """What the schedule decides is nobody else's to choose."""
+        remasking = self.remasking()
+        if self.steps is None:
+            raise ValueError("remasking follows a schedule over a number of steps: give --steps")
+        if self.quota is not None:
+            raise ValueError("remasking decides how many are revealed: leave --quota out")
+        if self.block is not None:
+            raise ValueError("remasking's schedule runs over the whole canvas: leave --block out")
+        if self.mode == "compat":
+            raise ValueError("the published sampler masks nothing again: leave --mode compat out")
+        if self.stopping().fills:
+            raise ValueError(
+                f"eos={self.eos!r} fills after an end that may be masked again: choose plain, last "
+                "or forbid"
+            )
+        if remasking is not None and self.steps >= 1:
+            remasking.grid(self.steps)
 
     def _refuse_unused(self) -> None:
         """What is set must have an effect."""
         policy, draw, stopping = self.build_policy(), self.draw(), self.stopping()
         name, reads_nothing = policy.score.name, policy.score.reads == "nothing"
+        self._refuse_around_the_planner(policy, stopping)
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, not {self.steps}")
         if self.steps is not None and policy.quota.reads_scores:
-            raise ValueError("the threshold quota decides its own steps: leave --steps out")
+            raise ValueError(f"the quota {self.quota} decides its own steps: leave --steps out")
         if reads_nothing and stopping.waits:
             raise ValueError(f"eos={self.eos!r} has no effect on the policy {name!r}: leave it out")
-        if reads_nothing and self.posterior is not None:
+        if not policy.score.reads_vocabulary and self.posterior is not None:
             raise ValueError(f"posterior has no effect on the policy {name!r}: leave it out")
         if reads_nothing and self.ties is not None:
             raise ValueError(f"the policy {name!r} has no ties: leave --ties out")
@@ -85,11 +126,34 @@ class MdmOptions:
         if self.posterior != "filtered":
             draw.refuse_idle_filters()
 
+    def _refuse_around_the_planner(self, policy: Policy, stopping: Stopping) -> None:
+        """What only a planner uses, and what would undo its choice."""
+        plans = policy.score.reads == "plan"
+        if self.planner_temperature is not None and not plans:
+            raise ValueError(
+                f"planner_temperature has no effect on the policy {policy.score.name!r}: "
+                "leave it out"
+            )
+        if self.planner_temperature is not None and not 0 < self.planner_temperature < math.inf:
+            raise ValueError(
+                f"planner_temperature must be positive, not {self.planner_temperature}"
+            )
+        if plans and self.mode == "compat":
+            raise ValueError("mode='compat' is Dream's sampler, which has no planner: leave it out")
+        if policy.quota.reads_scores == "log_odds" and stopping.waits:
+            raise ValueError(
+                f"eos={self.eos!r} would undo the planner's choice: leave it out, or choose "
+                "--quota even"
+            )
+
     def draw(self) -> Draw:
         return Draw(self.temperature, self.top_p, self.top_k)
 
     def stopping(self) -> Stopping:
         return find_stopping(self.eos)
+
+    def remasking(self) -> Remasking | None:
+        return None if self.remask is None else parse_remasking(self.remask)
 
     def build_policy(self) -> Policy:
         return Policy(

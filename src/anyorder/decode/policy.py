@@ -9,6 +9,7 @@ how many are taken (quota.py). The scores, larger meaning sooner:
     entropy         negative entropy
     left_to_right   minus the position
     random          keyed noise, one number per slot
+    planner         log-odds of the network's own planner head (nets/planner.py)
 
 Where the items are segments (latentmdm, flexlatent), the last two and, of the log-probabilities of
 the tokens of a segment's candidate, its closing EOS included (paper, appendix E):
@@ -27,14 +28,14 @@ Letters: N items, B rows, L canvas positions, T positions of a segment.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.posterior import Posterior
-from anyorder.decode.quota import Even, Quota
+from anyorder.decode.quota import Even, Lottery, Quota, Scale
 from anyorder.process.noise import Stream, uniform
 
 NEAR = 1 << 12
@@ -74,6 +75,8 @@ class Items:
     """Given where a random order is shuffled anew each step; None: one order for good."""
     written: Written | None = None
     """The candidates, where items are segments and the score reads them."""
+    odds: Tensor | None = None
+    """The planner's log-odds of revealing each item now, where the score reads them.  # N"""
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,25 @@ class Score:
     name: str
     rank: Callable[[Items], Tensor]
     """Items to float64 scores, larger sooner.  # N"""
-    reads: Literal["nothing", "posterior", "token", "opening", "segment"] = "posterior"
-    """What must be computed before ranking: decoders skip the vocabulary where nothing is read.
-    Of a segment, its first token (`opening`) or all of it."""
+    reads: Literal["nothing", "posterior", "token", "plan", "opening", "segment"] = "posterior"
+    """What must be computed before ranking: decoders skip the vocabulary where nothing is read, or
+    a planner's log-odds. Of a segment, its first token (`opening`) or all of it."""
     is_log_probability: bool = False
     """Whether a threshold quota may compare it with a probability."""
     bound: Callable[[Written], Tensor] | None = None
     """For scores of segments: the most that unfinished candidates can still reach.  # N"""
+
+    @property
+    def scale(self) -> Scale | None:
+        """What a quota may read it as; None: it only ranks."""
+        if self.reads == "plan":
+            return "log_odds"
+        return "log_probability" if self.is_log_probability else None
+
+    @property
+    def reads_vocabulary(self) -> bool:
+        """Whether the items' logits are needed before they can be ranked."""
+        return self.reads not in ("nothing", "plan")
 
 
 def _confidence(items: Items) -> Tensor:
@@ -120,6 +135,11 @@ def _random(items: Items) -> Tensor:
     slot = items.position if items.slot is None else items.slot
     step = () if items.step is None else (items.step,)
     return uniform(0, int(Stream.ORDER), items.key, slot, *step)
+
+
+def _planner(items: Items) -> Tensor:
+    assert items.odds is not None
+    return items.odds.to(torch.float64)
 
 
 def _average(items: Items) -> Tensor:
@@ -163,6 +183,7 @@ SCORES = {
         Score("entropy", _entropy),
         LEFT_TO_RIGHT,
         RANDOM,
+        Score("planner", _planner, reads="plan"),
     )
 }
 """Scores of tokens."""
@@ -201,11 +222,28 @@ class Policy:
             raise ValueError(f"ties must be 'random' or 'leftmost', not {self.ties!r}")
         if self.block is not None and self.block < 1:
             raise ValueError(f"a block has at least one slot, not {self.block}")
-        if self.quota.reads_scores and not self.score.is_log_probability:
-            raise ValueError(
-                f"the threshold quota compares probabilities, which {self.score.name!r} is not: "
-                "use the policy 'confidence' or 'sampled', or another quota"
-            )
+        wanted = self.quota.reads_scores
+        if wanted is not None and wanted != self.score.scale:
+            raise ValueError(NEEDED[wanted].format(policy=repr(self.score.name)))
+
+    def draw_lots(self, ranking: Ranking, key: Tensor, slot: Tensor, step: int) -> Ranking:
+        """The ranking in which items that won their draw come first, where the quota has one.
+
+        key B and slot B L name the noise.
+        """
+        if not isinstance(self.quota, Lottery):
+            return ranking
+        lots = uniform(0, int(Stream.PLAN), key[:, None], step, slot)  # B L
+        return replace(ranking, scores=self.quota.lift(ranking.scores, lots))
+
+
+NEEDED: dict[Scale, str] = {
+    "log_probability": "the quotas threshold and factor compare probabilities, which {policy} is "
+    "not: use the policy 'confidence' or 'sampled', or another quota",
+    "log_odds": "the quotas bernoulli and expected read a planner's chances, which {policy} does "
+    "not give: use the policy 'planner', or another quota",
+}
+"""What is wrong with a policy whose scores a quota cannot read."""
 
 
 def register_policy(score: Score) -> None:
@@ -215,7 +253,7 @@ def register_policy(score: Score) -> None:
     """
     if score.name in (*SCORES, *SEGMENT_SCORES):
         raise ValueError(f"there is a policy {score.name!r} already: choose another name")
-    if score.reads in ("nothing", "posterior", "token"):
+    if score.reads in ("nothing", "posterior", "token", "plan"):
         SCORES[score.name] = score
     if score.reads in ("nothing", "opening", "segment"):
         SEGMENT_SCORES[score.name] = score
@@ -227,6 +265,14 @@ def find_score(name: str) -> Score:
         return SCORES[name]
     problem = f"the policy {name!r} ranks segments" if name in SEGMENT_SCORES else _unknown(name)
     raise ValueError(f"{problem}: choose one of {', '.join(SCORES)}")
+
+
+def find_unplanned_score(name: str) -> Score:
+    """A score of tokens for networks that have no planner."""
+    score = find_score(name)
+    if score.reads == "plan":
+        raise ValueError(f"the policy {name!r} reads a planner, which only mdm can have")
+    return score
 
 
 def find_segment_score(name: str) -> Score:

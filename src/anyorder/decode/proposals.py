@@ -37,6 +37,7 @@ class Sight:
     key: Tensor  # B
     slot: Tensor  # B L, who each position is to the noise
     step: int
+    odds: Tensor | None = None  # B L, a planner's, where the policy reads them
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,10 @@ class Proposer:
         tie_break = tie_noise(self.policy, sight.key, sight.step, shape[1], sight.slot)
         ranking = Ranking(scores, eligible, waits, tie_break)
         tokens = torch.zeros(shape, dtype=torch.int64, device=device) if self.draws else None
-        if score.reads == "nothing":
+        if not score.reads_vocabulary:
             row, position = eligible.nonzero(as_tuple=True)
-            scores[row, position] = score.rank(self._items(sight, row, position))
+            found = score.rank(self._items(sight, row, position))
+            scores[row, position] = found if sight.odds is None else near_ties_as_ties(found)
             if tokens is None:
                 return ranking, None
         for row, position in self._pieces(eligible):
@@ -142,7 +144,7 @@ class Proposer:
             tokens[row, position] = drawn
             if self.waits_for is not None:
                 ranking.waits[row, position] = drawn == self.waits_for
-        if self.policy.score.reads != "nothing":
+        if self.policy.score.reads_vocabulary:
             items = self._items(sight, row, position, Posterior(read), drawn)
             ranking.scores[row, position] = near_ties_as_ties(self.policy.score.rank(items))
 
@@ -155,7 +157,8 @@ class Proposer:
         tokens: Tensor | None = None,
     ) -> Items:
         slot, step = sight.slot[row, position], sight.step if self.reshuffles else None
-        return Items(position, sight.key[row], posterior, tokens, slot, step)
+        odds = None if sight.odds is None else sight.odds[row, position]
+        return Items(position, sight.key[row], posterior, tokens, slot, step, odds=odds)
 
 
 def _token_noise(sight: Sight, row: Tensor, position: Tensor) -> Tensor:

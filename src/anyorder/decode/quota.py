@@ -5,6 +5,12 @@ A quota turns "step i of S, M items open at the start, so many open now" into a 
     even        M // S each, the first M mod S steps one more (LLaDA)
     dream       floor(open * (1 - t_{i+1} / t_i)) on t = linspace(1, eps, S + 1), the rest last
     threshold   the best item, and every other whose probability reaches p (Fast-dLLM)
+    factor      the n surest items, each of probability 1 - f / (n + 1) (process/factor.py)
+
+Of a planner's chances u (docs/planner.md), the best item at least:
+
+    bernoulli   every item for itself, with its chance
+    expected    floor(sum of u), those of the largest chances
 
 Where items come and go on a clock (flexmdm), each open item's turn comes in this step with a chance
 c that the clock gives, and M counts what is open now:
@@ -20,14 +26,17 @@ Letters: B rows, L canvas positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from anyorder.process import counts
+from anyorder.process.factor import factor_counts
+
+Scale = Literal["log_probability", "log_odds"]
+"""What the numbers are that a quota can compare: logs of probabilities, or a planner's log-odds."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +60,21 @@ class Progress:
 class Quota(Protocol):
     """How many items to take."""
 
-    reads_scores: bool
-    """Whether the scores must be log-probabilities that the quota can compare with a threshold."""
+    @property
+    def reads_scores(self) -> Scale | None:
+        """What the scores must be for the quota to read them; None: it does not look at them."""
 
     def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
         """Items to take in each row; `scores` (B L, -inf where closed) if `reads_scores`.  # B"""
+        ...
+
+
+@runtime_checkable
+class Lottery(Protocol):
+    """A quota under which every item draws a lot of its own."""
+
+    def lift(self, scores: Tensor, lots: Tensor) -> Tensor:
+        """The scores (B L), those of items that won raised above all others; lots are uniform."""
         ...
 
 
@@ -63,7 +82,7 @@ class Quota(Protocol):
 class Even:
     """M // S items a step, one more in the first M mod S steps."""
 
-    reads_scores = False
+    reads_scores: ClassVar[Scale | None] = None
 
     def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
         base = progress.initial // progress.steps
@@ -77,7 +96,7 @@ class Dream:
 
     eps: float = 1e-3
     """The time at which the grid ends."""
-    reads_scores = False
+    reads_scores: ClassVar[Scale | None] = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.eps < 1:
@@ -95,7 +114,7 @@ class Threshold:
     """The best item always, and every item whose probability is at least `probability`."""
 
     probability: float = 0.9
-    reads_scores = True
+    reads_scores: ClassVar[Scale | None] = "log_probability"
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
@@ -108,10 +127,52 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class Factor:
+    """The surest items, as long as n together are sure enough: 1 - factor / (n + 1) each."""
+
+    factor: float = 1.0
+    reads_scores: ClassVar[Scale | None] = "log_probability"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.factor < math.inf:
+            raise ValueError(f"a factor is 0 or a positive number, not {self.factor}")
+
+    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+        assert scores is not None
+        return factor_counts(scores, self.factor).clamp(min=1).minimum(progress.open)
+
+
+@dataclass(frozen=True)
+class Bernoulli:
+    """Every item with its own chance; the best one where none wins."""
+
+    reads_scores: ClassVar[Scale | None] = "log_odds"
+
+    def lift(self, scores: Tensor, lots: Tensor) -> Tensor:
+        return scores.masked_fill(lots < scores.sigmoid(), torch.inf)
+
+    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+        assert scores is not None
+        return (scores == torch.inf).sum(dim=1).clamp(min=1).minimum(progress.open)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """As many as the chances add up to, rounded down; one at least."""
+
+    reads_scores: ClassVar[Scale | None] = "log_odds"
+
+    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+        assert scores is not None
+        expected = scores.sigmoid().sum(dim=1).floor().long()
+        return expected.clamp(min=1).minimum(progress.open)
+
+
+@dataclass(frozen=True)
 class Thinned:
     """Binomial(open, chance): every open item decides for itself."""
 
-    reads_scores = False
+    reads_scores: ClassVar[Scale | None] = None
 
     def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
         assert progress.chance is not None and progress.noise is not None
@@ -122,7 +183,7 @@ class Thinned:
 class Poisson:
     """Poisson(open * chance), at most all; a chance of 1 takes all."""
 
-    reads_scores = False
+    reads_scores: ClassVar[Scale | None] = None
 
     def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
         assert progress.chance is not None and progress.noise is not None
@@ -130,16 +191,19 @@ class Poisson:
         return torch.where(progress.chance < 1, drawn.minimum(progress.open), progress.open)
 
 
+QUOTA_NAMES = "even, dream[:eps], threshold[:p] or factor[:f], with a planner bernoulli or expected"
+
+
 def parse_quota(text: str) -> Quota:
-    """`even`, `dream`, `dream:EPS`, `threshold` or `threshold:P`."""
+    """A quota of a fixed canvas by its name, and its number after a colon: `threshold:0.9`."""
     name, colon, argument = text.partition(":")
     if name in CLOCKED_QUOTAS:
         raise ValueError(
             f"the quota {name!r} follows the clock of a growing canvas, which a fixed one lacks: "
-            "choose even, dream[:eps] or threshold[:p]"
+            f"choose {QUOTA_NAMES}"
         )
-    if name not in QUOTAS or (name == "even" and colon) or (colon and not argument):
-        raise ValueError(f"unknown quota {text!r}: choose even, dream[:eps] or threshold[:p]")
+    if name not in QUOTAS or (colon and not (argument and fields(QUOTAS[name]))):
+        raise ValueError(f"unknown quota {text!r}: choose {QUOTA_NAMES}")
     try:
         return QUOTAS[name](*([float(argument)] if argument else []))
     except ValueError as error:
@@ -155,7 +219,14 @@ def find_clocked_quota(name: str) -> Quota:
     return CLOCKED_QUOTAS[name]
 
 
-QUOTAS: dict[str, Callable[..., Quota]] = {"even": Even, "dream": Dream, "threshold": Threshold}
+QUOTAS: dict[str, Any] = {
+    "even": Even,
+    "dream": Dream,
+    "threshold": Threshold,
+    "factor": Factor,
+    "bernoulli": Bernoulli,
+    "expected": Expected,
+}
 CLOCKED_QUOTAS: dict[str, Quota] = {"thinned": Thinned(), "poisson": Poisson()}
 
 

@@ -23,6 +23,11 @@ def seen(row: int, so_far: Decoded) -> Seen:
         reveal_step=so_far.reveal_step,
         log_prob=so_far.log_prob,
         segment=so_far.segment,
+        masked_again=[
+            change.slot
+            for change in so_far.changes
+            if change.step == so_far.steps and change.token_id is None
+        ],
     )
 
 

@@ -193,6 +193,8 @@ def sample_arness(
 
 def _tie_share(trace: Trace) -> float | None:
     chosen = int((trace.timing()[1] > 0).sum())
+    # Where tokens were masked again, their earlier reveals were choices too.
+    chosen += sum(event.piece is not None for event in trace.events or ())
     return trace.ties / chosen if trace.ties is not None and chosen else None
 
 

@@ -24,7 +24,7 @@ TIME_SCALE = 1000.0
 MAX_PERIOD = 10000.0
 
 
-def sinusoids(time: Tensor, width: int) -> Tensor:
+def sinusoids(time: Tensor, width: int, scale: float = TIME_SCALE) -> Tensor:
     """The [cos | sin] features of a time in [0, 1], always in float32: B -> B D.
 
     Half precision would round the time itself (bfloat16 keeps 8 bits), hence the explicit float32.
@@ -32,7 +32,7 @@ def sinusoids(time: Tensor, width: int) -> Tensor:
     half = width // 2
     index = torch.arange(half, dtype=torch.float32, device=time.device)
     frequency = torch.exp(-math.log(MAX_PERIOD) * index / half)
-    angle = TIME_SCALE * time.float()[:, None] * frequency  # B D/2
+    angle = scale * time.float()[:, None] * frequency  # B D/2
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
 

@@ -131,11 +131,12 @@ def _begin_by_copying(net: nn.Module, scale: float) -> None:
 
 
 FREE_SETTINGS = {
-    "causal", "time_modulated", "vocab_size",
+    "causal", "time_modulated", "vocab_size", "tied",
     "slots", "segment_length", "segment_by", "attention", "empty",
 }  # fmt: skip
 """What may differ between a network and the one that it begins with: the weights compute the same,
 or are a known start (causal ones for a bidirectional net), or their names and shapes tell."""
+TABLE, HEAD = "embed.weight", "unembed.weight"
 
 
 @torch.no_grad()
@@ -148,8 +149,8 @@ def take_weights(
     """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs.
 
     Besides the shapes, all that decides what the weights compute must agree. A causal base is
-    welcome: its weights are a known start for a bidirectional network. unused: names of the base
-    for which the net has no use.
+    welcome: its weights are a known start for a bidirectional network. A head of its own begins as
+    the table of a tied base. unused: names of the base for which the net has no use.
     """
     mine, theirs = vars(net)["config"], vars(base)["config"]
     if type(mine) is not type(theirs):
@@ -160,6 +161,8 @@ def take_weights(
     _check_settings(mine, theirs)
     ours = _named(net, without)
     given = _named(base, unused)
+    if HEAD in ours and TABLE in given:
+        given.setdefault(HEAD, given[TABLE])
     wrong = sorted(
         name
         for name in ours.keys() | given.keys()

@@ -38,6 +38,10 @@ class Stream(IntEnum):
     COUNT = 8
     EVENT = 9
     SPAN = 10
+    UNIFORM = 11
+    SPHERE = 12
+    PLAN = 13
+    REMASK = 14
 
 
 def _signed(value: int) -> int:

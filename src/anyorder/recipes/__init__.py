@@ -7,6 +7,7 @@ from collections.abc import Callable
 from anyorder.recipes import paper, tiny
 from anyorder.recipes.recipe import (
     DataConfig,
+    DuoRecipe,
     FlexLatentNetConfig,
     FlexLatentRecipe,
     FlexNetConfig,
@@ -14,7 +15,11 @@ from anyorder.recipes.recipe import (
     LatentNetConfig,
     LatentRecipe,
     NetConfig,
+    PlannedNetConfig,
+    PlannerRecipe,
     Recipe,
+    SphereNetConfig,
+    SphereRecipe,
     names,
     override,
 )
@@ -22,12 +27,18 @@ from anyorder.recipes.recipe import (
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "tiny/ar": tiny.ar,
     "tiny/mdm": tiny.mdm,
+    "tiny/planner": tiny.planner,
+    "tiny/planner-grpo": tiny.planner_grpo,
     "tiny/flexmdm": tiny.flexmdm,
     "tiny/latentmdm": tiny.latentmdm,
     "tiny/flexlatent": tiny.flexlatent,
+    "tiny/duo": tiny.duo,
+    "tiny/sflm": tiny.sflm,
     "paper/ar-125m": paper.ar_125m,
     "paper/mdm-125m": paper.mdm_125m,
+    "paper/duo-125m": paper.duo_125m,
     "paper/latentmdm-125m": paper.latentmdm_125m,
+    "paper/sflm-125m": paper.sflm_125m,
     "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
 }
 
@@ -42,6 +53,7 @@ def find_recipe(name: str) -> Recipe:
 __all__ = [
     "RECIPES",
     "DataConfig",
+    "DuoRecipe",
     "FlexLatentNetConfig",
     "FlexLatentRecipe",
     "FlexNetConfig",
@@ -49,7 +61,11 @@ __all__ = [
     "LatentNetConfig",
     "LatentRecipe",
     "NetConfig",
+    "PlannedNetConfig",
+    "PlannerRecipe",
     "Recipe",
+    "SphereNetConfig",
+    "SphereRecipe",
     "find_recipe",
     "names",
     "override",

@@ -10,12 +10,15 @@ from typing import Any
 from anyorder.data.segments import SegmentConfig
 from anyorder.recipes.recipe import (
     DataConfig,
+    DuoRecipe,
     FlexNetConfig,
     FlexRecipe,
     LatentNetConfig,
     LatentRecipe,
     NetConfig,
     Recipe,
+    SphereNetConfig,
+    SphereRecipe,
 )
 from anyorder.train.config import TrainConfig
 from anyorder.train.insertion_config import InsertionConfig
@@ -149,6 +152,34 @@ def mdm_125m() -> Recipe:
     )
 
 
+def duo_125m() -> Recipe:
+    """DUO on TinyGSM as in the code that the paper follows: the plain bound, no curriculum.
+
+    The paper says "125M scale" and no more. Width, depth and table are those of its mdm, the time
+    of our backbone, and what that adds is taken from the feed-forward maps. Steps and batch are the
+    paper's, learning rate, warm-up and averaging those of the code. Otherwise: no dropout
+    (published: 0.1), one table for input and output, padding is not attended to, and the network
+    is told alpha, not -ln alpha.
+    """
+    return DuoRecipe(
+        family="duo",
+        train=TrainConfig(
+            steps=500_000,
+            batch=256,
+            lr=3e-4,
+            warmup=2_500,
+            final_lr_fraction=1.0,
+            weight_decay=0.0,
+            clip=1.0,
+            ema=0.9999,
+            validate_every=5_000,
+            save_every=5_000,
+        ),
+        net=NetConfig(**_backbone(14) | {"mlp_width": 1104}),
+        data=_tinygsm(450),
+    )
+
+
 def latentmdm_125m() -> Recipe:
     """LatentMDM on TinyGSM (appendix E): four GPUs for three days.
 
@@ -169,4 +200,38 @@ def latentmdm_125m() -> Recipe:
         ),
         segments=SegmentConfig(slots=16, segment_length=32),
         data=_tinygsm(512),
+    )
+
+
+def sflm_125m() -> Recipe:
+    """S-FLM on TinyGSM, by the recipe of its authors at the paper's width, depth and batches.
+
+    The paper says "125M scale" and no more: width, depth and vocabulary are those of its mdm, the
+    body is the published DiT, and table and head are two matrices, as published. That makes 205M
+    parameters, of which 155M are these two. Otherwise: no dropout (published: 0.1), padding is not
+    attended to, and the schedule is the truncated one throughout.
+    """
+    return SphereRecipe(
+        family="sflm",
+        train=TrainConfig(
+            steps=500_000,
+            batch=256,
+            lr=3e-4,
+            warmup=2_500,
+            final_lr_fraction=1.0,
+            weight_decay=0.0,
+            clip=1.0,
+            ema=0.9999,
+            validate_every=5_000,
+            save_every=5_000,
+        ),
+        net=SphereNetConfig(
+            architecture="dit",
+            width=512,
+            layers=14,
+            heads=8,
+            mlp_width=2048,
+            vocab_size=QWEN_ROWS,
+        ),
+        data=_tinygsm(450),
     )

@@ -16,7 +16,10 @@ import tyro
 from anyorder.data.segments import SegmentConfig
 from anyorder.train.config import TrainConfig
 from anyorder.train.insertion_config import InsertionConfig
+from anyorder.train.planner_config import ImitationConfig, TuningConfig
 from anyorder.train.segment_config import SegmentInsertionConfig, SegmentLossConfig
+from anyorder.train.sphere_config import SphereLossConfig
+from anyorder.train.uniform_config import UniformConfig
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,16 @@ class NetConfig:
 
 
 @dataclass(frozen=True)
+class PlannedNetConfig(NetConfig):
+    """The network of a planned mdm: the backbone and a planner head (nets/planner.py)."""
+
+    planner_mlp_width: int = 128
+    """Inner width of the head's feed-forward map."""
+    planner_features: int = 64
+    """Sinusoids that tell the head how much is masked (published: 256)."""
+
+
+@dataclass(frozen=True)
 class FlexNetConfig(NetConfig):
     """The network of flexmdm: the backbone, its time, and the gap head (nets/flex.py)."""
 
@@ -65,6 +78,23 @@ class FlexNetConfig(NetConfig):
     """Add the known log(1 - alpha) to the gap head's output."""
     gap_reads: Literal["left", "both"] = "both"
     """The states beside a gap that its head reads."""
+
+
+@dataclass(frozen=True)
+class SphereNetConfig(NetConfig):
+    """The network of sflm over unit vectors (nets/sphere.py)."""
+
+    tied: tyro.conf.Fixed[Any] = False
+    """The head is always a matrix of its own."""
+    architecture: Literal["backbone", "dit"] = "backbone"
+    """The one backbone of all families, or the published DiT, which has no attention biases."""
+    delta: float = 0.1
+    """The schedule ends where the clean token is the nearest but for this chance."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.architecture == "dit" and (self.o_bias or self.kv_heads is not None):
+            raise ValueError("the dit uses neither net.o_bias nor net.kv_heads: leave them out")
 
 
 @dataclass(frozen=True)
@@ -158,8 +188,47 @@ class Recipe:
         """What only this family's objective asks for; None where it asks for nothing."""
         return None
 
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """How the names of parameters begin that keep their values."""
+        return ()
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"train": self.train.as_json()}
+
+
+@dataclass(frozen=True)
+class PlannerRecipe(Recipe):
+    """A recipe that adds a planner head to a trained mdm and trains the head alone."""
+
+    loss: tyro.conf.Fixed[str | None] = "imitation"
+    net: PlannedNetConfig = field(default_factory=PlannedNetConfig)
+    imitation: ImitationConfig = field(default_factory=ImitationConfig)
+
+    @property
+    def settings(self) -> ImitationConfig:
+        return self.imitation
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return ("backbone.",)
+
+
+@dataclass(frozen=True)
+class TuningRecipe(Recipe):
+    """A recipe that tunes the planner of a planned mdm by rewards (apps/planner_tuning.py)."""
+
+    loss: tyro.conf.Fixed[str | None] = "grpo"
+    net: PlannedNetConfig = field(default_factory=PlannedNetConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
+
+    @property
+    def settings(self) -> TuningConfig:
+        return self.tuning
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return () if self.tuning.joint else ("backbone.",)
 
 
 @dataclass(frozen=True)
@@ -172,6 +241,29 @@ class FlexRecipe(Recipe):
     @property
     def settings(self) -> InsertionConfig:
         return self.insertion
+
+
+@dataclass(frozen=True)
+class DuoRecipe(Recipe):
+    """A recipe of duo, with the choices of its loss."""
+
+    uniform: UniformConfig = field(default_factory=UniformConfig)
+
+    @property
+    def settings(self) -> UniformConfig:
+        return self.uniform
+
+
+@dataclass(frozen=True)
+class SphereRecipe(Recipe):
+    """A recipe of sflm, with the choices of its network and its loss."""
+
+    net: SphereNetConfig = field(default_factory=SphereNetConfig)
+    sphere: SphereLossConfig = field(default_factory=SphereLossConfig)
+
+    @property
+    def settings(self) -> SphereLossConfig:
+        return self.sphere
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 from anyorder.data.segments import SegmentConfig
 from anyorder.recipes.recipe import (
+    DataConfig,
+    DuoRecipe,
     FlexLatentNetConfig,
     FlexLatentRecipe,
     FlexNetConfig,
     FlexRecipe,
     LatentNetConfig,
     LatentRecipe,
+    NetConfig,
+    PlannedNetConfig,
+    PlannerRecipe,
     Recipe,
+    SphereNetConfig,
+    SphereRecipe,
+    TuningRecipe,
 )
 from anyorder.train.config import TrainConfig
 from anyorder.train.insertion_config import InsertionConfig
 from anyorder.train.segment_config import SegmentInsertionConfig, SegmentLossConfig
+from anyorder.train.sphere_config import SphereLossConfig
+from anyorder.train.uniform_config import UniformConfig
 
 
 def ar() -> Recipe:
@@ -30,6 +40,58 @@ def ar() -> Recipe:
 def mdm() -> Recipe:
     """Any-order training is harder: more steps for the same corpus."""
     return Recipe(family="mdm", train=TrainConfig(steps=3000, lr=3e-3, warmup=100))
+
+
+def planner() -> Recipe:
+    """A planner for the shipped mdm: learns which slots its factor rule would reveal.
+
+    The backbone stays as it is, and the corpus is the one that it was trained on.
+    """
+    return PlannerRecipe(
+        family="mdm",
+        start="mdm",
+        train=TrainConfig(steps=2000, lr=2e-3, warmup=100),
+        net=PlannedNetConfig(mlp_width=272),
+        data=DataConfig(layout=1.0),
+    )
+
+
+def duo() -> Recipe:
+    """Which tokens are noise must be guessed too: more steps again.
+
+    Begin with a trained mdm (`--start`): from scratch it takes far longer. The head is its own, as
+    published. A quarter of the examples are texts with one gap, because nothing tells the network
+    which tokens around a gap are given.
+    """
+    return DuoRecipe(
+        family="duo",
+        train=TrainConfig(steps=8_000, lr=3e-3, warmup=100),
+        net=NetConfig(tied=False),
+        uniform=UniformConfig(infill=0.25),
+    )
+
+
+def planner_grpo() -> Recipe:
+    """Tunes a planner by rewards: programs that pass, in few steps. Needs `--start`.
+
+    There is nothing to validate: benchmarks/planner.py compares before and after.
+    """
+    return TuningRecipe(
+        family="mdm",
+        train=TrainConfig(
+            steps=150,
+            batch=4,
+            lr=1e-4,
+            warmup=5,
+            betas=(0.9, 0.99),
+            ema=0.9,
+            log_every=1,
+            save_every=10,
+            validate_every=0,
+        ),
+        net=PlannedNetConfig(mlp_width=272),
+        data=DataConfig(layout=1.0),
+    )
 
 
 def flexmdm() -> Recipe:
@@ -77,4 +139,14 @@ def flexlatent() -> Recipe:
         insertion=SegmentInsertionConfig(
             normalise="items", targets="integrated", infill=0.25, reconstruct=2.0
         ),
+    )
+
+
+def sflm() -> Recipe:
+    """A flow on the sphere, all slots at once. Infilling as in flexmdm."""
+    return SphereRecipe(
+        family="sflm",
+        train=TrainConfig(steps=8_000, lr=3e-3, warmup=100),
+        net=SphereNetConfig(mlp_width=190),
+        sphere=SphereLossConfig(infill=0.25),
     )

@@ -44,7 +44,11 @@ class Stories:
 
     def problems(self, limit: int | None) -> list[Problem]:
         count = self.size if limit is None else limit
-        return [self._problem(problem(self.config, index)) for index in range(count)]
+        return [self.problem_at(index) for index in range(count)]
+
+    def problem_at(self, index: int) -> Problem:
+        """Any of the endless problems, by its number."""
+        return self._problem(problem(self.config, index))
 
     def _problem(self, story: Story) -> Problem:
         cases = story.cases(CASES)

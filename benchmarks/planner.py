@@ -1,0 +1,166 @@
+"""The planner of a tiny mdm: does it do what the factor rule does, and what did tuning change?
+
+    python benchmarks/planner.py agreement runs/planner
+    python benchmarks/planner.py tuning runs/planner runs/planner-grpo
+
+`agreement`: on held-out stories, corrupted as in imitation (blocks of any length and place, any
+share of them masked), the share of slots that the planner (u > 1/2) and the factor rule judge
+alike, by how much of the block is masked. Its interval is over stories, by bootstrap.
+
+`tuning`: held-out problems, decoded by the planner before and after, by the factor rule and by
+confidence one slot a step, on the same problems and noise; programs are run in the sandbox. Steps
+and solved problems, and their differences to the first model as paired intervals over problems
+(95 %, bootstrap). One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import anyorder
+from anyorder.bench.grade import Item, grade
+from anyorder.bench.sandbox import Limits
+from anyorder.bench.tasks import Problem, find_task
+from anyorder.bench.verdicts import PASSED
+from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource
+from anyorder.measure.extract import extract
+from anyorder.measure.intervals import Interval, difference_interval, mean_interval, ratio_interval
+from anyorder.model import Model
+from anyorder.nets.planner import PlannedNet
+from anyorder.process.factor import factor_choice
+from anyorder.process.noise import Noise
+from anyorder.train.planner_objective import corrupt_block, log_confidence
+
+LEVELS = tuple((i + 0.5) / 8 for i in range(8))
+SEED = 0x9E11
+"""Names the corruption; not the one of training or of its validation."""
+BATCH = 32
+
+
+@torch.inference_mode()
+def agreement(model: Model, stories: int, least: int) -> None:
+    net, vocab = model.net, model.vocab
+    if not isinstance(net, PlannedNet):
+        raise ValueError(f"{model.name} has no planner: name a model of tiny/planner")
+    dials = {name: model.trained_on[name] for name in ("layout", "wording", "state_layout", "seed")}
+    source = StoriesSource(StoriesConfig(split="heldout", **dials))
+    deal = BatchConfig(size=BATCH, canvas=model.card.max_new_tokens, bucket=1)
+    batches = Batches(source, vocab, deal)
+    alike = np.zeros((len(LEVELS), stories))
+    judged = np.zeros((len(LEVELS), stories))
+    revealed = np.zeros(len(LEVELS))
+    for number in range(stories // BATCH):
+        batch = batches(number)
+        at = slice(number * BATCH, (number + 1) * BATCH)
+        for row, level in enumerate(LEVELS):
+            noise = Noise(SEED, number, level)
+            masked, eligible = corrupt_block(batch.answer, batch.index, noise, least)
+            canvas = batch.ids.masked_fill(masked, vocab.mask_id)
+            states = net.hidden(canvas, mask=batch.real)
+            target = factor_choice(log_confidence(net, states, eligible, vocab))
+            odds = net.plan(states, masked=masked, eligible=eligible, mask=batch.real)
+            alike[row, at] = (((odds > 0) == target) & eligible).sum(dim=1)
+            judged[row, at] = eligible.sum(dim=1)
+            revealed[row] += int((target & eligible).sum())
+    print(f"{'masked':>8}{'slots':>9}{'rule reveals':>14}{'agree':>8}")
+    for row, level in enumerate(LEVELS):
+        slots = judged[row].sum()
+        share = alike[row].sum() / slots
+        print(f"{level:8.2f}{slots:9.0f}{revealed[row] / slots:14.3f}{share:8.3f}")
+    whole = ratio_interval(alike.sum(axis=0), judged.sum(axis=0))
+    print(f"{'all':>8}{judged.sum():9.0f}{revealed.sum() / judged.sum():14.3f}", spelled(whole))
+
+
+def spelled(interval: Interval) -> str:
+    return f"{interval.estimate:7.4f} ({interval.low:.4f} to {interval.high:.4f})"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to decode, and what came of it, problem by problem."""
+
+    name: str
+    steps: np.ndarray[Any, np.dtype[np.float64]]
+    solved: np.ndarray[Any, np.dtype[np.float64]]
+
+
+def decode(name: str, model: Model, problems: Sequence[Problem], job: Any, **options: Any) -> Way:
+    """Mean steps and share of right programs of each problem's samples."""
+    started = time.process_time()
+    traces = model.sample(
+        [problem.prompt for problem in problems],
+        samples=job.samples,
+        batch=BATCH,
+        seed=job.seed,
+        **options,
+    )
+    items = []
+    for number, trace in enumerate(traces):
+        problem = problems[number // job.samples]
+        program = extract(
+            trace.text, mode="function", entry_point=problem.entry_point, prefix=problem.prefix
+        )
+        items.append(Item(number, program, problem.checks, problem.prologue))
+    passed = np.zeros(len(items))
+    for verdict in grade(items, workers=1, limits=Limits(cpu_seconds=5.0)):
+        passed[verdict.key] = verdict.verdict == PASSED
+    steps = np.array([float(trace.steps or 0) for trace in traces])
+    shape = (len(problems), job.samples)
+    found = Way(name, steps.reshape(shape).mean(axis=1), passed.reshape(shape).mean(axis=1))
+    spent = (time.process_time() - started) / len(traces)
+    print(
+        f"{name:28}{spelled(mean_interval(found.steps)):>30}"
+        f"{spelled(mean_interval(found.solved)):>30}{1000 * spent:9.0f} ms",
+        flush=True,
+    )
+    return found
+
+
+def tuning(before: Model, after: Model, job: Any) -> None:
+    problems = find_task("stories", before.trained_on).problems(job.problems)
+    print(f"{'':28}{'steps':>30}{'solved':>30}{'CPU':>12}")
+    first = decode("planner, imitated", before, problems, job, policy="planner", block=job.block)
+    others = [
+        decode("planner, tuned", after, problems, job, policy="planner", block=job.block),
+        decode("factor rule", before, problems, job, quota="factor", block=job.block),
+    ]
+    if job.confidence:
+        others.append(decode("confidence, one a step", before, problems, job, block=job.block))
+    print(f"{'difference to imitated':28}{'steps':>30}{'solved':>30}")
+    for other in others:
+        steps = difference_interval(other.steps, first.steps)
+        solved = difference_interval(other.solved, first.solved)
+        print(f"{other.name:28}{spelled(steps):>30}{spelled(solved):>30}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The planner of a tiny mdm.")
+    parser.add_argument("what", choices=["agreement", "tuning"])
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--stories", type=int, default=256, help="agreement: held-out stories")
+    parser.add_argument("--least-block", type=int, default=16)
+    parser.add_argument("--problems", type=int, default=150)
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--block", type=int, default=None)
+    parser.add_argument("--confidence", action="store_true", help="one slot a step as well: slow")
+    job = parser.parse_args()
+    torch.set_num_threads(1)
+    models = [anyorder.load(name) for name in job.models]
+    if job.what == "agreement":
+        for model in models:
+            agreement(model, job.stories, job.least_block)
+    else:
+        before, after = models
+        tuning(before, after, job)
+
+
+if __name__ == "__main__":
+    main()

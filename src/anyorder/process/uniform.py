@@ -1,0 +1,198 @@
+"""Uniform-state diffusion (DUO): tokens turn into uniformly drawn ones (arXiv 2506.10892).
+
+A token has K states; here they are numbers from 0 to K - 1, and which ids they are is not this
+file's business. Forward, each free token by itself, with alpha_t falling from 1 to about 0:
+
+    q(x_t | x_0) = alpha_t [x_t = x_0] + (1 - alpha_t) / K,     alpha_t = 1 - (1 - eps) t
+
+Reverse, from t to s < t, with the network's prediction p of the clean token, i = x_t and
+a = alpha_t / alpha_s (Bayes' rule, exact where p is one-hot):
+
+    p(x_s = j | x_t) = [ K alpha_t p_j [j=i] + (a - alpha_t) [j=i] + (alpha_s - alpha_t) p_j
+                         + (1 - a) (1 - alpha_s) / K ] / (K alpha_t p_i + 1 - alpha_t)
+
+which is a mixture of three: draw a uniform state, keep x_t, or draw from p (`mixture`).
+
+The bound. -log p(x_0) <= KL(q(x_1 | x_0), uniform) + integral over t of the sum of l_t over tokens,
+
+    l_t = -alpha'_t / (K alpha_t) * sum_j [ r_j ln(r_j / rho_j) - r_j + rho_j ],
+    r_j = xbar_j / xbar_i,   xbar = K alpha_t onehot(x_0) + 1 - alpha_t,
+    rho_j, xrho: the same of p in place of onehot(x_0).
+
+(There is no reconstruction term: alpha_0 = 1.) Its minimum over p, for several tokens at once, is
+not the posterior p(x_0^i | x_t) but p(x_0^i | x_t without place i): x_t^i itself enters by the
+formula. The sums over the one-hot are carried out by hand, so that only sum_j ln xrho_j and two
+entries are needed (`bound`); `bound_by_ratios` is the display above, for tests.
+
+Not here: networks, vocabularies, drawing tokens, and the Gaussian relaxation (relaxation.py).
+Letters: B rows, N tokens of a row, M tokens of the whole batch, K states.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyorder.process.noise import Noise, Stream
+from anyorder.process.parts import LossParts
+
+FIRST_TIME = 1e-3
+"""Training times are not taken below this: what the bound weighs there grows like 1 / t, once in
+1 / t tokens."""
+LEAST = 1e-6
+"""alpha and 1 - alpha are not taken below this in the bound, so that it is a number everywhere."""
+BRANCH, STATE = 0, 1
+"""Two draws for a place: what happens to it, and which state it gets."""
+
+
+@dataclass(frozen=True)
+class LogLinear:
+    """alpha_t = 1 - (1 - eps) t, the share of tokens that were not drawn anew by t."""
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eps < 1:
+            raise ValueError(f"eps={self.eps}: what is left of a text at t = 1 is in (0, 1)")
+
+    def value(self, t: Tensor) -> Tensor:
+        return 1 - (1 - self.eps) * t
+
+    def derivative(self, t: Tensor) -> Tensor:
+        return torch.full_like(t, -(1 - self.eps))
+
+
+@dataclass(frozen=True)
+class Noised:
+    """Rows at their times."""
+
+    states: Tensor
+    """What stands at each place.  # B N"""
+    alpha: Tensor  # B, float64
+    slope: Tensor
+    """d alpha / dt.  # B, float64"""
+
+
+def times(noise: Noise, rows: int, device: torch.device) -> Tensor:
+    """A time for each row: the level, the share of the way towards noise.  # B"""
+    return noise.levels(rows, device).clamp(min=FIRST_TIME)
+
+
+def corrupt(
+    states: Tensor, free: Tensor, index: Tensor, noise: Noise, schedule: LogLinear, count: int
+) -> Noised:
+    """The forward process at a random time for each row; what is not free stays clean.
+
+    `states` (B N) are the clean ones, `count` is K, and `index` (B) names the examples: a place's
+    draws belong to its example.
+    """
+    time = times(noise, len(states), states.device)
+    alpha = schedule.value(time)
+    keys = (index[:, None], torch.arange(states.shape[1], device=states.device))
+    redrawn = free & (noise.uniform(Stream.UNIFORM, *keys, BRANCH) >= alpha[:, None])
+    drawn = any_state(noise.uniform(Stream.UNIFORM, *keys, STATE), count)
+    return Noised(torch.where(redrawn, drawn, states), alpha, schedule.derivative(time))
+
+
+def any_state(uniform: Tensor, count: int) -> Tensor:
+    """One of `count` states, all alike, from a uniform number in (0, 1)."""
+    return (uniform * count).long().clamp(max=count - 1)
+
+
+def bound(log_prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: Tensor) -> Tensor:
+    """l_t of each token, from the network's log-probabilities (M K).  # M
+
+    With c = (1 - alpha) / (K alpha + 1 - alpha), S = sum_j ln xrho_j, i = noisy, o = clean:
+
+        T1 = K (1 / xbar_i - 1 / xrho_i)
+        T2 = -c (S - K ln xrho_i) + (K - 1) c ln c                                   where o = i
+        T2 = -(S - K ln xrho_i) - K alpha / (1 - alpha) (ln xrho_o - ln xrho_i) - ln c / c   else
+        l  = alpha' / (K alpha) (T1 - T2)
+
+    All in logarithms, float32 at the least: a probability that underflows is no trouble.
+    """
+    log_prob = log_prob.to(torch.promote_types(log_prob.dtype, torch.float32))
+    count = log_prob.shape[-1]
+    alpha = alpha.double().clamp(LEAST, 1 - LEAST)
+    rest, full = 1 - alpha, count * alpha + 1 - alpha
+    signal, floor = (count * alpha).log().to(log_prob), rest.log().to(log_prob)
+    log_mix = torch.logaddexp(log_prob + signal[:, None], floor[:, None])  # M K, ln xrho
+    at_noisy = log_mix.gather(1, noisy[:, None])  # M 1
+    beyond = (log_mix.gather(1, clean[:, None]) - at_noisy)[:, 0]  # ln xrho_o - ln xrho_i
+    spread = (log_mix - at_noisy).sum(dim=1)  # S - K ln xrho_i
+    same = noisy == clean
+    ratio = rest / full  # c
+    here = torch.where(same, full, rest)  # xbar_i
+    first = (count / here).to(log_prob) - count * (-at_noisy[:, 0]).exp()
+    factor = torch.where(same, ratio, 1.0).to(log_prob)
+    # `beyond` is 0 where both are the same state, whatever it is multiplied with.
+    second = -factor * spread - (count * alpha / rest).to(log_prob) * beyond
+    constant = torch.where(same, (count - 1) * ratio, -1 / ratio) * ratio.log()
+    return (slope / (count * alpha)).to(log_prob) * (first - second - constant.to(log_prob))
+
+
+def bound_by_ratios(
+    prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: Tensor
+) -> Tensor:
+    """The same as a generalised divergence of ratios, literally; for tests.  # M"""
+    count = prob.shape[-1]
+    alpha = alpha[:, None]
+    one_hot = torch.nn.functional.one_hot(clean, count).to(prob)
+    true, guess = (count * alpha * each + 1 - alpha for each in (one_hot, prob))  # M K
+    true = true / true.gather(1, noisy[:, None])
+    guess = guess / guess.gather(1, noisy[:, None])
+    divergence = (true * (true / guess).log() - true + guess).sum(dim=1)
+    return -slope / (count * alpha[:, 0]) * divergence
+
+
+def prior_nats(count: int, schedule: LogLinear) -> float:
+    """KL(q(x_1 | x_0), uniform) of one token: what the bound counts besides the integral."""
+    rest = 1 - schedule.eps
+    kept = count * schedule.eps + rest  # K q(x_0)
+    return (kept * math.log(kept) + (count - 1) * rest * math.log(rest)) / count
+
+
+class Mixture(NamedTuple):
+    """The probabilities of a reverse step's three branches."""
+
+    uniform: Tensor
+    keep: Tensor
+    clean: Tensor
+
+
+def mixture(prob_here: Tensor, alpha_t: Tensor, alpha_s: Tensor, count: int) -> Mixture:
+    """What happens to a token between t and s, given p_i, the probability of what stands there."""
+    kept = alpha_t / alpha_s
+    weight = count * alpha_t * prob_here
+    total = weight + 1 - alpha_t
+    return Mixture(
+        uniform=(1 - kept) * (1 - alpha_s) / total,
+        keep=(weight + kept - alpha_t) / total,
+        clean=(alpha_s - alpha_t) / total,
+    )
+
+
+def posterior(prob: Tensor, noisy: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
+    """p(x_s | x_t) over all states, from predictions (M K); for tests and small K.  # M K"""
+    count = prob.shape[-1]
+    parts = mixture(prob.gather(1, noisy[:, None])[:, 0], alpha_t, alpha_s, count)
+    here = torch.nn.functional.one_hot(noisy, count).to(prob)
+    return parts.uniform[:, None] / count + parts.keep[:, None] * here + parts.clean[:, None] * prob
+
+
+def mean_over_tokens(nats: Tensor, cross_entropy: Tensor) -> LossParts:
+    """The bound per token of the batch, from each token's l_t and its -log p(clean).  # M
+
+    The parts' `nats` are those of the bound: averaged over times, and with `prior_nats`, `nats` for
+    each token bound -log p of the text. The cross-entropy is only watched.
+    """
+    return LossParts(
+        loss=nats.mean() if len(nats) else nats.sum(),
+        nats=nats.detach().sum(),
+        tokens=torch.tensor(len(nats), device=nats.device),
+        extras={"cross_entropy": cross_entropy.detach().sum()},
+    )

@@ -1,0 +1,81 @@
+"""duo's loss on one batch: corrupt, look, compare (process/uniform.py, process/relaxation.py).
+
+The network is told alpha, the share of tokens that are not noise, as its time. The states are the
+ids that a text may hold (nets/states.py); the vocabulary head runs on free places only. At a fixed
+level, i.e. in validation, there is neither infilling nor curriculum: the number is the bound on
+whole answers. No loop, no optimiser.
+Letters: B rows, L positions, M free places of the whole batch, K states, D width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from anyorder.data.batches import Batch
+from anyorder.nets.states import States
+from anyorder.nets.transformer import Transformer
+from anyorder.process import uniform
+from anyorder.process.insertion import answer_items
+from anyorder.process.noise import Noise
+from anyorder.process.parts import LossParts
+from anyorder.process.relaxation import GammaLine, relax
+from anyorder.process.uniform import LogLinear, Noised
+from anyorder.train.objectives import Objective
+from anyorder.train.uniform_config import UniformConfig
+from anyorder.vocab import Vocab
+
+SCHEDULE = LogLinear()
+
+
+def uniform_bound(vocab: Vocab, config: UniformConfig, max_length: int) -> Objective:
+    """The bound's integrand at a random time, per free token."""
+    all_states = States.of(vocab)
+
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        assert isinstance(net, Transformer)
+        states = all_states.to(batch.ids.device)
+        training = noise.level is None
+        free = _free(batch, noise, config.infill) if training else batch.answer
+        # Ids that are no states stand at places that are not free: any number serves there.
+        clean = states.number[batch.ids].where(free, 0)
+        assert bool((clean >= 0).all()), "an answer holds an id that is no state"
+        if training and noise.step < config.curriculum:
+            seen, vectors = _soft(net, batch, free, clean, noise, states, config.tau)
+        else:
+            seen = uniform.corrupt(clean, free, batch.index, noise, SCHEDULE, states.count)
+            vectors = net.embed(batch.ids.where(~free, states.ids[seen.states]))
+        hidden = net.hidden(vectors=vectors, mask=batch.real, time=seen.alpha.float())[free]  # M D
+        log_prob = states.logits(net.head(hidden)).log_softmax(dim=-1)  # M K
+        row = free.nonzero()[:, 0]
+        nats = uniform.bound(
+            log_prob, seen.states[free], clean[free], seen.alpha[row], seen.slope[row]
+        )
+        return uniform.mean_over_tokens(nats, -log_prob.gather(1, clean[free][:, None]))
+
+    return objective
+
+
+def _free(batch: Batch, noise: Noise, infill: float) -> Tensor:
+    """The answers' places, or for a share of the examples a span of them.  # B L"""
+    first, last, longest = batch.prompt_length, batch.length, batch.ids.shape[1]
+    return answer_items(first, last, longest, batch.index, noise, infill).free
+
+
+def _soft(
+    net: Transformer,
+    batch: Batch,
+    free: Tensor,
+    clean: Tensor,
+    noise: Noise,
+    states: States,
+    tau: float,
+) -> tuple[Noised, Tensor]:
+    """The curriculum's corruption, and what the network reads (B L D): mixed embeddings."""
+    line = GammaLine.of(states.count)
+    time = noise.levels(len(free), free.device)
+    alpha, slope = line.alpha(time, states.count)
+    latent = relax(clean, batch.index, noise, line.value(time), states.count)  # B L K
+    shares = (latent / tau).softmax(dim=-1).to(net.embed.weight.dtype)
+    soft = shares @ net.embed.weight[states.ids]
+    vectors = soft.where(free[:, :, None], net.embed(batch.ids))
+    return Noised(latent.argmax(dim=-1).where(free, clean), alpha, slope), vectors

@@ -1,0 +1,275 @@
+"""A whole race on small models with random weights: its files, its words, and going on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anyorder.apps import race_rounds, racing
+from anyorder.apps.jobs import SampleJob
+from anyorder.apps.race_families import ENTRIES
+from anyorder.apps.race_infill import TOLD, gaps_of, prompt_of
+from anyorder.apps.race_job import RaceJob
+from anyorder.apps.race_lanes import Lane
+from anyorder.apps.race_tables import UNEQUAL
+from anyorder.apps.racing import Raced, race
+from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.training import network_config
+from anyorder.bench.tasks import find_task
+from anyorder.data.stories import stories_vocab
+from anyorder.families import FAMILIES
+from anyorder.model import Card, build, load
+from anyorder.recipes import find_recipe, override
+from anyorder.trace import Run
+from anyorder.train.likelihood import LIKELIHOODS
+
+ALL = [name for name in ENTRIES if name in FAMILIES]
+NAMES = ["ar", "mdm", "flexmdm", "latentmdm"]
+GRIDS = {"mdm": "steps=2,3", "latentmdm": "k=6", "ar": None}
+SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of every family that can hold a whole story; nothing is trained."""
+    folder, vocab = tmp_path_factory.mktemp("models"), stories_vocab()
+    for family in ALL:
+        recipe = override(find_recipe(f"tiny/{family}"), SMALL)
+        net = asdict(network_config(recipe, vocab.size, vocab.eos_id))
+        card = Card(family, net, max_new_tokens=64, max_length=112, recipe=recipe.as_json())
+        build(card, vocab, name=family).save(folder / family)
+    return folder
+
+
+def job_of(folder: Path, out: Path, names: Sequence[str] = NAMES, **changes: Any) -> RaceJob:
+    told = {name: GRIDS.get(name, "steps=2") for name in names}
+    settings: dict[str, Any] = {
+        "models": tuple(str(folder / name) for name in names),
+        "limit": 2,
+        "samples": 2,
+        "texts": 2,
+        "infill": 2,
+        "workers": 1,
+        "unequal": True,
+        "grid": tuple(f"{name}:{grid}" for name, grid in told.items() if grid),
+        "out": out,
+    }
+    return RaceJob(**settings | changes)
+
+
+@pytest.fixture(scope="module")
+def raced(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RaceJob, Raced]:
+    job = job_of(models, tmp_path_factory.mktemp("race") / "out")
+    return job, race(job, progress=False)
+
+
+def test_every_lane_is_timed_graded_and_compared(raced: tuple[RaceJob, Raced]) -> None:
+    results = raced[1].results
+    assert len(results.lanes) == 2 * (len(NAMES) + 1)  # mdm has two points, each has two ways
+    for lane in results.lanes:
+        assert lane.rate.k == (1 if lane.way == "one" else 2)
+        assert lane.rate.interval.n == 2
+        assert lane.seconds.estimate > 0 and lane.cpu_seconds.estimate > 0
+        assert lane.forwards.estimate >= 1
+    first = [lane for lane in results.lanes if lane.entrant == NAMES[0]]
+    assert [lane.against.estimate for lane in first] == pytest.approx([1.0, 1.0])
+    for way in ("one", "several"):
+        assert any(lane.front for lane in results.of_way(way))
+
+
+def test_likelihood_and_infilling_are_asked_of_those_that_can(
+    raced: tuple[RaceJob, Raced],
+) -> None:
+    results = raced[1].results
+    for name in NAMES:
+        nats = results.nats[name]
+        assert (nats.interval is not None) == (name in LIKELIHOODS)
+        assert nats.exact == (name == "ar")
+        if nats.interval is not None:
+            assert nats.interval.estimate > 10  # untrained: some nats a token
+    assert set(results.infill) == {name for name in NAMES if FAMILIES[name].answers in TOLD}
+    assert "ar" not in results.infill and results.infill["mdm"].told == "tokens"
+
+
+def test_the_files_say_the_same(raced: tuple[RaceJob, Raced]) -> None:
+    job, found = raced
+    record = json.loads((job.out / "race.json").read_text())
+    assert record["status"] == "complete"
+    assert [lane["lane"] for lane in record["lanes"]] == [x.lane for x in found.results.lanes]
+    assert json.loads(json.dumps(found.to_record()))["front"] == record["front"]
+    page = (job.out / "race.md").read_text()
+    assert "| model | family |" in page and "pass@2, %" in page
+    assert (job.out / "race.svg").read_text().startswith("<svg")
+    assert (job.out / "race.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_unequal_conditions_are_said_everywhere(raced: tuple[RaceJob, Raced]) -> None:
+    job, found = raced
+    assert not found.results.fairness.equal
+    assert all(UNEQUAL in table.title for table in found.tables)
+    assert UNEQUAL in (job.out / "race.svg").read_text()
+    record = json.loads((job.out / "race.json").read_text())
+    assert record["fairness"]["equal"] is False and record["fairness"]["differences"]
+    with pytest.raises(ValueError, match="not made under equal conditions"):
+        race(replace(job, unequal=False, out=job.out / "other"), progress=False)
+    assert not (job.out / "other").exists()
+
+
+def test_a_lane_is_what_sample_would_have_made(raced: tuple[RaceJob, Raced]) -> None:
+    """The same card: `anyorder sample` finds its own finished run there, or makes the same."""
+    job, _ = raced
+    for name, options in {"mdm": {"steps": 3}, "flexmdm": {"steps": 2}, "ar": {}}.items():
+        slug = "-".join(f"{key}-{value}" for key, value in options.items()) or "plain"
+        folder = job.out / name / slug
+        run = Run.open(folder)
+        assert run.complete and run.card.command.startswith("anyorder sample ")
+        sampling = SampleJob(
+            model=str(Path(job.models[0]).parent / name), task="stories", limit=2, samples=1,
+            batch=1, out=folder,
+        )  # fmt: skip
+        again = sample_to_run(sampling, options, command="", progress=False)
+        assert again.card.files == run.card.files
+        fresh = replace(sampling, out=job.out.parent / f"{name}-fresh")
+        other = sample_to_run(fresh, options, command="", progress=False)
+        texts = [trace.text for trace in other.traces()]
+        assert texts == [trace.text for trace in run.traces()]
+
+
+def test_repeating_computes_nothing_and_another_race_is_refused(
+    raced: tuple[RaceJob, Raced], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, found = raced
+
+    def never(*anything: Any, **more: Any) -> Any:
+        raise AssertionError("this was done already")
+
+    monkeypatch.setattr(Lane, "decode", never)
+    monkeypatch.setattr(racing, "nats_of", never)
+    monkeypatch.setattr(racing, "fill_all", never)
+    again = race(job, progress=False)
+    assert again.results.to_record() == found.results.to_record()
+    with pytest.raises(ValueError, match="holds another race, which differs in limit"):
+        race(replace(job, limit=3), progress=False)
+
+
+def test_a_race_that_was_killed_goes_on(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(
+        models, tmp_path / "out", ("ar", "latentmdm"), samples=1, texts=0, infill=0, limit=3
+    )
+    plain, rounds = race_rounds._round, []
+
+    def dies(*arguments: Any) -> Any:
+        rounds.append(arguments[1])
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(race_rounds, "_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        race(job, progress=False)
+    assert json.loads((job.out / "race.json").read_text())["status"] == "running"
+    found = race(job, progress=False)
+    assert rounds == [0, 1, 1, 2]
+    assert not found.results.nats and not found.results.infill
+    for folder in (job.out / "ar" / "plain", job.out / "latentmdm" / "k-6"):
+        assert len(list(Run.open(folder).traces())) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"grid": ("mdm:quota=never",)}, "mdm at quota never: .*never"),
+        ({"grid": ("mdm:k=1",)}, "mdm at k 1: mdm does not use k"),
+        ({"task": "nothing"}, "no task 'nothing'"),
+        ({"models": ("mdm", "mdm")}, "a model is named twice"),
+        ({"models": ("nobody",)}, "no model 'nobody'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    models: Path, tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    job = job_of(models, tmp_path / "out", ("mdm",), **{"grid": (), **changes})
+    with pytest.raises(ValueError, match=complaint):
+        race(job, progress=False)
+    assert not job.out.exists()
+
+
+def test_a_failed_start_leaves_the_folder_free_and_others_files_are_safe(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(models, tmp_path / "out", ("ar",), samples=1)
+
+    def fails(*anything: Any) -> Any:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lane, "decode", fails)
+        with pytest.raises(RuntimeError):
+            race(job, progress=False)
+    assert not job.out.exists() or not list(job.out.iterdir())
+    job.out.mkdir(exist_ok=True)
+    (job.out / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"not empty \(mine.txt\) and not a race"):
+        race(job, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"limit": 1}, "--limit 1: give at least 2"),
+        ({"samples": 0}, "--samples must be at least 1"),
+        ({"temperature": 0.0}, "one above 0"),
+        ({"texts": -1}, "--texts must be 0 or more"),
+        ({"models": ()}, "at least one model"),
+        ({"seed": -1}, "--seed must be"),
+    ],
+)
+def test_bad_jobs_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        RaceJob(**{"models": ("mdm",), **changes})
+
+
+def test_a_gap_is_the_middle_and_is_marked_as_the_family_reads_it(models: Path) -> None:
+    loaded = {name: load(models / name) for name in ALL if name != "ar"}
+    problems = find_task("stories", loaded["mdm"].trained_on).problems(6)
+    for gap in gaps_of(problems):
+        assert gap.before + gap.hidden + gap.after == gap.problem.solution
+        lines = gap.problem.solution.count("\n") + (not gap.problem.solution.endswith("\n"))
+        assert gap.before.count("\n") == lines // 3 and gap.hidden
+        assert len(gap.hidden.splitlines()) == lines - 2 * (lines // 3)
+        for name, model in loaded.items():
+            text = prompt_of(model, gap)
+            length = {
+                "tokens": f":{len(model.vocab.encode(gap.hidden))}",
+                "lines": f":{len(gap.hidden.splitlines())}",
+                "nothing": "",
+            }[TOLD[model.family.answers]]
+            assert text.startswith(f"{gap.problem.prompt}<answer>{gap.before}<fill{length}>"), name
+            model.prepare([text])  # it fits
+
+
+def test_models_of_one_name_get_numbers(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "ar", tmp_path / "ar")
+    both = (str(models / "ar"), str(tmp_path / "ar"))
+    job = job_of(models, tmp_path / "out", ("ar",), models=both, samples=1, texts=0, infill=0)
+    found = race(job, progress=False)
+    assert [lane.entrant for lane in found.results.lanes] == ["ar", "ar-2"]
+    assert found.results.fairness.equal
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_other_families_race_too(models: Path, tmp_path: Path) -> None:
+    others = [name for name in ALL if name not in NAMES]
+    found = race(job_of(models, tmp_path / "out", others), progress=False).results
+    assert {lane.entrant for lane in found.lanes} == set(others) == set(found.infill)
+    without = [name for name in others if found.nats[name].interval is None]
+    assert without == (["sflm"] if "sflm" in others else [])

@@ -1,0 +1,113 @@
+"""Equal conditions: what is counted, what is resolved, what is refused and what is only said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.apps.race_fairness import (
+    TOLERANCE,
+    Facts,
+    compare,
+    facts_of,
+    refuse_unequal,
+)
+from anyorder.apps.race_families import ENTRIES
+from anyorder.files import sha256_of
+from anyorder.model import SHIPPED, load
+
+CORPUS = {"source": "stories", "layout": 1.0, "wording": 0.0, "seed": 0}
+FACTS = Facts("a", "mdm", 1000, 500, CORPUS, "v")
+
+
+def pair(**changes: Any) -> tuple[Facts, Facts]:
+    return FACTS, replace(FACTS, name="b", **changes)
+
+
+def test_shipped_models_are_equal() -> None:
+    names = [name for name in ENTRIES if (SHIPPED / name / "card.json").is_file()]
+    assert len(names) >= 5
+    fairness = compare([facts_of(name, load(name)) for name in names])
+    assert fairness.equal, fairness.differences
+    assert not fairness.unknown
+    refuse_unequal(fairness)
+    assert {each.texts for each in fairness.facts} == {384_000}  # flexmdm with its start
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"parameters": 1021}, "parameters differ by 2.1 %: a 1,000, b 1,021"),
+        ({"texts": 400}, "training texts differ by 25.0 %: a 500, b 400"),
+        ({"corpus": CORPUS | {"layout": 0.0}}, "the data differ in layout: a 1.0, b 0.0"),
+        ({"corpus": CORPUS | {"seed": 3}}, "the data differ in seed"),
+        ({"vocabulary": "w"}, "vocabularies differ"),
+    ],
+)
+def test_what_differs_is_refused_with_a_way_round(changes: dict[str, Any], said: str) -> None:
+    fairness = compare(pair(**changes))
+    assert len(fairness.differences) == 1 and said in fairness.differences[0]
+    with pytest.raises(ValueError, match="--unequal"):
+        refuse_unequal(fairness)
+    assert fairness.to_record()["equal"] is False
+
+
+def test_what_is_not_known_is_said_and_not_refused() -> None:
+    fairness = compare(pair(texts=None, corpus={}, unknown=("b: who knows",)))
+    assert fairness.equal and fairness.unknown == ("b: who knows",)
+    refuse_unequal(fairness)
+
+
+@given(st.integers(1, 10**9), st.floats(0, 0.1))
+def test_two_per_cent_are_allowed(parameters: int, more: float) -> None:
+    other = round(parameters * (1 + more))
+    fairness = compare((replace(FACTS, parameters=parameters), pair(parameters=other)[1]))
+    assert fairness.equal == (other <= parameters * (1 + TOLERANCE))
+
+
+@pytest.fixture
+def model(small_models: Path, tmp_path: Path) -> Path:
+    """A model folder of one's own to change."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for path in (small_models / "mdm").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def texts_of(folder: Path, **train: Any) -> tuple[int | None, tuple[str, ...]]:
+    path = folder / "config.json"
+    card = json.loads(path.read_text())
+    start = train.pop("start", None)
+    card["recipe"]["start"] = start
+    card["recipe"]["train"] |= train
+    path.write_text(json.dumps(card))
+    facts = facts_of("mine", load(str(folder)))
+    return facts.texts, facts.unknown
+
+
+def test_texts_are_steps_times_batch_and_those_of_the_start(model: Path) -> None:
+    assert texts_of(model, steps=10, batch=8) == (80, ())
+    start = model.parent / "start"
+    start.mkdir()
+    for path in model.iterdir():
+        (start / path.name).write_bytes(path.read_bytes())
+    assert texts_of(model, steps=5, batch=4, start="elsewhere/start") == (20 + 80, ())
+    found, unknown = texts_of(model, steps=5, batch=4, start="nowhere")
+    assert found is None and "it began with nowhere, which is not there" in unknown[0]
+    found, unknown = texts_of(model, minutes=3.0)
+    assert found is None and "3.0 minutes" in unknown[0]
+
+
+def test_a_card_counts_only_for_its_own_weights(model: Path) -> None:
+    card = {"texts": 77, "weights": sha256_of(model / "model.safetensors")}
+    (model / "card.json").write_text(json.dumps(card))
+    assert texts_of(model, steps=10, batch=8) == (77, ())
+    (model / "card.json").write_text(json.dumps(card | {"weights": "others"}))
+    assert texts_of(model, steps=10, batch=8) == (80, ())

@@ -1,0 +1,71 @@
+"""sflm's options: what is filled in, and what is refused because it would do nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anyorder.decode.sflm_options import SflmOptions, Velocity, parse_velocity
+from anyorder.families import find_family
+from anyorder.recipes.presets import find_preset
+
+
+@pytest.mark.parametrize(
+    ("text", "velocity"),
+    [
+        ("exact", Velocity()),
+        ("top1", Velocity(k=1)),
+        ("top_k:8", Velocity(k=8)),
+        ("sampled", Velocity(drawn=True)),
+        ("sampled:4", Velocity(k=4, drawn=True)),
+    ],
+)
+def test_velocities(text: str, velocity: Velocity) -> None:
+    assert parse_velocity(text) == velocity
+
+
+@pytest.mark.parametrize("text", ["", "top_k", "top_k:0", "top_k:-1", "exact:3", "top1:2", "best"])
+def test_what_is_no_velocity(text: str) -> None:
+    with pytest.raises(ValueError, match="choose exact, top1, top_k:K, sampled or sampled:K"):
+        parse_velocity(text)
+
+
+def test_what_is_filled_in() -> None:
+    plain = SflmOptions().resolved()
+    assert (plain.velocity, plain.tail, plain.steps, plain.temperature) == (
+        "exact",
+        "greedy",
+        16,
+        1,
+    )
+    assert SflmOptions(temperature=0).resolved().velocity == "top1"
+    assert plain.resolved() == plain and plain.policy == "flow"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"temperature": -1.0}, "temperature must be 0 or positive"),
+        ({"temperature": 0.0, "velocity": "exact"}, "temperature 0 leaves the most likely token"),
+        ({"temperature": 0.0, "tail": "ancestral"}, "temperature 0 leaves the most likely token"),
+        ({"temperature": 0.5, "velocity": "top1"}, "the same at every temperature"),
+        ({"temperature": 0.5, "velocity": "sampled:1"}, "the same at every temperature"),
+        ({"eos": "last"}, "choose plain, fill or forbid"),
+        ({"eos": "never"}, "unknown eos choice"),
+        ({"tail": "last"}, "tail='last' does not fit"),
+        ({"policy": "confidence"}, "sflm does not use policy"),
+        ({"mode": "compat"}, "sflm does not use mode"),
+        ({"top_p": 0.9}, "sflm does not use top_p"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_family("sflm").choose(given)
+
+
+def test_the_preset_is_one_of_its_protocols() -> None:
+    job, options = find_preset("sflm").settings("sflm", "gsm8k")
+    chosen = find_family("sflm").choose(options)
+    assert (chosen.steps, chosen.temperature, chosen.tail, job["batch"]) == (16, 1.0, "greedy", 1)
