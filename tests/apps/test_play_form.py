@@ -80,7 +80,7 @@ def test_kinds_follow_the_types(small_models: Path) -> None:
     assert form["unmasking_schedule"].kind == "text"
     assert form["quota"].choices == ["thinned", "poisson"]
     quota = by_name(load(small_models / "mdm"))["quota"]
-    assert quota.kind == "text" and quota.choices == ["even", "dream", "threshold"]
+    assert quota.kind == "text" and quota.choices == ["even", "dream", "threshold", "factor"]
     segments = by_name(load(small_models / "latentmdm"))["policy"].choices
     assert "average" in segments and "confidence" not in segments
 
