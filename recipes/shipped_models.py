@@ -1,12 +1,12 @@
 """Train the tiny models that come with the package, under equal conditions.
 
-    python recipes/shipped_models.py              all of them, about two hours on one core
+    python recipes/shipped_models.py              all of them, a few hours on one core
     python recipes/shipped_models.py ar mdm       only these
     python recipes/shipped_models.py --cards      no training: grade what is there, write the cards
 
 Every model sees as many texts of the same corpus (`TEXTS`), and the parameters are equal within
-1 %; flexmdm begins with an mdm, whose texts count as its own. The planner is the shipped mdm with a
-head that says what to reveal, so both are more. Trainings resume by themselves. Each
+1 %; flexmdm and duo begin with an mdm, whose texts count as their own. The planner is the shipped
+mdm with a head that says what to reveal, so both are more. Trainings resume by themselves. Each
 model is then graded on held-out problems, and its card.json says what made it and what it reached.
 """
 
@@ -51,34 +51,37 @@ def _alone(name: str, flags: str = "") -> tuple[str, ...]:
     return (f"tiny/{name} {flags} --steps {STEPS} {COMMON} --out {RUNS / name}",)
 
 
-START, IMITATED = RUNS / "mdm-start", RUNS / "planner-imitated"
-PLANNER_STEPS, TUNING_STEPS, TUNING_BATCH = 2_000, 150, 4
-FEW_STEPS = 32
-"""Of the families that change all slots in every step."""
+def _from_mdm(name: str) -> tuple[str, ...]:
+    return (
+        f"tiny/mdm --steps {START_STEPS} {COMMON} --out {START}",
+        f"tiny/{name} --start {START} --steps {STEPS - START_STEPS} {COMMON} --out {RUNS / name}",
+    )
+
+
+START = RUNS / "mdm-start"
+IMITATING, TUNING, TUNING_BATCH = 2_000, (150, 70), 4
+"""The planner's steps: imitation, and two stages of tuning with fewer texts a step."""
+FEW_STEPS = "--steps 32 --temperature 0"
+"""Of the families that change all slots in every step: their surest predictions, as of the others."""
 MODELS = {
     "ar": Shipped(_alone("ar", WIDE)),
     "mdm": Shipped(_alone("mdm", WIDE)),
-    "flexmdm": Shipped(
-        (
-            f"tiny/mdm --steps {START_STEPS} {COMMON} --out {START}",
-            f"tiny/flexmdm --start {START} --steps {STEPS - START_STEPS} {COMMON}"
-            f" --out {RUNS / 'flexmdm'}",
-        ),
-        "--clock events",
-    ),
+    "flexmdm": Shipped(_from_mdm("flexmdm"), "--clock events"),
     "latentmdm": Shipped(_alone("latentmdm")),
     "flexlatent": Shipped(_alone("flexlatent"), "--clock events"),
-    "duo": Shipped(_alone("duo"), f"--steps {FEW_STEPS}"),
-    "sflm": Shipped(_alone("sflm"), f"--steps {FEW_STEPS}"),
+    "duo": Shipped(_from_mdm("duo"), FEW_STEPS),
+    "sflm": Shipped(_alone("sflm"), FEW_STEPS),
     # A policy for mdm: its texts and its parameters come on top of that model's.
     "planner": Shipped(
         (
-            f"tiny/planner --steps {PLANNER_STEPS} --threads 1 --out {IMITATED}",
-            f"tiny/planner-grpo --start {IMITATED} --steps {TUNING_STEPS} --batch {TUNING_BATCH}"
-            f" --threads 1 --out {RUNS / 'planner'}",
+            f"tiny/planner --steps {IMITATING} --threads 1 --out {RUNS / 'planner-imitated'}",
+            f"tiny/planner-grpo --start {RUNS / 'planner-imitated'} --steps {TUNING[0]} --threads 1"
+            f" --out {RUNS / 'planner-tuned'}",
+            f"tiny/planner-grpo --start {RUNS / 'planner-tuned'} --tuning.step-penalty 0.002"
+            f" --steps {TUNING[1]} --threads 1 --out {RUNS / 'planner'}",
         ),
         "--policy planner",
-        more_texts=PLANNER_STEPS * BATCH + TUNING_STEPS * TUNING_BATCH,
+        more_texts=IMITATING * BATCH + sum(TUNING) * TUNING_BATCH,
     ),
 }
 

@@ -110,8 +110,10 @@ class Plan:
             *(self._run(f"mdm-{p}", {"policy": p}) for p in ("confidence", "random")),
             self._run("mdm-left_to_right", {"policy": "left_to_right"}),
             self._run("planner", {"policy": "planner"}),
-            self._run("duo", {"steps": FEW_STEPS}),
-            self._run("sflm", {"steps": FEW_STEPS}),
+            *(
+                self._run(name, {"steps": FEW_STEPS, "temperature": 0.0})
+                for name in ("duo", "sflm")
+            ),
         ]
         segments = [
             self._run(
