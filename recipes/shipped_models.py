@@ -62,7 +62,7 @@ START = RUNS / "mdm-start"
 IMITATING, TUNING, TUNING_BATCH = 2_000, (150, 70), 4
 """The planner's steps: imitation, and two stages of tuning with fewer texts a step."""
 FEW_STEPS = "--steps 32 --temperature 0"
-"""Of the families that change all slots in every step: their surest predictions, as of the others."""
+"""Of families that change all slots in every step: their surest predictions, as of the others."""
 MODELS = {
     "ar": Shipped(_alone("ar", WIDE)),
     "mdm": Shipped(_alone("mdm", WIDE)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ from anyorder.apps.commands import command
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.race_families import SEVERAL, Point, points_of, ways
 from anyorder.apps.race_job import RaceJob
-from anyorder.bench.tasks import Problem, Task
-from anyorder.decode.fill import prefix_of
-from anyorder.measure.extract import extract
+from anyorder.apps.sampling_plan import Subject, plan_run
 from anyorder.model import Model, Request
 from anyorder.trace import Run, RunCard, Trace
 
@@ -71,14 +69,6 @@ class Lane:
         return Run.create(self.folder, self.card)
 
 
-def with_program(trace: Trace, problem: Problem, extraction: str) -> Trace:
-    """The sample with the program that is found in it."""
-    found = extract(
-        trace.text, mode=extraction, entry_point=problem.entry_point, prefix=problem.prefix
-    )
-    return replace(trace, program=found)
-
-
 def named(models: Sequence[Model]) -> list[Entrant]:
     """Entrants by the last part of their model's name, with a number where that is taken."""
     counts = Counter({ROUNDS: 1})  # the race's own folder beside theirs
@@ -95,8 +85,7 @@ def named(models: Sequence[Model]) -> list[Entrant]:
 def make_lanes(
     job: RaceJob,
     entrants: Sequence[Entrant],
-    task: Task,
-    problems: Sequence[Problem],
+    subject: Subject,
     grids: Mapping[str, Sequence[Point]],
 ) -> list[Lane]:
     """All lanes, checked: nothing is written or computed."""
@@ -106,7 +95,7 @@ def make_lanes(
             given = ways(entrant.model.family, job.temperature, job.samples)
             for way, options in given.items():
                 try:
-                    found.append(_lane(job, entrant, point, way, options, task, problems))
+                    found.append(_lane(job, entrant, point, way, options, subject))
                 except ValueError as error:
                     where = f"{entrant.name} at {point.label or 'its defaults'}"
                     raise ValueError(f"{where}: {error}") from None
@@ -122,54 +111,25 @@ def _lane(
     point: Point,
     way: str,
     options: Mapping[str, Any],
-    task: Task,
-    problems: Sequence[Problem],
+    subject: Subject,
 ) -> Lane:
     model, drawn = entrant.model, way == SEVERAL
     given = {**options, **point.options}
-    chosen = model.choose(given, [problem.prompt for problem in problems])
-    sizes = model.sizes(None, None, chosen)
     folder = job.out / entrant.name / (f"{point.slug}-drawn" if drawn else point.slug)
+    samples = job.samples if drawn else 1
     sampling = SampleJob(
         model=model.name,
         task=job.task,
         data=job.data,
         limit=job.limit,
-        samples=job.samples if drawn else 1,
+        samples=samples,
         seed=job.seed,
         batch=1,
         device=job.device,
         out=folder,
     )
-    requests = tuple(
-        tuple(
-            Request(
-                each.task_id, number, prefix_of(each.prompt), canvas, each.task_id, each.entry_point
-            )
-            for number in range(sampling.samples or 1)
-        )
-        for each in problems
-        for canvas in [model.canvas(each.prompt, sizes)]
-    )
-    model.family.check([rows[0].canvas for rows in requests], chosen)
-    config = asdict(sampling) | {
-        "family": model.family.name,
-        "max_new_tokens": sizes.new_tokens,
-        "max_length": sizes.length,
-        "only_length_told": sizes.only_length_told,
-        "options": asdict(chosen),
-        "trained_on": model.trained_on,
-        "prompt_template": task.template,
-    }
-    del config["out"], config["device"]
-    card = RunCard(
-        command=command("sample", sampling, given),
-        config=config,
-        model_digest=model.digest,
-        data_digest=task.digest,
-        vocab_digest=model.vocab.digest(),
-        device=job.device,
-        dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
-        seeds=(job.seed,),
-    )
-    return Lane(entrant, point, way, chosen, card, requests, folder)
+    line = command("sample", sampling, given)
+    planned = plan_run(sampling, given, model, subject, command=line)
+    rows = planned.requests
+    requests = tuple(tuple(rows[at : at + samples]) for at in range(0, len(rows), samples))
+    return Lane(entrant, point, way, planned.options, planned.card, requests, folder)

@@ -17,7 +17,8 @@ from anyorder.apps.race_fairness import Fairness, compare, facts_of, refuse_uneq
 from anyorder.apps.race_families import parse_grids
 from anyorder.apps.race_job import RaceJob
 from anyorder.apps.race_lanes import ROUNDS, Entrant, Lane, make_lanes, named
-from anyorder.bench.tasks import Problem, Task, find_task
+from anyorder.apps.sampling_plan import Subject
+from anyorder.bench.tasks import Task, find_task
 from anyorder.files import LOCK_FILE, replacing
 from anyorder.model import load
 from anyorder.trace import Run
@@ -36,7 +37,7 @@ class RacePlan:
     entrants: list[Entrant]
     fairness: Fairness
     task: Task
-    problems: list[Problem]
+    subject: Subject
     lanes: list[Lane]
 
     @property
@@ -63,13 +64,13 @@ def planned(job: RaceJob) -> RacePlan:
     known = list(dict.fromkeys([*(each.name for each in entrants), *families]))
     grids = parse_grids(job.grid, known)
     task = find_task(job.task, entrants[0].model.trained_on, data=job.data)
-    problems = task.problems(job.limit)
-    ungraded = [problem.task_id for problem in problems if not problem.checks]
+    subject = Subject.of(task, job.limit)
+    ungraded = [problem.task_id for problem in subject.problems if not problem.checks]
     if ungraded:
         raise ValueError(f"{ungraded[0]} has no checks to grade by: race on another task")
     _same_problems(job, entrants, task)
-    lanes = make_lanes(job, entrants, task, problems, grids)
-    return RacePlan(job, entrants, fairness, task, problems, lanes)
+    lanes = make_lanes(job, entrants, subject, grids)
+    return RacePlan(job, entrants, fairness, task, subject, lanes)
 
 
 def _same_problems(job: RaceJob, entrants: list[Entrant], task: Task) -> None:

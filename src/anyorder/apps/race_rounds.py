@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from anyorder.apps.race_lanes import ROUNDS, Lane, with_program
-from anyorder.bench.tasks import Problem
+from anyorder.apps.race_lanes import ROUNDS, Lane
+from anyorder.apps.sampling_plan import Subject
 from anyorder.data.order import Permutation
 from anyorder.files import replacing
 from anyorder.trace import Run, Trace
@@ -52,23 +52,23 @@ def round_order(lanes: int, seed: int, number: int) -> list[int]:
 
 def run_rounds(
     lanes: Sequence[Lane],
-    problems: Sequence[Problem],
-    extraction: str,
+    subject: Subject,
     out: Path,
     advance: Callable[[int], None],
 ) -> list[Round]:
     """Every round, or those that are missing; the lanes' runs are then complete."""
     runs = {lane.key: lane.run() for lane in lanes}
+    problems = subject.problems
     (out / ROUNDS).mkdir(exist_ok=True)
     seed = lanes[0].card.seeds[0]
     done = {number: read for number in range(len(problems)) if (read := _read(out, number))}
     if len(done) < len(problems):
         for lane in lanes:
             lane.decode(0, 0)
-    for number, problem in enumerate(problems):
+    for number in range(len(problems)):
         if number not in done:
             order = [lanes[place] for place in round_order(len(lanes), seed, number)]
-            done[number] = _round(order, number, problem, extraction, runs)
+            done[number] = _round(order, number, subject, runs)
             _write(out, number, done[number])
         advance(sum(lane.samples for lane in lanes))
     for run in runs.values():
@@ -76,9 +76,7 @@ def run_rounds(
     return [done[number] for number in range(len(problems))]
 
 
-def _round(
-    order: Sequence[Lane], number: int, problem: Problem, extraction: str, runs: dict[str, Run]
-) -> Round:
+def _round(order: Sequence[Lane], number: int, subject: Subject, runs: dict[str, Run]) -> Round:
     traces: dict[str, list[Trace]] = {}
     cpu: dict[str, list[float]] = {}
     for lane in order:
@@ -88,9 +86,9 @@ def _round(
             traces[lane.key].append(lane.decode(number, sample))
             cpu[lane.key].append(time.process_time() - before)
     for key, found in traces.items():  # programs are found, files written, when nobody is timed
-        runs[key].append(number, [with_program(trace, problem, extraction) for trace in found])
+        runs[key].append(number, list(map(subject.with_program, found)))
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return Round(problem.task_id, tuple(lane.key for lane in order), cpu, load)
+    return Round(subject.problems[number].task_id, tuple(lane.key for lane in order), cpu, load)
 
 
 def _path(out: Path, number: int) -> Path:

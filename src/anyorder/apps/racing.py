@@ -56,7 +56,7 @@ class Raced:
 def race(job: RaceJob, *, progress: bool = True) -> Raced:
     """Run a race, or what is left of it, and write what it found."""
     plan = planned(job)
-    can_grade(plan.problems[0], plan.task, job)
+    can_grade(plan.subject.problems[0], plan.task, job)
     with alone_in(job.out), threads(job.threads):
         claim(plan)
         try:
@@ -72,10 +72,9 @@ def race(job: RaceJob, *, progress: bool = True) -> Raced:
 
 
 def _timed(plan: RacePlan, progress: bool) -> list[Round]:
-    total = len(plan.problems) * sum(lane.samples for lane in plan.lanes)
+    total = len(plan.subject.problems) * sum(lane.samples for lane in plan.lanes)
     with progress_bar("racing", total, shown=progress) as advance:
-        extraction = plan.task.extraction
-        return run_rounds(plan.lanes, plan.problems, extraction, plan.job.out, advance)
+        return run_rounds(plan.lanes, plan.subject, plan.job.out, advance)
 
 
 def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, Measured]:
@@ -85,7 +84,7 @@ def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, Me
     with progress_bar("grading", len(plan.lanes), shown=progress) as advance:
         for lane in plan.lanes:
             graded = grade_run(lane.folder, job, progress=False)
-            passed: dict[str, list[bool]] = {each.task_id: [] for each in plan.problems}
+            passed: dict[str, list[bool]] = {each.task_id: [] for each in plan.subject.problems}
             for row in sorted(graded.reports[0].rows, key=lambda row: row.sample):
                 passed[row.task_id].append(row.verdict == PASSED)
             found[lane.key] = _measured(lane, rounds, passed)
@@ -196,7 +195,7 @@ def _results(
     job = plan.job
     conditions = Conditions(
         task=plan.task.name,
-        problems=len(plan.problems),
+        problems=len(plan.subject.problems),
         samples=job.samples,
         temperature=job.temperature,
         seed=job.seed,
