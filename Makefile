@@ -21,7 +21,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | \
 	  awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: $(CORE)  ## the story in minutes: five tiny models write, and a page shows it
+demo: $(CORE)  ## the story in minutes: eight tiny models write, and a page shows it
 	@$(BIN)/anyorder demo
 
 test: lint  ## ruff, mypy and the quick suite

@@ -49,7 +49,7 @@ def demo(
     )
     _write_script(out / "commands.sh", [*plan.commands(), command("report", reporting)])
     console.print(
-        f"Five tiny models write programs for {problems} problems, in {len(samplings)} ways; each"
+        f"Eight tiny models write programs for {problems} problems, in {len(samplings)} ways; each"
         " program is executed.\n"
         "This takes a few minutes; interrupted, it goes on where it stopped.\n"
     )

@@ -11,7 +11,7 @@ from anyorder.cli.parsing import parse
 
 @dataclass(frozen=True)
 class Flags:
-    """The whole story on five tiny models that come with the package: they write programs in
+    """The whole story on eight tiny models that come with the package: they write programs in
     several orders, the programs are executed, the orders are measured, and a page shows it all.
 
       anyorder demo
