@@ -1,7 +1,7 @@
 """The planner of a tiny mdm: does it do what the factor rule does, and what did tuning change?
 
-    python benchmarks/planner.py agreement runs/planner
-    python benchmarks/planner.py tuning runs/planner runs/planner-grpo
+    python benchmarks/planner.py agreement runs/planner-imitated
+    python benchmarks/planner.py tuning runs/planner-imitated runs/planner-tuned
 
 `agreement`: on held-out stories, corrupted as in imitation (blocks of any length and place, any
 share of them masked), the share of slots that the planner (u > 1/2) and the factor rule judge

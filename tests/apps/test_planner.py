@@ -25,9 +25,11 @@ from anyorder.data.batches import Batch
 from anyorder.model import Model
 from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
 from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.process.factor import factor_choice
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override
 from anyorder.train.planner_config import TuningConfig
+from anyorder.train.planner_objective import corrupt_block, log_confidence
 
 VOCAB = stories_vocab()
 SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
@@ -66,6 +68,12 @@ def test_what_is_frozen_must_have_been_trained(tmp_path: Path) -> None:
         train("tiny/planner-grpo", out=tmp_path / "x")
     with pytest.raises(ValueError, match="shape"):
         train("tiny/planner", out=tmp_path / "x", **SMALL_HEAD)
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_is_tuned_must_have_a_planner(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"mdm has no planner head.*a model of tiny/planner"):
+        train("tiny/planner-grpo", out=tmp_path / "x", start="mdm")
     assert not (tmp_path / "x").exists()
 
 
@@ -113,7 +121,7 @@ class Tuning:
 
     def __init__(self, **changes: Any) -> None:
         shape = TransformerConfig(
-            vocab_size=VOCAB.size, width=8, layers=1, heads=2, kv_heads=2, head_width=4,
+            vocab_size=VOCAB.size + 3, width=8, layers=1, heads=2, kv_heads=2, head_width=4,
             mlp_width=8,
         )  # fmt: skip
         config = PlannedConfig(shape, planner_mlp_width=8, planner_features=4)
@@ -145,9 +153,12 @@ def test_samples_are_seen_again_as_they_were_made(temperature: float) -> None:
         odds = tuning.net.plan(
             states, masked=moment.masked, eligible=moment.eligible, mask=moment.real
         )
-        token = tuning.net.head(states).log_softmax(-1)
+        logits = tuning.net.head(states)
+        logits[..., VOCAB.mask_id] = -torch.inf  # no slot may hold it
+        logits[..., VOCAB.size :] = -torch.inf
+        token = logits.log_softmax(-1)
         token = token.gather(-1, moment.tokens[..., None])[..., 0]
-        for at, found in enumerate(moment_log_prob(tuning.net, moment, joint=True)):
+        for at, found in enumerate(moment_log_prob(tuning.net, moment, VOCAB, joint=True)):
             by_hand = 0.0
             for place in moment.eligible[at].nonzero()[:, 0].tolist():
                 chance = float(torch.sigmoid(odds[at, place]))
@@ -160,31 +171,14 @@ def test_samples_are_seen_again_as_they_were_made(temperature: float) -> None:
 
 
 @pytest.mark.parametrize("joint", [False, True])
-def test_the_gradient_against_finite_differences(
-    joint: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the samples and the old probabilities held, the loss's slope along each direction."""
-    tuning = Tuning(joint=joint, clip_low=0.9, clip_high=9.0)
+def test_the_gradient_against_finite_differences(joint: bool) -> None:
+    """With the samples held, the loss's slope along each direction."""
+    tuning = Tuning(joint=joint)
     rollouts = tuning.roll()
     advantages = torch.tensor([0.5, -0.5, 1.0, -1.0], dtype=torch.float64)
-    held: list[torch.Tensor] = []
-    original = planner_tuning.clipped_loss
-
-    def with_held(log_prob: Any, old: Any, *rest: Any) -> Any:
-        held.append(old)
-        return original(log_prob, old, *rest)
-
-    monkeypatch.setattr(planner_tuning, "clipped_loss", with_held)
     tuning_loss(tuning.net, rollouts, advantages, tuning.config).backward()
-    olds = list(held)
 
     def moved(name: str, direction: torch.Tensor, by: float) -> float:
-        queue = iter(olds)
-        monkeypatch.setattr(
-            planner_tuning,
-            "clipped_loss",
-            lambda log_prob, old, *rest: original(log_prob, next(queue), *rest),
-        )
         parameter = tuning.net.get_parameter(name)
         with torch.no_grad():
             parameter.add_(by * direction)
@@ -215,7 +209,7 @@ def test_a_step_makes_what_was_better_more_likely() -> None:
         total = torch.zeros(4, dtype=torch.float64)
         with torch.no_grad():
             for moment in rollouts.moments():
-                total[moment.rows] += moment_log_prob(tuning.net, moment, joint=False)
+                total[moment.rows] += moment_log_prob(tuning.net, moment, VOCAB, joint=False)
         return total
 
     before = likelihood()
@@ -251,9 +245,11 @@ def test_tuning_trains_the_planner_resumes_and_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planner_tuning, "solved", by_length)
-    base = tmp_path / "base"
-    train("tiny/mdm", out=base, steps=1, progress=False, validate_every=0, **BRIEF, **SMALL,
+    bare, base = tmp_path / "bare", tmp_path / "base"
+    train("tiny/mdm", out=bare, steps=1, progress=False, validate_every=0, **BRIEF, **SMALL,
           **{"data.layout": 1.0})  # fmt: skip
+    train("tiny/planner", out=base, start=str(bare), steps=1, progress=False, validate_every=0,
+          **BRIEF, **SMALL_HEAD)  # fmt: skip
     whole = tuned(tmp_path / "whole", base, **{"tuning.group": 2})
     assert isinstance(whole.net, PlannedNet)
     first = tuned(tmp_path / "halves", base, minutes=1e-9, **{"tuning.group": 2})  # a step each
@@ -265,11 +261,14 @@ def test_tuning_trains_the_planner_resumes_and_logs(
         assert torch.equal(value, again), name
     started = anyorder.load(base).net
     for name, value in started.named_parameters():
-        assert torch.equal(value, whole.net.backbone.get_parameter(name))
+        if name.startswith("backbone."):
+            assert torch.equal(value, whole.net.get_parameter(name))
     rows = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
     assert len(rows) == 4 and all('"solved"' in row and '"steps"' in row for row in rows)
     joint = tuned(tmp_path / "joint", base, **{"tuning.group": 2, "tuning.joint": True})
-    assert not torch.equal(joint.net.backbone.embed.weight, started.get_parameter("embed.weight"))
+    assert not torch.equal(
+        joint.net.backbone.embed.weight, started.get_parameter("backbone.embed.weight")
+    )
     assert planner_names(joint.net)
 
 
@@ -281,3 +280,33 @@ def test_wrong_settings_are_refused() -> None:
         grpo(override(recipe, {"validate_every": 5}), VOCAB)
     with pytest.raises(ValueError, match="tiny/planner-grpo"):
         grpo(replace(find_recipe("tiny/mdm"), loss="grpo"), VOCAB)
+
+
+@torch.inference_mode()
+def agreement(net: PlannedNet, stories: int) -> float:
+    """The share of masked slots of held-out stories that the head judges as the factor rule."""
+    source = StoriesSource(StoriesConfig(split="heldout", layout=1.0))
+    batch: Batch = Batches(source, VOCAB, BatchConfig(size=stories, canvas=64, bucket=1))(0)
+    alike = judged = 0
+    for level in (0.1, 0.3, 0.5, 0.7, 0.9):
+        masked, eligible = corrupt_block(batch.answer, batch.index, Noise(0xA6, 0, level), 16)
+        states = net.hidden(batch.ids.masked_fill(masked, VOCAB.mask_id), mask=batch.real)
+        target = factor_choice(log_confidence(net, states, eligible, VOCAB))
+        odds = net.plan(states, masked=masked, eligible=eligible, mask=batch.real)
+        alike += int((((odds > 0) == target) & eligible).sum())
+        judged += int(eligible.sum())
+    return alike / judged
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_imitation_learns_the_factor_rule(planned_mdm: Path, tmp_path: Path) -> None:
+    """A tenth of the shipped head's training; benchmarks/planner.py measures the whole."""
+    fresh = anyorder.load(planned_mdm).net  # three steps: as good as none
+    assert isinstance(fresh, PlannedNet)
+    brief = {"steps": 200, "warmup": 20, "ema": 0.9, "validate_every": 0, "threads": 1}
+    learnt = train("tiny/planner", out=tmp_path / "x", progress=False, **brief).net
+    assert isinstance(learnt, PlannedNet)
+    before, after = agreement(fresh, 64), agreement(learnt, 64)
+    assert before < 0.85
+    assert after >= 0.90, (before, after)  # 0.922 when this was written, from 0.817

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from anyorder.apps import race_rounds, racing
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.race_families import ENTRIES
-from anyorder.apps.race_infill import TOLD, gaps_of, prompt_of
+from anyorder.apps.race_infill import TOLD, gaps_of, prompt_of, told_of_gaps
 from anyorder.apps.race_job import RaceJob
 from anyorder.apps.race_lanes import Lane
+from anyorder.apps.race_likelihood import nats_of, usable_texts
+from anyorder.apps.race_plan import fillers, planned
 from anyorder.apps.race_tables import UNEQUAL
 from anyorder.apps.racing import Raced, race
 from anyorder.apps.sampling import sample_to_run
@@ -254,6 +257,85 @@ def test_a_gap_is_the_middle_and_is_marked_as_the_family_reads_it(models: Path) 
             }[TOLD[model.family.answers]]
             assert text.startswith(f"{gap.problem.prompt}<answer>{gap.before}<fill{length}>"), name
             model.prepare([text])  # it fits
+
+
+def changed(source: Path, folder: Path, **fields: Any) -> str:
+    """A copy of a model with other fields in its config.json."""
+    shutil.copytree(source, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    return str(folder)
+
+
+def test_a_gap_that_some_model_cannot_hold_is_left_out_for_all(
+    models: Path, tmp_path: Path
+) -> None:
+    data = load(models / "mdm").card.recipe["data"]
+    short = changed(models / "mdm", tmp_path / "mdm", max_new_tokens=34, max_length=70)
+    every = gaps_of(find_task("stories", data).problems(6))
+    whole = load(models / "mdm")
+    fits = [gap for gap in every if len(whole.canvas(prompt_of(whole, gap)).ids) <= 70]
+    job = job_of(
+        models, tmp_path / "out", ("mdm", "latentmdm"), models=(short, str(models / "latentmdm")),
+        samples=1, infill=6, texts=0, grid=("mdm:steps=2", "latentmdm:k=6"),
+    )  # fmt: skip
+    found = race(job, progress=False)
+    results = found.results
+    for filled in results.infill.values():
+        assert [row[0] for row in filled.programs] == [gap.problem.task_id for gap in fits]
+    assert (results.gaps, results.gaps_left_out) == (len(fits), len(every) - len(fits))
+    assert 0 < len(fits) < len(every)
+    assert f"{results.gaps_left_out} more are left out" in " ".join(found.tables[0].notes)
+
+
+def test_a_card_that_does_not_say_how_answers_are_cut_has_no_likelihood(
+    models: Path, tmp_path: Path
+) -> None:
+    ar = load(models / "ar")
+    silent = load(changed(models / "latentmdm", tmp_path / "silent", recipe={}))
+    texts = usable_texts([ar, silent], find_task("stories", ar.trained_on).problems(2))
+    assert len(texts) == 2
+    found = nats_of(silent, texts)
+    assert found.interval is None and "does not say how its answers were cut" in found.name
+
+
+def test_a_likelihood_that_is_not_finite_is_said(models: Path) -> None:
+    model = load(models / "ar")
+    with torch.no_grad():
+        next(model.net.parameters()).fill_(torch.nan)
+    counted: list[int] = []
+    problems = find_task("stories", model.trained_on).problems(3)
+    found = nats_of(model, problems, counted.append)
+    assert found.interval is None and found.name.startswith("none: ") and "nan" in found.name
+    assert sum(counted) == 3
+
+
+def test_the_planner_races_with_its_head_and_only_as_unequal(tmp_path: Path) -> None:
+    job = RaceJob(("mdm", "planner"), limit=2, infill=2, unequal=True, out=tmp_path / "out")
+    plan = planned(job)
+    settings = {lane.point.label for lane in plan.lanes if lane.entrant.name == "planner"}
+    assert settings == {"policy planner"}
+    assert fillers(job, plan.entrants)[plan.entrants[1].model]["policy"] == "planner"
+    with pytest.raises(ValueError, match=r"parameters differ.*training texts differ"):
+        planned(replace(job, unequal=False))
+
+
+def test_a_latentmdm_of_other_segments_is_told_nothing(models: Path, tmp_path: Path) -> None:
+    card = json.loads((models / "latentmdm" / "config.json").read_text())
+    net = card["net"] | {"segment_by": "fixed"}
+    other = load(changed(models / "latentmdm", tmp_path / "fixed", net=net))
+    [gap, *_] = gaps_of(find_task("stories", other.trained_on).problems(2))
+    assert told_of_gaps(load(models / "latentmdm")) == "lines"
+    assert told_of_gaps(other) == "nothing" and "<fill>" in prompt_of(other, gap)
+
+
+def test_what_else_runs_is_told_apart_from_the_races_own_threads(
+    raced: tuple[RaceJob, Raced],
+) -> None:
+    about = raced[1].results.conditions
+    assert replace(about, threads=1, load=1.6).busy
+    assert not replace(about, threads=2, load=2.4).busy
+    assert replace(about, threads=2, load=2.6).busy
 
 
 def test_models_of_one_name_get_numbers(models: Path, tmp_path: Path) -> None:

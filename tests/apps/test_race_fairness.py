@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from anyorder.apps.race_fairness import (
     refuse_unequal,
 )
 from anyorder.apps.race_families import ENTRIES
+from anyorder.apps.training import train
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, load
 
 CORPUS = {"source": "stories", "layout": 1.0, "wording": 0.0, "seed": 0}
+CORPUS |= {"canvas": 64, "state_layout": False}
 FACTS = Facts("a", "mdm", 1000, 500, CORPUS, "v")
 
 
@@ -47,6 +50,8 @@ def test_shipped_models_are_equal() -> None:
         ({"texts": 400}, "training texts differ by 25.0 %: a 500, b 400"),
         ({"corpus": CORPUS | {"layout": 0.0}}, "the data differ in layout: a 1.0, b 0.0"),
         ({"corpus": CORPUS | {"seed": 3}}, "the data differ in seed"),
+        ({"corpus": CORPUS | {"canvas": 32}}, "the data differ in canvas: a 64, b 32"),
+        ({"corpus": CORPUS | {"state_layout": True}}, "the data differ in state_layout"),
         ({"vocabulary": "w"}, "vocabularies differ"),
     ],
 )
@@ -103,6 +108,37 @@ def test_texts_are_steps_times_batch_and_those_of_the_start(model: Path) -> None
     assert found is None and "it began with nowhere, which is not there" in unknown[0]
     found, unknown = texts_of(model, minutes=3.0)
     assert found is None and "3.0 minutes" in unknown[0]
+
+
+def test_a_start_is_what_load_finds_and_never_the_model_itself(model: Path) -> None:
+    """`--start mdm --out runs/mdm`: the shipped model, though the folder has its name."""
+    mine = model.parent / "runs" / "mdm"
+    shutil.copytree(model, mine)
+    assert texts_of(mine, steps=5, batch=4, start="mdm") == (20 + 384_000, ())
+    other = mine.with_name("other")
+    shutil.copytree(model, other)
+    assert texts_of(other, steps=5, batch=4, start="mdm") == (20 + 384_000, ())  # not the sibling
+    texts_of(mine, steps=5, batch=4, start="elsewhere/other")
+    found, unknown = texts_of(other, steps=5, batch=4, start="elsewhere/mdm")
+    assert found is None and "began with elsewhere/other, which is not there" in unknown[0]
+
+
+def test_a_start_has_the_digest_that_training_wrote_down(tmp_path: Path) -> None:
+    small = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
+    brief: dict[str, Any] = {"batch": 2, "warmup": 0, "validate_every": 0, "threads": 1, **small}
+    start, mine = tmp_path / "start", tmp_path / "mine"
+    train("tiny/mdm", out=start, steps=3, progress=False, **brief)
+    train("tiny/mdm", out=mine, steps=2, progress=False, start=str(start), **brief)
+    assert facts_of("mine", load(mine)).texts == 2 * 2 + 3 * 2
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    start.rename(moved / "start")
+    mine.rename(moved / "mine")
+    assert facts_of("mine", load(moved / "mine")).texts == 2 * 2 + 3 * 2
+    shutil.rmtree(moved / "start")
+    train("tiny/mdm", out=moved / "start", steps=4, progress=False, **brief)
+    facts = facts_of("mine", load(moved / "mine"))
+    assert facts.texts is None and "not there as it was" in facts.unknown[0]
 
 
 def test_a_card_counts_only_for_its_own_weights(model: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,14 @@ def test_one_attempt_is_greedy_and_several_have_the_races_temperature() -> None:
     found = ways(find_family("mdm"), 0.7, 4)
     assert found == {ONE: {"temperature": 0.0}, SEVERAL: {"temperature": 0.7}}
     assert list(ways(find_family("mdm"), 0.7, 1)) == [ONE]
+
+
+def test_a_planner_head_is_used() -> None:
+    mdm, planned = find_family("mdm"), SimpleNamespace(plan=None)
+    assert points_of("planner", mdm, {}, planned) == [Point({"policy": "planner"})]
+    grids = parse_grids(["mdm:steps=4"], KNOWN)
+    assert points_of("planner", mdm, grids, planned) == [Point({"steps": 4})]  # as told
+    assert Point({"clock": "events"}) in points_of("flexmdm", find_family("flexmdm"), {})
 
 
 def test_grids_multiply_within_and_add_between() -> None:

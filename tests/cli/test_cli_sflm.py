@@ -33,8 +33,8 @@ def sample(model: str, words: str, out: Path, what: tuple[str, ...] = STORIES) -
 @pytest.mark.parametrize(
     ("words", "options"),
     [
-        ("", {"velocity": "exact", "tail": "greedy", "steps": 16, "temperature": 1.0}),
-        ("--velocity top1 --steps 3", {"velocity": "top1", "steps": 3}),
+        ("", {"velocity": "top1", "tail": "greedy", "steps": 16, "temperature": 1.0}),
+        ("--velocity exact --steps 3", {"velocity": "exact", "steps": 3}),
         ("--velocity top_k:4 --steps 2 --eos fill", {"velocity": "top_k:4", "eos": "fill"}),
         ("--velocity sampled --tail ancestral --temperature 0.7 --steps 2", {"tail": "ancestral"}),
         ("--temperature 0 --steps 2", {"velocity": "top1", "temperature": 0.0}),
@@ -59,6 +59,7 @@ def test_every_flag_reaches_the_decoder(
         ("--policy confidence", "sflm does not use policy"),
         ("--eos last", "sflm settles all slots together"),
         ("--velocity top1 --temperature 0.5", "the same at every temperature"),
+        ("--velocity exact --steps 1", "velocity has no effect on a single step"),
     ],
 )
 def test_what_is_refused(

@@ -267,8 +267,10 @@ def test_what_has_no_effect_is_refused() -> None:
         choose({"policy": "confidence"})
     with pytest.raises(ValueError, match="change nothing"):
         choose({"temperature": 0, "top_p": 0.5})
-    with pytest.raises(ValueError, match="single greedy step"):
-        choose({"steps": 1, "tail": "greedy", "temperature": 0.5})
+    for idle in ({"temperature": 0.5}, {"top_p": 0.5}, {"top_k": 3}):
+        with pytest.raises(ValueError, match="single greedy step"):
+            choose({"steps": 1, "tail": "greedy", **idle})
+        choose({"steps": 2, "tail": "greedy", **idle})
     with pytest.raises(ValueError, match="at least 1"):
         choose({"steps": 0})
     with pytest.raises(ValueError, match="ancestral"):

@@ -82,6 +82,15 @@ def test_without_any_chance_the_leftmost_is_revealed(quota: str) -> None:
     assert row.reveal_step == list(range(1, 9))
 
 
+@pytest.mark.parametrize("quota", ["bernoulli", "even"])
+def test_a_planner_that_says_nothing_is_refused(quota: str) -> None:
+    with pytest.raises(ValueError, match="log-odds are not numbers"):
+        run(fixed(torch.nan), quota=quota)
+    closed = lambda place, eligible: torch.where(eligible, 9.0, torch.nan)  # noqa: E731
+    (row,) = run(closed, quota=quota)  # what is closed has no odds
+    assert max(row.reveal_step) == row.steps
+
+
 def test_nothing_beyond_the_block_is_eligible_or_revealed() -> None:
     net = Forced(fixed(0.0))
     canvas = Canvas.of([[0], 4, [1, 2], 5], VOCAB)
@@ -202,6 +211,8 @@ def test_models_without_a_head_refuse_the_policy() -> None:
         ({"posterior": "filtered"}, "no effect"),
         ({"planner_temperature": 0.0}, "positive"),
         ({"planner_temperature": 2.0, "policy": "random"}, "no effect"),
+        ({"planner_temperature": 2.0, "quota": "even"}, "only ranks"),
+        ({"planner_temperature": 2.0, "remask": "cap:0.1", "steps": 8}, "only ranks"),
     ],
 )
 def test_what_has_no_effect_is_refused(wrong: dict[str, object], says: str) -> None:

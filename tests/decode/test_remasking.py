@@ -343,9 +343,9 @@ def test_remaskings_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"remask": "cap"}, "needs a number"),
+        ({"remask": "cap"}, "'cap' needs a number from 0 to 1, such as cap:0.02"),
         ({"remask": "cap:"}, "unknown remasking"),
-        ({"remask": "cap:x"}, "could not convert"),
+        ({"remask": "cap:x"}, "'cap:x' needs a number from 0 to 1, such as cap:0.02"),
         ({"remask": "cap:2"}, "from 0 to 1"),
         ({"remask": "switch:0.1"}, "unknown remasking"),
         ({"steps": None}, "give --steps"),

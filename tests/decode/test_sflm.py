@@ -24,6 +24,7 @@ from anyorder.vocab import Vocab
 VOCAB = Vocab.words(["a", "b", "c", "d"])
 WIDTH = 24
 SPECIAL = {VOCAB.mask_id, VOCAB.pad_id, VOCAB.bos_id}
+ALLOWED = VOCAB.size - len(SPECIAL)
 
 
 class Oracle:
@@ -44,7 +45,7 @@ class Oracle:
         return self.logits[: vectors.shape[1]].expand(len(vectors), -1, -1)
 
     def head(self, hidden: Tensor) -> Tensor:
-        return hidden.clone()
+        return hidden
 
 
 def certain(tokens: Sequence[int]) -> Tensor:
@@ -88,7 +89,7 @@ VELOCITIES = ("exact", "top_k:3", "top1", "sampled", "sampled:2")
 OPTIONS = [
     *(SflmOptions(velocity=each, steps=5) for each in VELOCITIES),
     SflmOptions(steps=1),
-    SflmOptions(steps=4, tail="ancestral"),
+    SflmOptions(steps=4, tail="ancestral", velocity="exact"),
     SflmOptions(steps=4, temperature=0.5, tail="ancestral"),
     SflmOptions(steps=4, temperature=0),
     SflmOptions(steps=4, eos="fill"),
@@ -112,7 +113,8 @@ def test_a_certain_network_stays_on_the_geodesic(steps: int, velocity: str) -> N
     tokens = [0, 3, 1, 2, 2, 0, VOCAB.eos_id, 1]
     oracle = Oracle(certain(tokens))
     canvas = Canvas.of([[3], 7], VOCAB)
-    (row,) = run(oracle, [canvas], SflmOptions(velocity=velocity, steps=steps))
+    options = SflmOptions(velocity=velocity if steps > 1 else None, steps=steps)
+    (row,) = run(oracle, [canvas], options)
     assert row.token_ids == tokens[1:]
     assert len(oracle.calls) == steps == row.forwards == row.steps
     key = torch.full((7,), key_of(0, 0))
@@ -185,11 +187,53 @@ def test_no_slot_holds_a_mask_pad_or_bos(options: SflmOptions) -> None:
             assert VOCAB.eos_id not in row.token_ids
 
 
+def test_nor_what_no_text_holds() -> None:
+    """Names of a chat and unused rows of the table are no more written than the mask."""
+
+    class Chatty:
+        mask_id, pad_id, eos_id, bos_id, size = 4, 5, 6, None, VOCAB.size
+        special_ids = frozenset({1, 4, 5, 6})  # 1: a chat token
+
+        @staticmethod
+        def decode(ids: Sequence[int]) -> str:
+            return "" if ids[0] in (2, *Chatty.special_ids) else "x"  # 2: an unused row
+
+    logits = beliefs(4)
+    logits[:, [1, 2]] += 9.0
+    options = SflmOptions(steps=3, velocity="exact")
+    rows = sflm.decode(Oracle(logits), Chatty, ragged(), [1, 2, 3, 4], options)  # type: ignore[arg-type]
+    for row, canvas in zip(rows, ragged(), strict=True):
+        free = canvas.free[canvas.prompt_length :]
+        written = {token for token, own in zip(row.token_ids, free, strict=True) if own}
+        assert written <= {0, 3, 6, 7}
+        assert {change.token_id for change in row.changes} <= {0, 3, 6, 7}
+
+
+def test_a_larger_vocabulary_is_refused_before_anything_is_computed() -> None:
+    oracle, larger = Oracle(beliefs(1)), Vocab.words(list("abcdefgh"))
+    with pytest.raises(ValueError, match="12: use the vocabulary that it was trained with"):
+        sflm.decode(oracle, larger, [Canvas.of([[7], 3], larger)], [1], SflmOptions())
+    assert not oracle.calls
+
+
+def test_what_the_head_said_is_left_alone() -> None:
+    class Keeping(Oracle):
+        def head(self, hidden: Tensor) -> Tensor:
+            return self.logits[: len(hidden)]
+
+    oracle = Keeping(beliefs(2))
+    before = oracle.logits.clone()
+    run(oracle, [Canvas.of([4], VOCAB)], SflmOptions(steps=3))
+    assert torch.equal(oracle.logits, before)
+
+
 def test_where_pad_is_eos_it_is_written() -> None:
     """Published vocabularies end and pad with one id, which is then no forbidden one."""
 
     class OneId:
         mask_id, pad_id, eos_id, bos_id, size = VOCAB.mask_id, 3, 3, None, VOCAB.size
+        special_ids = VOCAB.special_ids | {3}
+        decode = VOCAB.decode
 
     canvas = Canvas.of([[0], 3], VOCAB)
     oracle = Oracle(certain([0, 1, 3, 3]))
@@ -221,7 +265,7 @@ def test_the_velocities_by_hand() -> None:
     allowed = logits[1:].double().clone()
     allowed[:, sorted(SPECIAL)] = -torch.inf
     grid = 0.001 + 0.339 * (1 - torch.linspace(1, 1e-5, 3, dtype=torch.float64))
-    for k, temperature in ((8, 1.0), (8, 0.5), (3, 1.0), (3, 2.0)):
+    for k, temperature in ((ALLOWED, 1.0), (ALLOWED, 0.5), (3, 1.0), (3, 2.0)):
         least = allowed.topk(k, dim=1).values[:, -1:]
         kept = allowed.masked_fill(allowed < least, -torch.inf)
         probability = (kept / temperature).softmax(dim=1)
@@ -235,7 +279,7 @@ def test_the_velocities_by_hand() -> None:
             ]
         )
         expected = sphere.euler_step(noise, velocity, grid[0], grid[1])
-        found = moved("exact" if k == 8 else f"top_k:{k}", logits, temperature)
+        found = moved("exact" if k == ALLOWED else f"top_k:{k}", logits, temperature)
         assert torch.allclose(found, expected, atol=1e-7)  # the posterior itself is float32
 
 

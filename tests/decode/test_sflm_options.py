@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from anyorder.apps.race_families import ways
 from anyorder.decode.sflm_options import SflmOptions, Velocity, parse_velocity
 from anyorder.families import find_family
 from anyorder.recipes.presets import find_preset
@@ -34,12 +35,17 @@ def test_what_is_no_velocity(text: str) -> None:
 def test_what_is_filled_in() -> None:
     plain = SflmOptions().resolved()
     assert (plain.velocity, plain.tail, plain.steps, plain.temperature) == (
-        "exact",
+        "top1",
         "greedy",
         16,
         1,
     )
     assert SflmOptions(temperature=0).resolved().velocity == "top1"
+    assert SflmOptions(temperature=1, velocity="exact").resolved().velocity == "exact"
+    assert SflmOptions(steps=1).resolved() == SflmOptions(steps=1)  # nothing moves
+    assert SflmOptions(steps=1, temperature=0).resolved().velocity is None
+    drawn = SflmOptions(steps=1, temperature=0.5, tail="ancestral")
+    assert drawn.resolved() == drawn
     assert plain.resolved() == plain and plain.policy == "flow"
 
 
@@ -50,7 +56,11 @@ def test_what_is_filled_in() -> None:
         ({"temperature": -1.0}, "temperature must be 0 or positive"),
         ({"temperature": 0.0, "velocity": "exact"}, "temperature 0 leaves the most likely token"),
         ({"temperature": 0.0, "tail": "ancestral"}, "temperature 0 leaves the most likely token"),
+        ({"temperature": 0.5}, "the same at every temperature"),
         ({"temperature": 0.5, "velocity": "top1"}, "the same at every temperature"),
+        ({"temperature": 0.5, "steps": 1}, "the same at every temperature"),
+        ({"velocity": "exact", "steps": 1}, "velocity has no effect on a single step"),
+        ({"velocity": "top1", "steps": 1, "tail": "ancestral"}, "no effect on a single step"),
         ({"temperature": 0.5, "velocity": "sampled:1"}, "the same at every temperature"),
         ({"eos": "last"}, "choose plain, fill or forbid"),
         ({"eos": "never"}, "unknown eos choice"),
@@ -69,3 +79,12 @@ def test_the_preset_is_one_of_its_protocols() -> None:
     job, options = find_preset("sflm").settings("sflm", "gsm8k")
     chosen = find_family("sflm").choose(options)
     assert (chosen.steps, chosen.temperature, chosen.tail, job["batch"]) == (16, 1.0, "greedy", 1)
+    for velocity in find_preset("sflm").sweep["velocity"]:
+        assert find_family("sflm").choose(options | {"velocity": velocity}).velocity == velocity
+
+
+def test_what_a_race_asks_for_is_accepted() -> None:
+    for samples, temperature in ((1, 0.0), (4, 1.0)):
+        way = ways(find_family("sflm"), 1.0, samples)["several" if samples > 1 else "one"]
+        assert way == {"temperature": temperature}
+        assert find_family("sflm").choose(way | {"steps": 8}).velocity == "top1"

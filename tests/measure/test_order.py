@@ -119,6 +119,21 @@ def test_a_changed_mind_counts_when_the_final_token_comes() -> None:
     assert means(measured(again, mode="compat"))["rub"] == 0
 
 
+def test_noise_that_a_canvas_began_with_was_shown_by_no_step() -> None:
+    """duo: every slot shows a token at step 0, and is generated all the same."""
+    steps = list(range(1, len(TEXT) + 1))
+    noise = tuple(Event(0, at, None, "7") for at in range(len(TEXT)))
+    at = TEXT.index("1")
+    noisy = trace(TEXT, steps, events=(*noise, Event(2, at, None, "8")))
+    first = reveal_steps(noisy, first_shown=True)
+    assert first.tolist() == [*steps[:at], 2, *steps[at + 1 :]]
+    sample = measured(trace(TEXT, steps, events=noise), mode="compat")["samples"][0]
+    assert sample["status"] == measured(trace(TEXT, steps), mode="compat")["samples"][0]["status"]
+    assert means(measured(trace(TEXT, steps, events=noise), mode="compat")) == means(
+        measured(trace(TEXT, steps), mode="compat")
+    )
+
+
 def test_scopes() -> None:
     record = measured(trace(TEXT + TESTS))
     nodes = {

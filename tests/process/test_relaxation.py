@@ -81,22 +81,29 @@ def test_bounds_invert_the_transform(count: int) -> None:
 
 def test_argmax_is_a_uniform_state_sample() -> None:
     rows, count, gamma = 20_000, 16, -1.0
-    states = torch.full((rows, 1), 5)
-    latent = relax(states, torch.arange(rows), Noise(4, 2), torch.full((rows,), gamma), count)
+    states, place = torch.full((rows,), 5), torch.zeros(rows, dtype=torch.int64)
+    gammas = torch.full((rows,), gamma)
+    latent = relax(states, torch.arange(rows), place, Noise(4, 2), gammas, count)
     alpha = float(discrete_alpha(torch.tensor(gamma), count)[0])
     assert alpha == pytest.approx(0.4377, abs=1e-4)
-    observed = torch.bincount(latent.argmax(dim=-1).flatten(), minlength=count)
+    observed = torch.bincount(latent.argmax(dim=-1), minlength=count)
     expected = [rows * (alpha * (state == 5) + (1 - alpha) / count) for state in range(count)]
     assert stats.chisquare(observed, expected).pvalue > 1e-4
     spread = math.sqrt(1 / (1 + math.exp(-gamma)))
-    assert float(latent[:, :, 6].std()) == pytest.approx(spread, rel=0.02)
+    assert float(latent[:, 6].std()) == pytest.approx(spread, rel=0.02)
+    signal = math.sqrt(1 / (1 + math.exp(gamma)))
+    means = [signal * (state == 5) for state in range(count)]
+    assert latent.mean(dim=0).tolist() == pytest.approx(means, abs=0.03)
 
 
 def test_noise_belongs_to_the_example() -> None:
-    states, index = torch.zeros(2, 3, dtype=torch.int64), torch.tensor([7, 9])
-    gamma, noise = torch.zeros(2), Noise(0, 3)
-    forward = relax(states, index, noise, gamma, 5)
-    assert torch.equal(forward.flip(0), relax(states, index.flip(0), noise, gamma, 5))
+    """And to its place: whatever else is relaxed beside it."""
+    index, place = torch.tensor([7, 7, 9, 9]), torch.tensor([0, 2, 0, 1])
+    states, gamma, noise = torch.tensor([0, 3, 1, 1]), torch.linspace(-1, 1, 4), Noise(0, 3)
+    forward = relax(states, index, place, noise, gamma, 5)
+    some = torch.tensor([3, 0])
+    again = relax(states[some], index[some], place[some], noise, gamma[some], 5)
+    assert torch.equal(forward[some], again)
     assert len(forward.flatten().unique()) == forward.numel()
 
 

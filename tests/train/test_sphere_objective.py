@@ -115,6 +115,8 @@ def test_some_examples_have_one_gap() -> None:
     assert 0.4 < float(whole.double().mean()) < 0.65
     runs = torch.nn.functional.pad(noised.int(), (1, 1)).diff(dim=1).abs().sum(dim=1)
     assert set(runs.tolist()) <= {0, 2}
+    validated = noised_positions(rows, Noise(2, 3, level=0.5), SphereLossConfig(infill=0.5))
+    assert torch.equal(validated, rows.answer)  # whole answers, whatever training does
     with pytest.raises(ValueError, match="a share from 0 to 1"):
         SphereLossConfig(infill=1.5)
 

@@ -1,8 +1,8 @@
 """Samples to tune a planner with: decoded by it, graded in the sandbox, seen again step by step.
 
-    rollouts = roll(net, batch, ...)          a group of samples for each problem of a batch
-    rewards  = rollouts.rewards(graded, ...)   correct - penalty * steps
-    moments  = rollouts.moments(...)           each step's canvas, and what was revealed of it
+    rollouts = roll(net, batch, ...)       a group of samples for each problem of a batch
+    correct = solved(rollouts, batch, ...)  1 for each sample whose program passes its checks
+    moments = rollouts.moments()            each step's canvas, and what was revealed of it
 
 Nothing is recorded while decoding but the states of each network call: a frozen backbone need not
 be asked twice. Canvases follow from the reveal steps, as in any trace.

@@ -4,9 +4,9 @@
 problem of the batch with the present planner, runs their programs in the sandbox, and
 
     R = correct * [all checks pass] - step_penalty * steps
-    loss = sum over steps and samples of clipped_loss / (samples * slots)
+    loss = - sum over steps and samples of A log pi / (samples * slots)
 
-There is one update for each set of samples, so ratios begin at 1 (process/planning.py). Because
+There is one update for each set of samples, so nothing is clipped (process/planning.py). Because
 samples and grades are a function of (weights, seed, step), training resumes as any other does.
 The backbone is frozen unless `tuning.joint` is set.
 
@@ -23,10 +23,11 @@ from anyorder.apps.planner_rollouts import Moment, Rollouts, roll, solved
 from anyorder.bench.tasks import Stories
 from anyorder.data.batches import Batch
 from anyorder.data.stories import StoriesConfig
+from anyorder.model import load
 from anyorder.nets.planner import PlannedNet
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
-from anyorder.process.planning import action_log_prob, clipped_loss, group_advantages
+from anyorder.process.planning import action_log_prob, group_advantages
 from anyorder.recipes import Recipe
 from anyorder.train.objectives import Objective
 from anyorder.train.planner_config import TuningConfig
@@ -44,6 +45,11 @@ def grpo(recipe: Recipe, vocab: Vocab) -> Objective:
         raise ValueError(
             "tuning has no loss to validate: set validate_every=0, and compare models with "
             "benchmarks/planner.py"
+        )
+    if recipe.start is not None and not isinstance(load(recipe.start).net, PlannedNet):
+        raise ValueError(
+            f"{recipe.start} has no planner head to tune: --start with a model of tiny/planner, or "
+            f"make one with `anyorder train tiny/planner --start {recipe.start}`"
         )
     dials = {name: getattr(data, name) for name in ("layout", "wording", "state_layout", "seed")}
     task = Stories(StoriesConfig(**dials))
@@ -65,22 +71,21 @@ def grpo(recipe: Recipe, vocab: Vocab) -> Objective:
 def tuning_loss(
     net: PlannedNet, rollouts: Rollouts, advantages: Tensor, config: TuningConfig
 ) -> Tensor:
-    """The clipped loss of all steps of all samples, per sample and slot."""
+    """-A log pi of all steps of all samples, per sample and slot."""
     slots = sum(map(sum, (canvas.free for canvas in rollouts.canvases)))
     total = torch.zeros((), device=advantages.device)
     for moment in rollouts.moments():
         weight = advantages[moment.rows]
         if not bool(weight.any()):
             continue  # all samples of these groups are alike
-        log_prob = moment_log_prob(net, moment, joint=config.joint)
-        old = log_prob.detach()  # the samples are this very network's
-        total = total + clipped_loss(log_prob, old, weight, config.clip_low, config.clip_high).sum()
+        log_prob = moment_log_prob(net, moment, rollouts.vocab, joint=config.joint)
+        total = total - (log_prob * weight).sum()
     if not total.requires_grad:  # nothing to learn from this batch: a loss of 0, with a gradient
         total = total + 0 * net.planner.odds.bias.sum()
     return total / slots
 
 
-def moment_log_prob(net: PlannedNet, moment: Moment, *, joint: bool) -> Tensor:
+def moment_log_prob(net: PlannedNet, moment: Moment, vocab: Vocab, *, joint: bool) -> Tensor:
     """log pi of one step's action.  # B
 
     With a frozen backbone the tokens' part does not depend on what is trained and is left out.
@@ -91,7 +96,10 @@ def moment_log_prob(net: PlannedNet, moment: Moment, *, joint: bool) -> Tensor:
     ).double()
     tokens = None
     if joint:
-        log_prob = net.head(states[moment.taken]).double().log_softmax(dim=-1)
+        logits = net.head(states[moment.taken]).double()
+        barred = torch.arange(logits.shape[-1], device=logits.device) >= vocab.size
+        barred[vocab.mask_id] = True  # as in decoding
+        log_prob = logits.masked_fill(barred, -torch.inf).log_softmax(dim=-1)
         chosen = log_prob.gather(1, moment.tokens[moment.taken][:, None])[:, 0]
         tokens = torch.zeros_like(odds).masked_scatter(moment.taken, chosen)
     return action_log_prob(odds, moment.taken, moment.eligible, tokens)

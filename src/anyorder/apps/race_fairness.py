@@ -20,11 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.files import sha256_of
-from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model
+from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, load
+from anyorder.train.checkpoint import checkpoints, read_state
+from anyorder.train.folder import CHECKPOINTS
+from anyorder.train.same_run import ABOUT
 
 TOLERANCE = 0.02
 CORPUS = ("source", "layout", "wording", "seed")
-"""What says which texts a model was trained on."""
+"""What says which texts a model was trained on; what of it is missing is said."""
+COMPARED = (
+    *CORPUS,
+    *("state_layout", "split", "prompt_field", "answer_field", "documents", "canvas"),
+)
+"""With what else may tell texts apart: compared between the models whose recipes have it."""
 CARD_FILE = "card.json"
 
 
@@ -38,7 +46,7 @@ class Facts:
     texts: int | None
     """Training texts, with those of what it began with; None: not known."""
     corpus: dict[str, Any]
-    """The fields in CORPUS, as far as they are known."""
+    """The fields in COMPARED, as far as they are known."""
     vocabulary: str
     """Its digest."""
     unknown: tuple[str, ...] = ()
@@ -84,7 +92,7 @@ def facts_of(name: str, model: Model) -> Facts:
         family=model.family.name,
         parameters=sum(value.numel() for value in model.net.parameters()),
         texts=texts,
-        corpus={field: trained_on[field] for field in CORPUS if field in trained_on},
+        corpus={field: trained_on[field] for field in COMPARED if field in trained_on},
         vocabulary=model.vocab.digest(),
         unknown=tuple(f"{name}: {each}" for each in unknown),
     )
@@ -101,7 +109,7 @@ def compare(facts: Sequence[Facts]) -> Fairness:
     differences += _apart(
         "training texts", {each.name: each.texts for each in facts if each.texts is not None}
     )
-    for field in CORPUS:
+    for field in COMPARED:
         told = {each.name: each.corpus[field] for each in facts if field in each.corpus}
         if len(set(map(str, told.values()))) > 1:
             differences.append(f"the data differ in {field}: {_listed(told)}")
@@ -144,8 +152,10 @@ def _listed(values: Mapping[str, Any]) -> str:
     )
 
 
-def _texts(folder: Path, recipe: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Training texts, or why they are not known."""
+def _texts(
+    folder: Path, recipe: Mapping[str, Any], later: tuple[Path, ...] = ()
+) -> tuple[int | None, str]:
+    """Training texts, or why they are not known; `later` are the models that began with this."""
     told = _carded(folder)
     if told is not None:
         return told, ""
@@ -157,11 +167,36 @@ def _texts(folder: Path, recipe: Mapping[str, Any]) -> tuple[int | None, str]:
     own, start = int(train["steps"]) * int(train["batch"]), recipe.get("start")
     if start is None:
         return own, ""
-    for place in (Path(start), folder.parent / Path(start).name, SHIPPED / start):
-        if (place / CONFIG_FILE).is_file():
-            before, why = _texts(place, json.loads((place / CONFIG_FILE).read_bytes())["recipe"])
-            return (None, f"{start}: {why}") if before is None else (own + before, "")
-    return None, f"it began with {start}, which is not there, so its texts are not known"
+    chain = (*later, folder.resolve())
+    place = _start_of(folder, start, chain)
+    if place is None:
+        return None, f"it began with {start}, which is not there as it was: its texts are not known"
+    before, why = _texts(place, json.loads((place / CONFIG_FILE).read_bytes())["recipe"], chain)
+    return (None, f"{start}: {why}") if before is None else (own + before, "")
+
+
+def _start_of(folder: Path, start: str, chain: Sequence[Path]) -> Path | None:
+    """What a model began with: where `load` finds it, or beside the model.
+
+    Never one of the chain that led here, which cannot have begun with what it became; and never
+    other weights than those whose digest training wrote down.
+    """
+    recorded = _recorded_start(folder)
+    for place in (Path(start), SHIPPED / start, folder.parent / Path(start).name):
+        if not (place / CONFIG_FILE).is_file() or place.resolve() in chain:
+            continue
+        if recorded is None:
+            return place
+        if (place / WEIGHTS_FILE).is_file() and load(place).digest == recorded:
+            return place
+    return None
+
+
+def _recorded_start(folder: Path) -> str | None:
+    """The digest of what training began with, if its checkpoints are still there."""
+    found = checkpoints(folder / CHECKPOINTS)
+    recorded = read_state(found[-1])["run"].get(f"{ABOUT}start") if found else None
+    return None if recorded is None else str(recorded)
 
 
 def _carded(folder: Path) -> int | None:

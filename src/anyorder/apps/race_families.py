@@ -3,12 +3,13 @@
 A *point* is a set of decoding options whose cost differs: steps, or segments a step. Every point
 is run in two ways,
 
-    one        one attempt at temperature 0 (`Entry.one` where a family needs more words)
+    one        one attempt at temperature 0 (`Entry.one` where a family needs more words), which
+               is greedy for ar, mdm and latentmdm; the others draw noise there too
     several    k attempts at the race's temperature, the same for every family
 
 Everything else is the family's default: policy confidence (average for segments), exact mode. A
-family without a row races at its defaults alone. Which likelihood a family has is
-train/likelihood.py's table, how it fills gaps race_infill.py's.
+family without a row races at its defaults alone, a model with a planner head at policy planner.
+Which likelihood a family has is train/likelihood.py's table, how it fills gaps race_infill.py's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Entry:
     """Decoding options, one set for each point."""
     one: Mapping[str, Any] = field(default_factory=dict)
     """What a single attempt needs besides temperature 0."""
+    several: Mapping[str, Any] = field(default_factory=dict)
+    """What several need besides the race's temperature, so that it has an effect."""
 
 
 def _over(option: str, *values: Any) -> tuple[dict[str, Any], ...]:
@@ -40,13 +43,15 @@ def _over(option: str, *values: Any) -> tuple[dict[str, Any], ...]:
 ENTRIES: dict[str, Entry] = {
     "ar": Entry(),
     "mdm": Entry(_over("steps", 8, 16, 32, 64)),
-    "flexmdm": Entry(_over("steps", 16, 32, 64)),
+    "flexmdm": Entry((*_over("steps", 16, 32, 64), {"clock": "events"})),
     "latentmdm": Entry(_over("k", 1, 2, 4)),
     "flexlatent": Entry(_over("steps", 8, 16, 32)),
     "duo": Entry(_over("steps", 8, 16, 32)),
-    "sflm": Entry(_over("steps", 8, 16, 32)),
+    "sflm": Entry(_over("steps", 8, 16, 32), several={"velocity": "exact"}),
 }
 """By family. Few enough points that all shipped models race within minutes."""
+PLANNED: dict[str, Any] = {"policy": "planner"}
+"""The one point of a model that has a planner head, which decides its own steps."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +75,26 @@ class Point:
 def ways(family: Family, temperature: float, samples: int) -> dict[str, dict[str, Any]]:
     """The options of both ways of running a point; `several` is absent for one sample."""
     tempered = "temperature" in family.option_names()
-    one = dict(ENTRIES.get(family.name, Entry()).one)
-    found = {ONE: ({"temperature": 0.0} if tempered else {}) | one}
+    entry = ENTRIES.get(family.name, Entry())
+    found = {ONE: ({"temperature": 0.0} if tempered else {}) | dict(entry.one)}
     if samples > 1:
-        found[SEVERAL] = {"temperature": temperature} if tempered else {}
+        found[SEVERAL] = ({"temperature": temperature} if tempered else {}) | dict(entry.several)
     return found
 
 
-def points_of(name: str, family: Family, grids: Mapping[str, Sequence[Point]]) -> list[Point]:
-    """The points of an entrant: those of its name, of its family, or the table's."""
+def own_options(net: Any) -> dict[str, Any]:
+    """What a part that its family need not have asks for: a planner head, to be used."""
+    return dict(PLANNED) if hasattr(net, "plan") else {}
+
+
+def points_of(
+    name: str, family: Family, grids: Mapping[str, Sequence[Point]], net: Any = None
+) -> list[Point]:
+    """The points of an entrant: those of its name, of its family, its head's or the table's."""
     told = grids.get(name) or grids.get(family.name)
-    return list(told or map(Point, ENTRIES.get(family.name, Entry()).points))
+    own = own_options(net)
+    usual = (own,) if own else ENTRIES.get(family.name, Entry()).points
+    return list(told or map(Point, usual))
 
 
 def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[Point]]:

@@ -50,7 +50,7 @@ def figure(results: Results) -> Drawing:
 
 def _panel(lanes: list[Timed], way: str, colors: dict[str, str]) -> FrontPanel:
     k = lanes[0].rate.k
-    title = "One attempt, greedy" if way == ONE else f"At least one of {k} drawn"
+    title = "One attempt, temperature 0" if way == ONE else f"At least one of {k} drawn"
     label = "seconds for one attempt" if way == ONE else f"seconds for {k} attempts"
     series = tuple(
         FrontSeries(

@@ -4,16 +4,17 @@ Of n lines the middle third is hidden, rounded up; what stands around stays. Wha
 of the gap depends on its canvas, and is said beside the number:
 
     tokens    the number of hidden tokens: a fixed canvas has no other way (mdm, duo, sflm)
-    lines     the number of hidden lines (latentmdm)
+    lines     the number of hidden lines (latentmdm, where a segment is a line)
     nothing   the gap finds its own length (flexmdm, flexlatent)
 
-ar cannot look to the right of a gap, and has no number. Decoding is greedy, at the family's default
-steps, and is not timed. Programs run in the sandbox, as in grading.
+ar cannot look to the right of a gap, and has no number. Programs that some entrant cannot hold are
+left out for all. Decoding is at temperature 0 and the family's default steps, and is not timed.
+Programs run in the sandbox, as in grading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,16 +79,40 @@ def can_fill(model: Model) -> bool:
     return model.family.answers in TOLD
 
 
-def prompt_of(model: Model, gap: Gap) -> str:
-    """The text with its mark, as this family reads it."""
+def told_of_gaps(model: Model) -> str:
+    """What it is told of a gap: tokens, lines or nothing."""
     told = TOLD[model.family.answers]
-    by_line = getattr(model.config, "segment_by", None) == "line"
-    marks = {
-        "tokens": f"<fill:{len(model.vocab.encode(gap.hidden))}>",
-        "lines": f"<fill:{len(gap.hidden.splitlines())}>" if by_line else "<fill>",
-        "nothing": "<fill>",
+    if told == "lines" and model.config.segment_by != "line":  # type: ignore[union-attr]
+        return "nothing"  # how many statements or pieces are hidden does not follow from the lines
+    return told
+
+
+def prompt_of(model: Model, gap: Gap) -> str:
+    """The text with its mark, as this model reads it."""
+    marks: dict[str, Callable[[], str]] = {
+        "tokens": lambda: f"<fill:{len(model.vocab.encode(gap.hidden))}>",
+        "lines": lambda: f"<fill:{len(gap.hidden.splitlines())}>",
+        "nothing": lambda: "<fill>",
     }
-    return f"{gap.problem.prompt}{ANSWER}{gap.before}{marks[told]}{gap.after}"
+    mark = marks[told_of_gaps(model)]()
+    return f"{gap.problem.prompt}{ANSWER}{gap.before}{mark}{gap.after}"
+
+
+def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) -> list[Gap]:
+    """The gaps that every model can be asked to fill, with its decoding options."""
+    return [
+        gap
+        for gap in gaps
+        if all(_holds(model, gap, options) for model, options in fillers.items())
+    ]
+
+
+def _holds(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
+    try:
+        model.prepare(prompt_of(model, gap), **options)
+    except ValueError:  # too long, or what its vocabulary or segments cannot hold
+        return False
+    return True
 
 
 def can_grade(problem: Problem, task: Task, job: RaceJob) -> None:
@@ -124,4 +149,4 @@ def judged(
         (gap.problem.task_id, programs[number], verdicts[number]) for number, gap in enumerate(gaps)
     )
     rate = rate_interval([float(verdict == PASSED) for _, _, verdict in rows])
-    return Infilled(TOLD[model.family.answers], rate, rows)
+    return Infilled(told_of_gaps(model), rate, rows)

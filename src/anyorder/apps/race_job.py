@@ -31,7 +31,7 @@ class RaceJob:
     limit: int = 40
     """Only the first problems of the task."""
     samples: int = 4
-    """Attempts for pass@k, beside the one greedy attempt; 1: the greedy one alone."""
+    """Attempts for pass@k, beside the one at temperature 0; 1: that one alone."""
     temperature: float = 1.0
     """At which the attempts for pass@k are drawn, the same for all; 1 is each model's own law."""
     grid: Grids = ()

@@ -91,7 +91,7 @@ def make_lanes(
     """All lanes, checked: nothing is written or computed."""
     found = []
     for entrant in entrants:
-        for point in points_of(entrant.name, entrant.model.family, grids):
+        for point in points_of(entrant.name, entrant.model.family, grids, entrant.model.net):
             given = ways(entrant.model.family, job.temperature, job.samples)
             for way, options in given.items():
                 try:

@@ -25,6 +25,7 @@ SEED = 0x11CE11
 """Of the draws: not the race's, so that races compare."""
 NONE = "none: its loss bounds no likelihood"
 NO_TEXT = "none: no held-out text that all can hold"
+NO_CUT = "none: its config.json does not say how its answers were cut"
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ class Nats:
 
 
 def usable_texts(models: Sequence[Model], problems: Sequence[Problem]) -> list[Problem]:
-    """The problems whose solution every model can hold."""
+    """The problems whose solution every model can hold, of which that can be told."""
+    known = [model for model in models if _cuts(model)]
     return [
         problem
         for problem in problems
-        if problem.solution is not None and all(_holds(model, problem) for model in models)
+        if problem.solution is not None and all(_holds(model, problem) for model in known)
     ]
 
 
@@ -57,9 +59,9 @@ def nats_of(
 ) -> Nats:
     """Mean nats per answer of these problems' solutions."""
     likelihood = LIKELIHOODS.get(model.family.name)
-    if likelihood is None:
+    if likelihood is None or not _cuts(model):
         advance(len(problems))
-        return Nats(NONE, False, None)
+        return Nats(NONE if likelihood is None else NO_CUT, False, None)
     draws = 1 if likelihood.exact else DRAWS
     config, found = batch_config(model), []
     for number, problem in enumerate(problems):
@@ -67,7 +69,11 @@ def nats_of(
         rows = [replace(example, index=number * draws + draw) for draw in range(draws)]
         batch = collate(rows, model.vocab, config).to(model.device)
         noise = Noise(SEED, number)
-        found.append(nats_per_answer(likelihood, model.net, model.vocab, batch, noise))
+        try:
+            found.append(nats_per_answer(likelihood, model.net, model.vocab, batch, noise))
+        except ValueError as error:  # not finite: said, since all that was timed shall not be lost
+            advance(len(problems) - number)
+            return Nats(f"none: {problem.task_id}: {error}", False, None)
         advance(1)
     return Nats(likelihood.name, likelihood.exact, mean_interval(found))
 
@@ -86,6 +92,11 @@ def batch_config(model: Model) -> BatchConfig:
         segments=_segments(model),
         pad_slots=answers == "slots",
     )
+
+
+def _cuts(model: Model) -> bool:
+    """Whether it is known how the model's answers are made."""
+    return not model.family.counts_segments or "segments" in model.card.recipe
 
 
 def _segments(model: Model) -> SegmentConfig | None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anyorder.apps.race_fairness import Fairness, compare, facts_of, refuse_unequal
-from anyorder.apps.race_families import parse_grids
+from anyorder.apps.race_families import ONE, own_options, parse_grids, ways
+from anyorder.apps.race_infill import Gap, can_fill, gaps_of, usable_gaps
 from anyorder.apps.race_job import RaceJob
 from anyorder.apps.race_lanes import ROUNDS, Entrant, Lane, make_lanes, named
 from anyorder.apps.sampling_plan import Subject
 from anyorder.bench.tasks import Task, find_task
 from anyorder.files import LOCK_FILE, replacing
-from anyorder.model import load
+from anyorder.model import Model, load
 from anyorder.trace import Run
 from anyorder.trace.run import CARD_FILE
 
@@ -39,6 +41,10 @@ class RacePlan:
     task: Task
     subject: Subject
     lanes: list[Lane]
+    gaps: list[Gap]
+    """To be filled by every entrant that can."""
+    gaps_left_out: int
+    """Programs whose middle some of them could not be asked for."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -70,7 +76,19 @@ def planned(job: RaceJob) -> RacePlan:
         raise ValueError(f"{ungraded[0]} has no checks to grade by: race on another task")
     _same_problems(job, entrants, task)
     lanes = make_lanes(job, entrants, subject, grids)
-    return RacePlan(job, entrants, fairness, task, subject, lanes)
+    gaps = gaps_of(task.problems(job.infill)) if job.infill else []
+    usable = usable_gaps(fillers(job, entrants), gaps)
+    left_out = len(gaps) - len(usable)
+    return RacePlan(job, entrants, fairness, task, subject, lanes, usable, left_out)
+
+
+def fillers(job: RaceJob, entrants: Sequence[Entrant]) -> dict[Model, dict[str, Any]]:
+    """The models that fill gaps, and how they decode them."""
+    return {
+        each.model: ways(each.model.family, job.temperature, 1)[ONE] | own_options(each.model.net)
+        for each in entrants
+        if can_fill(each.model)
+    }
 
 
 def _same_problems(job: RaceJob, entrants: list[Entrant], task: Task) -> None:

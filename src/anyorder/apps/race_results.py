@@ -24,8 +24,8 @@ from anyorder.measure.intervals import Interval, bootstrap, mean_interval, ratio
 from anyorder.measure.pareto import on_front
 from anyorder.measure.passk import Rate, Verdicts, ks_up_to, pass_table
 
-BUSY = 1.5
-"""A load average above this means that more than the race was running."""
+BUSY = 0.5
+"""A load average by so much above the race's own threads means that more was running."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Timed:
     median_seconds: Interval
     """Median over problems."""
     cpu_seconds: Interval
-    """Mean CPU seconds of one sample."""
+    """Mean CPU seconds of one sample, the making of its trace included."""
     forwards: Interval
     """Mean network calls of one sample."""
     against: Interval
@@ -95,14 +95,16 @@ class Conditions:
     device: str
     processors: int
     load: float | None
-    """The mean load average over the rounds; the race itself is about 1."""
+    """The mean load average over the rounds; the race itself is about `threads`."""
     reference: str
     """The entrant whose first lane times are compared with."""
+    reference_setting: str
+    """That lane's point in words; empty where there is nothing to set."""
 
     @property
     def busy(self) -> bool:
         """Whether other work ran beside it."""
-        return self.load is not None and self.load > BUSY
+        return self.load is not None and self.load > self.threads + BUSY
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,11 @@ class Results:
     texts: int
     """Texts behind `nats`."""
     infill: Mapping[str, Infilled]
-    """By entrant that can; empty: not asked for."""
+    """By entrant that can; empty: not asked for, or nothing that all can hold."""
+    gaps: int = 0
+    """Programs behind `infill`."""
+    gaps_left_out: int = 0
+    """Programs that some entrant could not hold."""
 
     def of_way(self, way: str) -> list[Timed]:
         """One table's lanes, by rising time."""
@@ -137,6 +143,8 @@ class Results:
             "likelihood": {name: each.to_record() for name, each in self.nats.items()},
             "likelihood_texts": self.texts,
             "infill": {name: each.to_record() for name, each in self.infill.items()},
+            "infill_gaps": self.gaps,
+            "infill_gaps_left_out": self.gaps_left_out,
         }
 
 

@@ -6,8 +6,9 @@ the first round of every start each lane decodes one sample that counts for noth
 prepared once (kernels, memory, caches) is prepared then.
 
 A sample's wall seconds are its trace's: decoding alone (bench/timing.py). Its CPU seconds are those
-of the process from before the call until its trace is there. A round's samples are written when it
-is over, then `rounds/00007.json`, which says that it is: a race that was killed goes on with the
+of the process from before the call until its trace is there, the making of the trace included, so
+that they are a little above wall seconds where nobody else runs. A round's samples are written when
+it is over, then `rounds/00007.json`, which says that it is: a race that was killed goes on with the
 first round that is missing.
 """
 

@@ -107,14 +107,24 @@ def _entrants(results: Results) -> Table:
             f"nats per answer: {results.texts} held-out texts, less is better; what is <= is a "
             "bound, and the truth may be far below it"
         )
+    if results.gaps or results.gaps_left_out:
+        notes.append(
+            f"middle filled: {results.gaps} held-out programs; {results.gaps_left_out} more are "
+            "left out, which some model cannot hold"
+        )
     return Table(f"The entrants{_warning(results)}", heads, tuple(rows), tuple(notes))
 
 
 def _race(results: Results, way: str, lanes: Sequence[Timed]) -> Table:
     several, k = way == SEVERAL, lanes[0].rate.k
     about = results.conditions
-    title = f"{k} attempts at temperature {about.temperature:g}" if several else "One attempt"
-    reference = f"x {about.reference}"
+    title = (
+        f"{k} attempts at temperature {about.temperature:g}"
+        if several
+        else "One attempt at temperature 0"
+    )
+    setting = f" at {about.reference_setting}" if about.reference_setting else ""
+    reference = f"x {about.reference}{setting}"
     heads = ["", "model", "setting", *(["pass@1, %"] if several else []), f"pass@{k}, %"]
     heads += [f"ms of {k}" if several else "ms", "median ms", "CPU ms", "calls", reference]
     rows = [_row(lane, several) for lane in lanes]

@@ -22,12 +22,19 @@ from typing import Any
 from anyorder.apps.grade_job import GradeJob
 from anyorder.apps.grading import grade_run
 from anyorder.apps.progress_bar import progress_bar
-from anyorder.apps.race_families import ONE, ways
-from anyorder.apps.race_infill import Infilled, can_fill, can_grade, fill_all, gaps_of, judged
+from anyorder.apps.race_infill import Infilled, can_grade, fill_all, judged
 from anyorder.apps.race_job import RaceJob
 from anyorder.apps.race_lanes import Entrant, Lane
 from anyorder.apps.race_likelihood import DRAWS, NO_TEXT, Nats, nats_of, usable_texts
-from anyorder.apps.race_plan import RACE_FILE, RacePlan, claim, planned, release, write_json
+from anyorder.apps.race_plan import (
+    RACE_FILE,
+    RacePlan,
+    claim,
+    fillers,
+    planned,
+    release,
+    write_json,
+)
 from anyorder.apps.race_results import Conditions, Measured, Results, timed, with_fronts
 from anyorder.apps.race_rounds import Round, run_rounds, threads
 from anyorder.apps.race_tables import Table, markdown, tables_of
@@ -130,15 +137,14 @@ def _likelihood(plan: RacePlan, progress: bool) -> tuple[dict[str, Nats], int]:
 
 def _infill(plan: RacePlan, progress: bool) -> dict[str, Infilled]:
     """Of every entrant that can; kept in its folder."""
-    gaps = gaps_of(plan.task.problems(plan.job.infill)) if plan.job.infill else []
-    able = [each for each in plan.entrants if can_fill(each.model)]
+    gaps, options = plan.gaps, fillers(plan.job, plan.entrants)
+    able = [each for each in plan.entrants if each.model in options]
     found = {}
     with progress_bar("infilling", len(able), shown=progress) as advance:
         for each in able if gaps else ():
 
             def compute(model: Any = each.model) -> dict[str, Any]:
-                options = ways(model.family, plan.job.temperature, 1)[ONE]
-                programs = fill_all(model, gaps, options, plan.job.seed)
+                programs = fill_all(model, gaps, options[model], plan.job.seed)
                 return judged(model, plan.task, gaps, programs, plan.job).to_record()
 
             about = {"gaps": [gap.problem.task_id for gap in gaps], "seed": plan.job.seed}
@@ -204,8 +210,18 @@ def _results(
         processors=os.cpu_count() or 1,
         load=sum(loads) / len(loads) if loads else None,
         reference=plan.entrants[0].name,
+        reference_setting=plan.lanes[0].point.label,
     )
-    return Results(conditions, plan.fairness, with_fronts(lanes), nats, texts, infill)
+    return Results(
+        conditions=conditions,
+        fairness=plan.fairness,
+        lanes=with_fronts(lanes),
+        nats=nats,
+        texts=texts,
+        infill=infill,
+        gaps=len(plan.gaps),
+        gaps_left_out=plan.gaps_left_out,
+    )
 
 
 def _write(plan: RacePlan, results: Results) -> Raced:

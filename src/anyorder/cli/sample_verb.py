@@ -39,8 +39,8 @@ class Decoding:
     """mdm: mask revealed tokens again: cap:ETA, rescale:ETA, loop:ETA (ReMDM; needs --steps, order
     random unless --policy says otherwise), or confidence[:ETA], a heuristic."""
     velocity: Name = None
-    """sflm, where slots move: exact (default; the mean over all tokens), top_k:K (over the K most
-    likely), top1, sampled or sampled:K (towards one drawn token)."""
+    """sflm, where slots move: top1 (default; to the most likely token), exact (the mean over all
+    tokens), top_k:K (over the K most likely), sampled or sampled:K (to one drawn token)."""
     k: Count = None
     """latentmdm: segments revealed in a step; unset: 1."""
     slots: Count = None

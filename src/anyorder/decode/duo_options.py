@@ -46,10 +46,10 @@ class DuoOptions:
                 "fill or forbid"
             )
         self.draw().refuse_idle_filters()
-        if self.tail == "greedy" and self.steps == 1 and self.temperature != DuoOptions.temperature:
+        if self.tail == "greedy" and self.steps == 1 and self.draw() != DuoOptions().draw():
             raise ValueError(
-                "temperature has no effect on a single greedy step: leave it out, or give more "
-                "steps"
+                "temperature, top_p and top_k have no effect on a single greedy step: leave them "
+                "out, or give more steps"
             )
         return self
 

@@ -242,6 +242,11 @@ class _Stepper:
             return None
         net = cast(Planner, self.net)  # `check_network` was asked
         odds = net.plan(states, masked=rows.open, eligible=eligible, mask=rows.real)
+        if bool(odds[eligible].isnan().any()):  # an infinity is a chance of 0 or 1, this is none
+            raise ValueError(
+                "the planner's log-odds are not numbers: its weights are damaged or its training "
+                "went astray; choose another policy, or train it anew"
+            )
         return odds.double() / self.planner_temperature
 
     def _mask_again(self, rows: _Rows, which: Tensor) -> None:

@@ -138,6 +138,11 @@ class MdmOptions:
             raise ValueError(
                 f"planner_temperature must be positive, not {self.planner_temperature}"
             )
+        if self.planner_temperature is not None and policy.quota.reads_scores != "log_odds":
+            raise ValueError(
+                "planner_temperature has no effect where the planner only ranks (remask, or a "
+                "quota other than bernoulli and expected): leave it out"
+            )
         if plans and self.mode == "compat":
             raise ValueError("mode='compat' is Dream's sampler, which has no planner: leave it out")
         if policy.quota.reads_scores == "log_odds" and stopping.waits:

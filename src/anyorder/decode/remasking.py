@@ -6,9 +6,9 @@ The mathematics is process/remasking.py. Every free slot throws one keyed coin u
     a masked slot's turn comes       where u < rho
 
 and as many masked slots are revealed as had their turn. With the policy `random`, whose order is
-drawn anew each step, this is ReMDM exactly; any other policy keeps the numbers and puts its own
-choice in the place of chance. Both happen on the canvas before the step: a token that is masked
-again was still there for those that are revealed beside it.
+drawn anew each step, at temperature 1 without filters, this is ReMDM exactly; any other policy
+keeps the numbers and puts its own choice in the place of chance. Both happen on the canvas before
+the step: a token that is masked again was still there for those that are revealed beside it.
 
 What slots showed before their last reveal is kept as a list of changes, which the trace stores as
 events. Frozen slots are never touched. Letters: B rows, L positions.
@@ -48,12 +48,14 @@ def parse_remasking(text: str) -> Remasking:
     name, colon, argument = text.partition(":")
     if name not in REMASKINGS or (colon and not argument):
         raise ValueError(f"unknown remasking {text!r}: choose {FORMS}")
-    if not colon and name != "confidence":
-        raise ValueError(f"remasking {text!r} needs a number, such as {name}:0.02")
+    if not colon and name == "confidence":
+        return REMASKINGS[name]()
     try:
-        return REMASKINGS[name](*([float(argument)] if argument else []))
-    except ValueError as error:
-        raise ValueError(f"remasking {text!r}: {error}") from None
+        return REMASKINGS[name](float(argument))
+    except ValueError:
+        raise ValueError(
+            f"remasking {text!r} needs a number from 0 to 1, such as {name}:0.02"
+        ) from None
 
 
 @dataclass(frozen=True)

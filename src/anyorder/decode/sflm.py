@@ -4,13 +4,13 @@ S-FLM's sampler (process/sphere.py has its equations). N steps are N network cal
 t_0 .. t_{N-1} of linspace(1, 1e-5, N + 1). Each call but the last moves every free slot along the
 velocity of its posterior, from the signal a(t_k) to a(t_{k+1}); the last one takes tokens from its
 posterior and moves nothing. Frozen slots, a prompt or the text around a gap, hold the clean vectors
-of their tokens at every call. Slots never hold MASK, PAD or BOS.
+of their tokens at every call. Slots hold what a text may hold (nets/states.py), without PAD.
 
 There is no token before the end, and no order is chosen. What a step shows of a slot is its most
 likely token: `reveal_step` is the step from which it stayed, `changes` what it was before.
 
 The points are float64 throughout; the network reads them in its own precision.
-Letters: B rows, L positions, M free slots of all rows, V vocabulary, D width.
+Letters: B rows, L positions, M free slots of all rows, K states, V vocabulary, D width.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from anyorder.decode.proposals import HEAD_BUDGET
 from anyorder.decode.sflm_options import SflmOptions
 from anyorder.decode.watching import seen
 from anyorder.nets.sphere import SphereDenoiser
+from anyorder.nets.states import States
 from anyorder.process import sphere
 from anyorder.process.noise import Stream, uniform
 from anyorder.trace.snapshots import Change, changes_of
@@ -135,10 +136,16 @@ class _Flow:
     def __init__(self, net: SphereDenoiser, vocab: Vocab, options: SflmOptions) -> None:
         self.net, self.vocab, self.options = net, vocab, options
         self.velocity, self.stopping = options.chosen_velocity(), options.stopping()
-        self.table = sphere.unit(net.unit_table().double())  # V D
-        barred = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
-        barred |= {vocab.eos_id} if self.stopping.forbids else set()
-        self.barred = sorted(each for each in barred if each is not None)
+        table = net.unit_table()  # V D
+        if len(table) < vocab.size:
+            raise ValueError(
+                f"the network has vectors of {len(table)} tokens for a vocabulary of {vocab.size}: "
+                "use the vocabulary that it was trained with"
+            )
+        without = {vocab.pad_id} - {vocab.eos_id}
+        without |= {vocab.eos_id} if self.stopping.forbids else set()
+        self.states = States.of(vocab, without=frozenset(without)).to(table.device)
+        self.table = sphere.unit(table[self.states.ids].double())  # K D
 
     def start(self, canvases: Sequence[Canvas], keys: Sequence[int], device: torch.device) -> _Rows:
         ids, free, real = stack(canvases, self.vocab, device)
@@ -184,7 +191,7 @@ class _Flow:
                 here = rows.points[piece]
                 velocity = self._velocity(here, self._tempered(logits), noise)
                 points.append(sphere.euler_step(here, velocity, moment.signal, moment.following))
-            tokens.append(found)
+            tokens.append(self.states.ids[found])
             log_prob.append(Posterior(logits).log_prob(found))
         if points:
             rows.points = torch.cat(points)
@@ -211,20 +218,18 @@ class _Flow:
 
     def _velocity(self, points: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
         """Where each point goes, by its posterior over the tokens it may move to.  # M D"""
-        k, size = self.velocity.k, self.vocab.size
+        k = self.velocity.k
         if self.velocity.drawn:
-            token = pick_from(filtered(logits, Draw(top_k=k)), noise)  # M
-            return sphere.log_map(points, self.table[token])
+            state = pick_from(filtered(logits, Draw(top_k=k)), noise)  # M
+            return sphere.log_map(points, self.table[state])
         if k:
-            best, tokens = logits.topk(min(k, size), dim=-1)  # M K
-            return sphere.velocity_to(points, best.double().softmax(-1), self.table[tokens])
-        return sphere.velocity(points, logits[:, :size].double().softmax(-1), self.table[:size])
+            best, states = logits.topk(min(k, self.states.count), dim=-1)  # M k
+            return sphere.velocity_to(points, best.double().softmax(-1), self.table[states])
+        return sphere.velocity(points, logits.double().softmax(-1), self.table)
 
     def _logits(self, states: Tensor, step: int) -> Tensor:
-        """Logits without the ids that a slot must not hold.  # M V"""
-        logits = self.net.head(states).float()
-        logits[:, self.barred] = -torch.inf
-        logits[:, self.vocab.size :] = -torch.inf
+        """Logits of what a slot may hold.  # M K"""
+        logits = self.states.logits(self.net.head(states))
         if bool(logits.isnan().any()):
             raise ValueError(
                 f"at step {step} the network's logits are not finite: check its weights, and that "
@@ -237,5 +242,5 @@ class _Flow:
 
     def _pieces(self, count: int) -> Iterator[slice]:
         """Few enough slots at a time for the head and for the geometry."""
-        size = max(1, HEAD_BUDGET // len(self.table))
+        size = max(1, HEAD_BUDGET // self.vocab.size)
         return (slice(first, first + size) for first in range(0, count, size))

@@ -24,6 +24,8 @@ class Velocity:
 
 NAMED = {"exact": Velocity(), "top1": Velocity(k=1), "sampled": Velocity(drawn=True)}
 """Velocities without a number."""
+USUAL = "top1"
+"""With a greedy tail, the main setting of S-FLM's authors."""
 NUMBERED = {"top_k": False, "sampled": True}
 """Velocities with a number k -> whether one token is drawn."""
 
@@ -46,13 +48,15 @@ class SflmOptions:
     """How to decode with sflm."""
 
     velocity: str | None = None
-    """exact (default), top_k:K, top1, sampled or sampled:K."""
+    """top1 (default), exact, top_k:K, sampled or sampled:K; none where a single step moves nothing.
+    """
     tail: Literal["greedy", "ancestral"] = "greedy"
     """The last call: take the most likely tokens, or draw from its posterior."""
     steps: int = 16
     """Network calls: each but the last moves the points, the last one reads the tokens."""
     temperature: float = 1.0
-    """Divides the logits, for the velocity and for a draw at the end; 0: velocity top1, greedy."""
+    """Divides the logits, for the velocity and for a draw at the end. Where both take the most
+    likely token, 0 and 1 say the same, and others are refused."""
     eos: str = "plain"
     """plain, fill (all after the first EOS is EOS) or forbid."""
 
@@ -63,10 +67,8 @@ class SflmOptions:
 
     def resolved(self) -> SflmOptions:
         """The same options with every unset choice filled in; checked."""
-        cold = self.temperature == 0
-        full = replace(self, velocity=self.velocity or ("top1" if cold else "exact"))
-        full._refuse_unused()
-        return full
+        self._refuse_unused()
+        return self if self.steps == 1 else replace(self, velocity=self.velocity or USUAL)
 
     def _refuse_unused(self) -> None:
         """What is set must have an effect."""
@@ -80,7 +82,12 @@ class SflmOptions:
                 f"eos={self.eos!r} needs an order, and sflm settles all slots together: choose "
                 "plain, fill or forbid"
             )
-        settled = velocity.k == 1 and self.tail == "greedy"
+        if self.steps == 1 and self.velocity is not None:
+            raise ValueError(
+                "velocity has no effect on a single step, which moves nothing: leave it out, or "
+                "give more steps"
+            )
+        settled = (self.steps == 1 or velocity.k == 1) and self.tail == "greedy"
         if draw.temperature == 0 and not settled:
             raise ValueError(
                 "temperature 0 leaves the most likely token only: velocity top1, tail greedy. "
@@ -93,7 +100,7 @@ class SflmOptions:
             )
 
     def chosen_velocity(self) -> Velocity:
-        return parse_velocity(self.velocity or "exact")
+        return parse_velocity(self.velocity or USUAL)
 
     def stopping(self) -> Stopping:
         return find_stopping(self.eos)

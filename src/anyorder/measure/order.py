@@ -147,11 +147,15 @@ class _Places:
 
 
 def reveal_steps(trace: Trace, *, first_shown: bool = False) -> IntArray:
-    """The step at which each slot got its final token, or first showed any."""
+    """The step at which each slot got its final token, or first showed any.
+
+    What stood there at step 0, before the network was asked, was not shown by any step: duo's
+    canvases begin as noise.
+    """
     steps = trace.timing()[1].astype(np.int64)
     if first_shown:
         for event in trace.events or ():
-            if event.piece is not None:
+            if event.piece is not None and event.step > 0:
                 steps[event.slot] = min(steps[event.slot], event.step)
     return steps
 

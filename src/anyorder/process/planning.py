@@ -9,7 +9,10 @@ tokens. With the planner's log-odds z_j, u_j = sigmoid(z_j), its log-probability
 by a group of samples; what counts is how much better a sample is than its group,
 
     A = R - mean of the group,        not divided by the group's spread; small ones may be left out
-    loss of a step = -min(rho A, clip(rho, 1 - low, 1 + high) A),   rho = exp(log pi - log pi_old)
+    loss of a step = -A log pi
+
+With one update for each set of samples, pi is still what drew them: the ratio of GRPO's clipped
+loss is 1, nothing is clipped, and its gradient is this one's.
 
 Not here: rewards, samples (apps/planner_rollouts.py), networks.
 Letters: B rows, L positions, P problems, G samples of each.
@@ -36,11 +39,3 @@ def group_advantages(rewards: Tensor, least: float | None = None) -> Tensor:
     """Each reward against its group's mean; those below `least` count as 0.  # P G -> P G"""
     advantages = rewards - rewards.mean(dim=1, keepdim=True)
     return advantages if least is None else advantages.masked_fill(advantages < least, 0.0)
-
-
-def clipped_loss(
-    log_prob: Tensor, old: Tensor, advantages: Tensor, low: float, high: float
-) -> Tensor:
-    """The clipped loss of each row's action.  # B"""
-    ratio = (log_prob - old).exp()
-    return -torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)

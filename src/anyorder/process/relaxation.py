@@ -14,7 +14,7 @@ The curriculum shows the network softmax(w / tau) instead of the argmax, with ga
 
 I and its derivative are integrals of smooth functions that vanish at both ends, so sums over an
 even grid are right to the last digits; nothing is tabulated or fitted. A soft token needs K normal
-numbers. Letters: B rows, N tokens of a row, K states, Z points of the grid.
+numbers. Letters: M tokens of the whole batch, K states, Z points of the grid.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class GammaLine:
         return value, slope * (self.high - self.low)
 
 
-def relax(states: Tensor, index: Tensor, noise: Noise, gamma: Tensor, count: int) -> Tensor:
-    """w for every place of every row, given each row's gamma (B).  # B N K"""
+def relax(
+    states: Tensor, index: Tensor, place: Tensor, noise: Noise, gamma: Tensor, count: int
+) -> Tensor:
+    """w of tokens, given of each its clean state, example, place and gamma (M each).  # M K"""
     gamma = gamma.double()
-    place = torch.arange(states.shape[1], device=states.device)
     state = torch.arange(count, device=states.device)
-    keys = (index[:, None, None], place[:, None], RELAXED, state)
-    normal = torch.special.ndtri(noise.uniform(Stream.UNIFORM, *keys))  # B N K
+    keys = (index[:, None], place[:, None], RELAXED, state)
+    normal = torch.special.ndtri(noise.uniform(Stream.UNIFORM, *keys))  # M K
     signal, spread = torch.sigmoid(-gamma).sqrt(), torch.sigmoid(gamma).sqrt()
-    one_hot = torch.nn.functional.one_hot(states, count)
-    return signal[:, None, None] * one_hot + spread[:, None, None] * normal
+    return (spread[:, None] * normal).scatter_add_(1, states[:, None], signal[:, None])

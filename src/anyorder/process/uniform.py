@@ -42,7 +42,7 @@ from anyorder.process.parts import LossParts
 
 FIRST_TIME = 1e-3
 """Training times are not taken below this: what the bound weighs there grows like 1 / t, once in
-1 / t tokens."""
+1 / t tokens. This counts [0, FIRST_TIME] too low, by up to FIRST_TIME nats a token."""
 LEAST = 1e-6
 """alpha and 1 - alpha are not taken below this in the bound, so that it is a number everywhere."""
 BRANCH, STATE = 0, 1
@@ -77,20 +77,21 @@ class Noised:
     """d alpha / dt.  # B, float64"""
 
 
-def times(noise: Noise, rows: int, device: torch.device) -> Tensor:
-    """A time for each row: the level, the share of the way towards noise.  # B"""
-    return noise.levels(rows, device).clamp(min=FIRST_TIME)
-
-
 def corrupt(
-    states: Tensor, free: Tensor, index: Tensor, noise: Noise, schedule: LogLinear, count: int
+    states: Tensor,
+    free: Tensor,
+    index: Tensor,
+    noise: Noise,
+    schedule: LogLinear,
+    count: int,
+    first_time: float = FIRST_TIME,
 ) -> Noised:
     """The forward process at a random time for each row; what is not free stays clean.
 
     `states` (B N) are the clean ones, `count` is K, and `index` (B) names the examples: a place's
-    draws belong to its example.
+    draws belong to its example. A row's time is its level, the share of the way towards noise.
     """
-    time = times(noise, len(states), states.device)
+    time = noise.levels(len(states), states.device).clamp(min=first_time)
     alpha = schedule.value(time)
     keys = (index[:, None], torch.arange(states.shape[1], device=states.device))
     redrawn = free & (noise.uniform(Stream.UNIFORM, *keys, BRANCH) >= alpha[:, None])

@@ -69,11 +69,17 @@ class Comparison:
 
 
 def comparisons(gathered: Gathered) -> list[Comparison]:
-    """For each left-to-right run, the runs that differ from it in their policy alone."""
+    """For each left-to-right run, the runs that differ from it in their policy alone.
+
+    Others, such as a planner that was trained for the model, join where they were measured by it.
+    """
     found = []
     for reference in (run for run in gathered if run.policy == LEFT_TO_RIGHT):
         others = [
-            run for run in gathered if run.alike() == reference.alike() and run is not reference
+            run
+            for run in gathered
+            if (run.alike() == reference.alike() and run is not reference)
+            or _measured_by(run, reference)
         ]
         rows = _rows([run for run in others if run.policy != LEFT_TO_RIGHT], reference)
         if rows:
@@ -96,11 +102,16 @@ def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[Likeness, ...]
 
 def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, Any]]:
     """The rows of measures.json; none where they are not of this reference and these verdicts."""
-    record = run.measures.get("similarity") or {}
-    if record.get("reference_traces") != reference.digest or reference.digest is None:
+    if not _measured_by(run, reference):
         return []
-    own = [row for row in record["rows"] if not row["ceiling"]]
+    own = [row for row in run.measures["similarity"]["rows"] if not row["ceiling"]]
     return [] if graded and all(row["filter"] != "correct" for row in own) else own
+
+
+def _measured_by(run: RunFacts, reference: RunFacts) -> bool:
+    """Whether its folder holds its likeness with these very traces."""
+    record = run.measures.get("similarity") or {}
+    return reference.digest is not None and record.get("reference_traces") == reference.digest
 
 
 def _computed(runs: Sequence[RunFacts], reference: RunFacts) -> list[dict[str, Any]]:

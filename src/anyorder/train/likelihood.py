@@ -73,8 +73,11 @@ def slot_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
 
 
 def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """duo: the integral over time at stratified times, and the prior term of every token."""
-    parts = uniform_bound(vocab, UniformConfig(), 0)(net, batch, noise)
+    """duo: the integral over time at stratified times, and the prior term of every token.
+
+    From t = 0 on, unlike training's, which counts the first moments too low.
+    """
+    parts = uniform_bound(vocab, UniformConfig(), 0, first_time=0.0)(net, batch, noise)
     tokens = int(batch.answer[0].sum())
     assert int(parts.tokens) == tokens * len(batch.ids), "the whole answer is corrupted"
     prior = uniform.prior_nats(States.of(vocab).count, SCHEDULE)

@@ -36,10 +36,6 @@ class TuningConfig:
     """Reward of a program that passes all checks."""
     step_penalty: float = 0.01
     """Taken from the reward for each step (published: 0.002 where a program gives 3)."""
-    clip_low: float = 0.2
-    """Ratios of new to old chances count no lower than 1 - this."""
-    clip_high: float = 1.0
-    """And no higher than 1 + this."""
     least_advantage: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = (
         None
     )
@@ -58,7 +54,7 @@ class TuningConfig:
         for name, least in (("group", 2), ("workers", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"tuning.{name}={getattr(self, name)}: give at least {least}")
-        for name in ("correct", "step_penalty", "clip_low", "clip_high", "temperature"):
+        for name in ("correct", "step_penalty", "temperature"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"tuning.{name}={getattr(self, name)}: give 0 or more")
         if self.block is not None and self.block < 1:

@@ -46,7 +46,12 @@ def sphere_mean(vocab: Vocab, config: SphereLossConfig, max_length: int) -> Obje
 
 
 def noised_positions(batch: Batch, noise: Noise, config: SphereLossConfig) -> Tensor:
-    """Where a batch is noised: the answers, of some examples a span of them only.  # B L"""
+    """Where a batch is noised: the answers, of some examples a span of them only.  # B L
+
+    At a fixed level, i.e. in validation, the answers: its numbers compare whatever `infill` is.
+    """
+    if noise.level is not None:
+        return batch.answer
     first, last, longest = batch.prompt_length, batch.length, batch.ids.shape[1]
     return answer_items(first, last, longest, batch.index, noise, config.infill).free
 

@@ -2,13 +2,16 @@
 
 The network is told alpha, the share of tokens that are not noise, as its time. The states are the
 ids that a text may hold (nets/states.py); the vocabulary head runs on free places only. At a fixed
-level, i.e. in validation, there is neither infilling nor curriculum: the number is the bound on
-whole answers. No loop, no optimiser.
+level, i.e. in validation, there is neither infilling nor curriculum: the number is about whole
+answers. It is an estimate of the bound by 8 midpoints, up to a few hundredths of a nat a token too
+low, because the integrand can grow like -ln t towards t = 0: it may be below the data's entropy.
+What the race counts, at random times, is the bound (train/likelihood.py). No loop, no optimiser.
 Letters: B rows, L positions, M free places of the whole batch, K states, D width.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
@@ -19,7 +22,7 @@ from anyorder.process.insertion import answer_items
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.process.relaxation import GammaLine, relax
-from anyorder.process.uniform import LogLinear, Noised
+from anyorder.process.uniform import FIRST_TIME, LogLinear, Noised
 from anyorder.train.objectives import Objective
 from anyorder.train.uniform_config import UniformConfig
 from anyorder.vocab import Vocab
@@ -27,8 +30,10 @@ from anyorder.vocab import Vocab
 SCHEDULE = LogLinear()
 
 
-def uniform_bound(vocab: Vocab, config: UniformConfig, max_length: int) -> Objective:
-    """The bound's integrand at a random time, per free token."""
+def uniform_bound(
+    vocab: Vocab, config: UniformConfig, max_length: int, *, first_time: float = FIRST_TIME
+) -> Objective:
+    """The bound's integrand at a random time, not before `first_time`, per free token."""
     all_states = States.of(vocab)
 
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
@@ -42,7 +47,9 @@ def uniform_bound(vocab: Vocab, config: UniformConfig, max_length: int) -> Objec
         if training and noise.step < config.curriculum:
             seen, vectors = _soft(net, batch, free, clean, noise, states, config.tau)
         else:
-            seen = uniform.corrupt(clean, free, batch.index, noise, SCHEDULE, states.count)
+            seen = uniform.corrupt(
+                clean, free, batch.index, noise, SCHEDULE, states.count, first_time
+            )
             vectors = net.embed(batch.ids.where(~free, states.ids[seen.states]))
         hidden = net.hidden(vectors=vectors, mask=batch.real, time=seen.alpha.float())[free]  # M D
         log_prob = states.logits(net.head(hidden)).log_softmax(dim=-1)  # M K
@@ -74,8 +81,10 @@ def _soft(
     line = GammaLine.of(states.count)
     time = noise.levels(len(free), free.device)
     alpha, slope = line.alpha(time, states.count)
-    latent = relax(clean, batch.index, noise, line.value(time), states.count)  # B L K
+    row, place = where = free.nonzero(as_tuple=True)
+    gamma = line.value(time)[row]
+    latent = relax(clean[where], batch.index[row], place, noise, gamma, states.count)  # M K
     shares = (latent / tau).softmax(dim=-1).to(net.embed.weight.dtype)
-    soft = shares @ net.embed.weight[states.ids]
-    vectors = soft.where(free[:, :, None], net.embed(batch.ids))
-    return Noised(latent.argmax(dim=-1).where(free, clean), alpha, slope), vectors
+    soft = shares @ net.embed.weight[states.ids]  # M D
+    vectors = torch.index_put(net.embed(batch.ids), where, soft)
+    return Noised(torch.index_put(clean, where, latent.argmax(dim=-1)), alpha, slope), vectors

@@ -37,6 +37,11 @@ def test_log_ticks_are_few_and_inside(low: float, factor: float, most: int) -> N
     assert all(low * 0.999 <= tick <= high * 1.001 for tick in ticks)
 
 
+def test_a_range_within_a_decade_has_several_numbers() -> None:
+    assert log_ticks(0.021, 0.045, 5) == pytest.approx([0.025, 0.03, 0.035, 0.04, 0.045])
+    assert log_ticks(1.0, 8.0, 5) == [1.0, 2.0, 5.0]
+
+
 def test_numbers_are_short() -> None:
     assert written(0.30000000000000004) == "0.3"
     assert written(0.25, percent=True) == "25%"

@@ -23,7 +23,10 @@ def linear_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Powers of ten, or 1, 2 and 5 of each where there are few powers; at most about `most`."""
+    """Powers of ten, or 1, 2 and 5 of each where there are few powers; at most about `most`.
+
+    Within a decade, where that leaves fewer than three: round numbers at even distances.
+    """
     assert 0 < low < high
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
@@ -31,6 +34,8 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
         found = [tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if len(found) <= most:
             break
+    if len(found) < 3 and high < 10 * low:
+        return linear_ticks(low, high, most)
     return found[:: math.ceil(len(found) / most)] if found else [low, high]
 
 
