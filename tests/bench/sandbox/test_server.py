@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from anyorder.bench.sandbox import Broken, Failed, Limits, Sandbox, link
+from anyorder.bench.sandbox import Broken, Limits, Sandbox, link
 
 if sys.platform != "linux":
     pytest.skip("processes of Linux", allow_module_level=True)
@@ -156,53 +158,70 @@ def test_a_server_that_does_not_answer_is_given_up(
         assert child.call("f", (1,)) == 2
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+MANY = """
+import json, os, sys
+from pathlib import Path
+sys.path.insert(0, {source!r})
+from anyorder.bench.sandbox import Failed, Limits, Sandbox
 
-
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def many(sandbox: Sandbox, count: int) -> None:
-    failing = "def f(x):\n    raise ValueError(x)\n"
+def many(count):
     for number in range(count):
-        program = PROGRAM if number % 3 else failing
-        with sandbox.start(program, Limits(cpu_seconds=5.0)) as child:
-            if number % 3:
-                assert child.call("f", (number,)) == number + 1
-            else:
-                with pytest.raises(Failed, match="ValueError"):
-                    child.call("f", (number,))
+        answer = "return x + 1" if number % 3 else "raise ValueError(x)"
+        with sandbox.start("def f(x):\\n    " + answer, Limits(cpu_seconds=5.0)) as child:
+            try:
+                assert child.call("f", (number,)) == number + 1 and number % 3
+            except Failed as error:
+                assert "ValueError" in str(error) and not number % 3
+
+def children(pid):
+    return [int(name) for name in Path(f"/proc/{{pid}}/task/{{pid}}/children").read_text().split()]
+
+def family(pid):
+    return [pid, *(below for child in children(pid) for below in family(child))]
+
+def state():
+    here = family(os.getpid())
+    pages = sum(int(Path(f"/proc/{{pid}}/statm").read_text().split()[1]) for pid in here)
+    return {{
+        "descriptors": {{pid: len(os.listdir(f"/proc/{{pid}}/fd")) for pid in here}},
+        "bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+    }}
+
+with Sandbox(minimum_level={level}, use={use!r}) as sandbox:
+    many(200)
+    before = state()
+    many({count})
+    print(json.dumps([before, state()]))
+"""
 
 
-def test_programs_leave_nothing_in_the_grader(
-    sandbox: Sandbox, family: Callable[[], dict[int, str]]
+def states(level: int, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A grader by itself, before and after so many programs.
+
+    In a process of its own: what other tests left in this one, memory to give back or processes
+    about to end, would be counted too.
+    """
+    code = MANY.format(source=str(SOURCE), level=level, use=USE[level], count=count)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout)
+    return before, after
+
+
+@LEVELS
+def test_programs_leave_no_process_and_no_descriptor(
+    sandboxes: Callable[[int], Sandbox], level: int
 ) -> None:
-    many(sandbox, 20)
-    before = (open_descriptors(), set(family()))
-    many(sandbox, 60)
-    assert (open_descriptors(), set(family())) == before
+    sandboxes(level)
+    before, after = states(level, 60)
+    assert after["descriptors"] == before["descriptors"]
 
 
 @pytest.mark.long
 @LEVELS
-def test_ten_thousand_programs(
-    own: Callable[[int], Sandbox], family: Callable[[], dict[int, str]], level: int
-) -> None:
+def test_ten_thousand_programs(sandboxes: Callable[[int], Sandbox], level: int) -> None:
     """Memory of grader and server stays flat, and so do descriptors and processes."""
-    sandbox = own(level)
-    many(sandbox, 200)
-    server = server_of(sandbox)
-
-    def state() -> tuple[int, set[int], int]:
-        held = len(os.listdir(f"/proc/{server}/fd"))
-        return open_descriptors(), set(family()), held
-
-    def memory() -> int:
-        return int(Path(f"/proc/{server}/statm").read_text().split()[1]) * 4096 + resident()
-
-    before, size = state(), memory()
-    many(sandbox, 10_000 if level == 3 else 1_000)
-    assert state() == before
-    assert memory() < size + (4 << 20)
+    sandboxes(level)
+    before, after = states(level, 10_000 if level == 3 else 1_000)
+    assert after["descriptors"] == before["descriptors"]
+    assert after["bytes"] < before["bytes"] + (4 << 20)
