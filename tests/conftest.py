@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,23 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parent))  # support modules beside the tests, by name
 
+# A shell without job control starts what runs in the background deaf to Ctrl-C, and so would be the
+# processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # No deadlines: a busy machine is no fault of the code. On a build server the examples are fixed, so
 # that a change is judged by itself; at home they are new each time.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Syncing guards against power failure, which no test has, and every file waits for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(scope="session")

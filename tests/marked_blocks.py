@@ -3,7 +3,8 @@
 A fence opens with its language and with words that say what becomes of it:
 
     ```python run            executed; in order, each in a process of its own, all in one folder
-    ```bash run              likewise: `anyorder ...` and `python FILE ...`, a line each
+    ```bash run              likewise: `anyorder ...` and `python FILE ...`, a line each, and
+                             `cat > FILE <<'END'` with the lines of the file
     ```python file=mine.py   written to a file, which later blocks use
     ```text                  what the block before it prints, word for word
 
@@ -11,7 +12,7 @@ As a program, `python marked_blocks.py PAGE ...` runs each page in a new folder,
 prints what went wrong as JSON: the page's name to a message, or to null. test_docs.py calls it.
 Commands are forked from one process that has imported everything, because starting Python anew for
 each would take most of the time. So a line of bash here is a command and its words, nothing else;
-README.md, whose blocks are read by the same function, has real bash (test_readme.py).
+the long suite runs README.md with a real bash as well (test_readme.py).
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 HEAVY = (
     *("model", "apps.sampling", "apps.training", "apps.grading", "apps.measuring"),
     *("apps.placement", "apps.importing", "apps.show", "apps.show_segments", "cli.sample_verb"),
+    *("apps.reporting", "report.charts.sheet"),
 )
 
 
@@ -87,8 +92,15 @@ def _steps(block: Block) -> list[Callable[[], Any]]:
         code = compile(block.code, f"line {block.line}", "exec")
         return [lambda: exec(code, {"__name__": "__main__"})]
     assert block.language == "bash", f"line {block.line}: cannot run {block.language!r}"
-    lines = block.code.replace("\\\n", " ").splitlines()
-    return [_command(words) for line in lines if (words := shlex.split(line, comments=True))]
+    steps: list[Callable[[], Any]] = []
+    # Between two files there are commands: the pieces are commands, name, content, commands, ...
+    pieces = iter(WRITTEN.split(block.code))
+    for commands, name, content in zip_longest(pieces, pieces, pieces):
+        lines = commands.replace("\\\n", " ").splitlines()
+        steps += [_command(words) for line in lines if (words := shlex.split(line, comments=True))]
+        if name is not None:
+            steps.append(partial(Path(name).write_text, content, encoding="utf-8"))
+    return steps
 
 
 def _command(words: list[str]) -> Callable[[], Any]:

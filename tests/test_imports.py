@@ -38,9 +38,11 @@ RULES: dict[str, set[str]] = {
     "canvases": ALL_ROOMS,
     "families": ALL_ROOMS | {"networks", "canvases"},
     "recipes": ALL_ROOMS | {"families"},
-    "model": ALL_ROOMS | {"canvases", "families", "recipes"},
-    "apps": ALL_ROOMS | {"canvases", "families", "recipes", "model"},
+    "model": ALL_ROOMS | {"canvases", "families", "recipes", "loading"},  # `load` alone, lazily
+    "loading": ALL_ROOMS | {"families", "model"},
+    "apps": ALL_ROOMS | {"canvases", "families", "recipes", "model", "loading"},
     "cli": ALL_ROOMS | {"families", "recipes", "model", "apps"},
+    "__main__": {"cli"},
     "__init__": ALL_ROOMS | {"model", "apps"},  # lazily: see test_importing_is_light
 }
 

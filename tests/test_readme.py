@@ -1,8 +1,9 @@
 """The README keeps its word: blocks marked `run` are run, and its links lead somewhere.
 
-A fence that opens with "```python run" or "```bash run" is executed. All of them run in order in
-one folder of their own, each in a process of its own, bash with the environment's programs first
-on the path. Python blocks without the mark must at least parse.
+A fence that opens with "```python run" or "```bash run" is executed: in the quick suite with the
+pages of test_docs.py, whose commands are forked from one process; in the long one here, by bash,
+with the environment's programs first on the path. All of them run in order in one folder of their
+own, each in a process of its own. Python blocks without the mark must at least parse.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def execute(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_marked_blocks_run(tmp_path: Path) -> None:
     marked = [block for block in blocks(README.read_text(encoding="utf-8")) if block.run]

@@ -178,8 +178,8 @@ class BpeCodec(Codec):
         self.pieces = {base[token]: _bytes_of(token) for token in base.keys() - self.added.keys()}
 
     @classmethod
-    def qwen2(cls, vocab: Any, merges: str) -> BpeCodec:
-        """The tokenizer that Qwen2's vocab.json and merges.txt stand for."""
+    def qwen2(cls, vocab: Any, merges: str, added: Sequence[Mapping[str, Any]] = ()) -> BpeCodec:
+        """The tokenizer that Qwen2's vocab.json and merges.txt stand for, with added tokens."""
         lines = merges.splitlines()
         pairs = [line.split(" ") for line in lines[lines[:1] == ["#version: 0.2"] :] if line]
         if wrong := [pair for pair in pairs if len(pair) != 2]:
@@ -189,7 +189,7 @@ class BpeCodec(Codec):
         byte_level |= {"trim_offsets": False, "use_regex": False}
         spec = {
             "version": "1.0",
-            "added_tokens": [],
+            "added_tokens": [dict(token) for token in added],
             "normalizer": {"type": "NFC"},
             "pre_tokenizer": {
                 "type": "Sequence",

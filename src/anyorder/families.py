@@ -85,6 +85,8 @@ class Family:
     """Corruption levels of the validation grid."""
     suits: Callable[[Any, Any], None] = lambda net, options: None
     """(network, options): refuses options for which this network lacks a part."""
+    usual: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda net, given: {}
+    """(network, what was asked for) -> what else to choose for this network in particular."""
 
     @property
     def counts_segments(self) -> bool:
@@ -146,6 +148,12 @@ def _spell(kind: Any) -> str:
     )
 
 
+def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A planner head decides, unless somebody else was asked to choose the order."""
+    asked = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
+    return {"policy": "planner"} if hasattr(net, "plan") and not asked else {}
+
+
 def _no_frame(config: Any, vocab: Vocab) -> Frame:
     return (), ()
 
@@ -190,6 +198,7 @@ FAMILIES = {
             },
             levels=GRID,
             suits=mdm.check_network,
+            usual=_by_its_planner,
         ),
         Family(
             name="flexmdm",

@@ -2,8 +2,9 @@
 
 A file is written under a temporary name in its own folder, synced to disk, then renamed. What a
 killed process leaves behind are temporary names, which `sweep` removes, and the lock file of
-`alone_in`, which the next writer takes over. Every room writes its files through here; this module
-imports nothing of ours.
+`alone_in`, which the next writer takes over. Processes that share one piece of work are
+`together_in` a folder, each with files of its own. Every room writes its files through here; this
+module imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,17 @@ COPY_IT = "work on a copy of the folder"
 # Another process may remove the lock file, or the folder made for it, between two of our calls. To
 # lose that race so often in a row means that the folder cannot be made at all.
 LOCK_ATTEMPTS = 100
+
+WAIT_SECONDS, WAIT_PAUSE = 60.0, 0.1
+"""How long those who come together wait for one who is alone there, and how often they look."""
+
+
+class Busy(ValueError):
+    """Another process holds the folder."""
+
+
+class NoLocks(ValueError):
+    """The disk, or the system, has no locks."""
 
 
 @contextmanager
@@ -49,6 +62,32 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     with replacing_path(path) as temporary, temporary.open("wb") as file:
         yield file
         file.flush()
+
+
+@contextmanager
+def creating(path: Path) -> Iterator[BinaryIO]:
+    """The same for a file that must not be there yet: of several processes one succeeds.
+
+    The others get FileExistsError, and can read what the first has written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)  # unlike a rename, this never replaces
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise ValueError(
+                f"{path.parent} is on a disk without hard links ({error.strerror}): several "
+                "processes cannot begin there together; choose another disk, or use one process"
+            ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
 
 
 def sweep(folder: Path) -> None:
@@ -82,9 +121,7 @@ def alone_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[
     system has no such locks (Windows), two writers in one folder are not noticed. `otherwise` is
     what errors advise.
     """
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:
+    if not _has_locks():
         folder.mkdir(parents=True, exist_ok=True)
         yield
         return
@@ -94,18 +131,110 @@ def alone_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[
         try:
             yield
         finally:
-            # Removed while it is held: whoever waits on this very file sees that it is not the
-            # folder's lock file any more, and begins again.
-            if _is_file_of(handle, folder / LOCK_FILE):
-                (folder / LOCK_FILE).unlink(missing_ok=True)
-            os.close(handle)
+            _unlock(folder, handle)
     finally:
-        for path in reversed(made):
-            with suppress(OSError):  # in use by now
-                path.rmdir()
+        _remove_empty(made)
 
 
-def _locked(folder: Path, made: list[Path], otherwise: str) -> int:
+@contextmanager
+def together_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[None]:
+    """Be in `folder` with others who are there together, and with nobody who is `alone_in` it.
+
+    For processes that write files of different names. Whoever is alone there is waited for, for a
+    minute. On a disk without locks nobody is noticed: what is done together must be right without
+    them. Afterwards whoever was the last removes the lock file.
+    """
+    made: list[Path] = []
+    try:
+        handle = _locked_together(folder, made, otherwise)
+        try:
+            yield
+        finally:
+            if handle is not None:
+                _unlock(folder, handle, last=_is_last(handle))
+    finally:
+        _remove_empty(made)
+
+
+@contextmanager
+def alone_if_free(folder: Path, *, without_locks: bool = True) -> Iterator[bool]:
+    """Hold `folder` like `alone_in` if nobody else is there: True if so.
+
+    Of processes that leave `together_in` and then try this, the last one succeeds. On a disk
+    without locks nobody knows; then `without_locks` is the answer.
+    """
+    made: list[Path] = []
+    handle: int | None = None
+    alone = without_locks
+    try:
+        if _has_locks():
+            try:
+                handle = _locked(folder, made, "")
+                alone = True
+            except Busy:
+                alone = False
+            except NoLocks:
+                pass
+        try:
+            yield alone
+        finally:
+            if handle is not None:
+                _unlock(folder, handle)
+    finally:
+        _remove_empty(made)
+
+
+def _has_locks() -> bool:
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _locked_together(folder: Path, made: list[Path], otherwise: str) -> int | None:
+    """A handle on the lock file, shared with others; None where there are no locks."""
+    if not _has_locks():
+        folder.mkdir(parents=True, exist_ok=True)
+        return None
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return _locked(folder, made, otherwise, shared=True)
+        except NoLocks:
+            return None
+        except Busy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(WAIT_PAUSE)
+
+
+def _unlock(folder: Path, handle: int, *, last: bool = True) -> None:
+    # Removed while it is held: whoever waits on this very file sees that it is not the
+    # folder's lock file any more, and begins again.
+    if last and _is_file_of(handle, folder / LOCK_FILE):
+        (folder / LOCK_FILE).unlink(missing_ok=True)
+    os.close(handle)
+
+
+def _is_last(handle: int) -> bool:
+    """Whether nobody else shares the lock: then it is held alone from now on."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_empty(made: list[Path]) -> None:
+    for path in reversed(made):
+        with suppress(OSError):  # in use by now
+            path.rmdir()
+
+
+def _locked(folder: Path, made: list[Path], otherwise: str, *, shared: bool = False) -> int:
     """A handle on the lock file of `folder`, locked; the folders made on the way go to `made`."""
     import fcntl
 
@@ -120,19 +249,21 @@ def _locked(folder: Path, made: list[Path], otherwise: str) -> int:
                 f"{folder} cannot be written to ({error.strerror}): {otherwise}"
             ) from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
             if isinstance(error, BlockingIOError):
-                problem = f"another process is working in {folder}: wait for it, or"
-            else:
-                (folder / LOCK_FILE).unlink(missing_ok=True)
-                problem = f"{folder} is on a disk without locks ({error.strerror}):"
-            raise ValueError(f"{problem} {otherwise}") from None
+                raise Busy(
+                    f"another process is working in {folder}: wait for it, or {otherwise}"
+                ) from None
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+            raise NoLocks(
+                f"{folder} is on a disk without locks ({error.strerror}): {otherwise}"
+            ) from None
         if _is_file_of(handle, folder / LOCK_FILE):
             return handle
         os.close(handle)
-    raise ValueError(f"other processes come and go in {folder}: {otherwise}")
+    raise Busy(f"other processes come and go in {folder}: {otherwise}")
 
 
 def _make(folder: Path, made: list[Path]) -> None:

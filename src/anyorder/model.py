@@ -7,16 +7,16 @@ whose `sample` returns traces. A model folder holds
     model.safetensors   weights
     vocabulary.json     the vocabulary (and tokenizer.json for BPE)
 
-Run folders, progress bars and resuming are apps/sampling.py.
+How folders and published checkpoints are read is loading.py; run folders, progress bars and
+resuming are apps/sampling.py.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from anyorder.decode.canvas import Canvas, GrowingCanvas, Watcher
 from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
 from anyorder.decode.watching import Timed, counted_from
 from anyorder.families import Family, find_family, is_whole
-from anyorder.files import replacing, sha256_of
+from anyorder.files import replacing
 from anyorder.nets.denoiser import as_denoiser
-from anyorder.nets.hub import load_weights, save_weights
+from anyorder.nets.hub import save_weights
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.trace.snapshots import spelled
@@ -167,7 +167,7 @@ class Model:
                 )
             # A gap of given length has no end to find: an EOS in it would cut the text in two.
             given = {**given, "eos": "forbid"}
-        chosen = self.family.choose(given)
+        chosen = self.family.choose({**given, **self.family.usual(self.net, given)})
         self.family.suits(self.net, chosen)
         return chosen
 
@@ -204,6 +204,7 @@ class Model:
                 prompt=request.prompt,
                 entry_point=request.entry_point,
                 forwards=row.forwards,
+                columns=row.columns,
                 seconds=seconds,
                 ties=row.ties,
                 family=self.family.name,
@@ -267,6 +268,14 @@ def policy_name(options: Any) -> str:
 def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
     """A fresh model with random weights."""
     family = find_family(card.family)
+    config = checked_config(card, vocab)
+    net = family.network.build(config, seed=seed)
+    return Model(family, net, vocab, card, name=name, digest="untrained")
+
+
+def checked_config(card: Card, vocab: Vocab) -> Any:
+    """The network's configuration, once it fits its vocabulary and its family."""
+    family = find_family(card.family)
     config = family.network.read(card.net)
     backbone = getattr(config, "backbone", config)
     if backbone.vocab_size < vocab.size:
@@ -276,30 +285,25 @@ def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
         )
     if backbone.causal != family.causal:
         raise ValueError(f"family {family.name!r} needs net.causal={family.causal}")
-    net = family.network.build(config, seed=seed)
-    return Model(family, net, vocab, card, name=name, digest="untrained")
+    return config
 
 
-def load(name: str | Path, *, device: str = "cpu", family: str | None = None) -> Model:
-    """Open a model folder or a shipped model; `family` insists on one."""
-    folder = _find(str(name))
-    card = _read_card(folder / CONFIG_FILE)
-    if family is not None and card.family != family:
-        raise ValueError(f"{folder} holds a model of family {card.family!r}, not {family!r}")
-    weights = folder / WEIGHTS_FILE
-    if not weights.is_file():
-        raise ValueError(f"{weights} is missing: finish its training, or name another model")
-    try:
-        model = build(card, Vocab.load(folder), name=str(name))
-    except (TypeError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{folder / CONFIG_FILE}: {reason}: restore the file") from None
-    load_weights(weights, model.net, f"a model of family {card.family}")
-    model.net.eval()
-    # Shape and family decide the output as much as the weights do.
-    about = json.dumps([card.family, card.net, sha256_of(weights)], sort_keys=True)
-    model.digest = hashlib.sha256(about.encode()).hexdigest()
-    return model.to(device)
+def load(
+    name: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: str | torch.dtype | None = None,
+    family: str | None = None,
+) -> Model:
+    """Open a model folder, a shipped model or a published checkpoint (loading.py).
+
+    `name` is a folder, a shipped name or a hub id. `family` insists on one, or chooses where a
+    checkpoint leaves a choice. `dtype`: the precision of the weights; unset: float32 on the CPU,
+    elsewhere as stored.
+    """
+    from anyorder.loading import open_model
+
+    return open_model(str(name), device=device, dtype=dtype, family=family)
 
 
 def wrap(
@@ -331,45 +335,5 @@ def wrap(
     model.module = module
     if isinstance(module, torch.nn.Module):
         model.device = next((p.device for p in module.parameters()), model.device)
+    model.choose({}, [])  # refuses a network that the family cannot use
     return model
-
-
-def _find(name: str) -> Path:
-    shipped = sorted(card.parent.name for card in SHIPPED.glob(f"*/{CONFIG_FILE}"))
-    for folder in (Path(name), SHIPPED / name):
-        # A folder that only happens to have a shipped model's name does not hide it.
-        if folder.is_dir() and (name not in shipped or (folder / CONFIG_FILE).is_file()):
-            if (folder / "checkpoints").is_dir() and not (folder / WEIGHTS_FILE).is_file():
-                raise ValueError(f"the training in {folder} is unfinished: repeat its command")
-            if not (folder / CONFIG_FILE).is_file():
-                raise ValueError(
-                    f"{folder} is not a model folder ({CONFIG_FILE} is missing): name a folder "
-                    "written by `anyorder train`"
-                )
-            return folder
-    raise ValueError(
-        f"no model {name!r}: name a shipped one ({', '.join(shipped)}) or a folder written by "
-        "`anyorder train` (for example `anyorder train tiny/mdm --out runs/mdm`)"
-    )
-
-
-def _read_card(path: Path) -> Card:
-    try:
-        record = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is truncated or not JSON ({error}): restore it") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a model of format {FORMAT}: train it with this version")
-    names = {field.name for field in fields(Card)}
-    if set(record) != names:
-        wrong = sorted(set(record) ^ names)
-        raise ValueError(f"{path} lacks or does not know {', '.join(wrong)}: restore the file")
-    kinds = {"family": str, "net": dict, "recipe": dict, "max_new_tokens": int}
-    for field, kind in kinds.items():
-        if not isinstance(record[field], kind):
-            raise ValueError(f"{path}: {field} is no {kind.__name__}: restore the file")
-    if not isinstance(record["max_length"], int | None):
-        raise ValueError(f"{path}: max_length is neither a number nor null: restore the file")
-    if not isinstance(record["recipe"].get("data", {}), dict):
-        raise ValueError(f"{path}: recipe.data is no dict: restore the file")
-    return Card(**record)

@@ -16,17 +16,20 @@ from anyorder.nets.flex import FlexConfig, FlexNet
 from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
 from anyorder.nets.latent import LatentConfig, LatentNet
 from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
+from anyorder.nets.shifted import ShiftedConfig, ShiftedNet, unshifted
 from anyorder.nets.sphere import SphereConfig, SphereNet
 from anyorder.nets.start import take_weights
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.process.sphere import LEAST_SIGNAL, enough_signal
+
+Completion = Callable[[TransformerConfig, Any, int], Any]
 
 
 @dataclass(frozen=True)
 class Network:
     """How a network is configured, read, built and begun."""
 
-    complete: Callable[[TransformerConfig, Any, int], Any]
+    complete: Completion
     """(backbone, the recipe, EOS) -> the network's configuration."""
     read: Callable[[dict[str, Any]], Any]
     """What config.json holds -> the network's configuration."""
@@ -41,17 +44,17 @@ class Network:
 def plain_network() -> Network:
     """The backbone alone."""
     return Network(
-        complete=lambda backbone, recipe, eos: backbone,
+        complete=_told(lambda backbone, recipe, eos: backbone),
         read=lambda record: TransformerConfig(**record),
         build=Transformer,
-        start=take_weights,
+        start=_start_plain,
     )
 
 
 def masked_network() -> Network:
-    """The backbone alone, or with a planner head where the recipe asks for one."""
+    """The backbone, alone, with shifted states, or with a planner head, as the recipe asks."""
     return Network(
-        complete=_masked_config,
+        complete=_told(_masked_config, shifts=True),
         read=_read_masked,
         build=lambda config, *, seed=0: MASKED_NETS[type(config)](config, seed=seed),
         start=lambda net, base: MASKED_STARTS[type(net)](net, base),
@@ -62,7 +65,7 @@ def masked_network() -> Network:
 def timed_network() -> Network:
     """The backbone, told a time."""
     return Network(
-        complete=lambda backbone, recipe, eos: replace(backbone, time_modulated=True),
+        complete=_told(lambda backbone, recipe, eos: replace(backbone, time_modulated=True)),
         read=lambda record: TransformerConfig(**record),
         build=Transformer,
         start=_start_timed,
@@ -73,7 +76,7 @@ def timed_network() -> Network:
 def flex_network() -> Network:
     """The backbone with time and a gap head."""
     return Network(
-        complete=_flex_config,
+        complete=_told(_flex_config),
         read=FlexConfig.from_record,
         build=FlexNet,
         start=FlexNet.start_from,
@@ -84,7 +87,7 @@ def flex_network() -> Network:
 def sphere_network() -> Network:
     """The backbone, or the published DiT, over unit vectors."""
     return Network(
-        complete=_sphere_config,
+        complete=_told(_sphere_config),
         read=SphereConfig.from_record,
         build=SphereNet,
         start=take_weights,
@@ -94,7 +97,7 @@ def sphere_network() -> Network:
 def latent_network() -> Network:
     """Encoder, latent transformer and decoder."""
     return Network(
-        complete=_latent_config,
+        complete=_told(_latent_config),
         read=LatentConfig.from_record,
         build=LatentNet,
         start=LatentNet.start_from,
@@ -104,7 +107,7 @@ def latent_network() -> Network:
 def flex_latent_network() -> Network:
     """The same with time and a gap head."""
     return Network(
-        complete=_flex_latent_config,
+        complete=_told(_flex_latent_config),
         read=FlexLatentConfig.from_record,
         build=FlexLatentNet,
         start=FlexLatentNet.start_from,
@@ -122,25 +125,50 @@ def _start_timed(net: nn.Module, base: nn.Module) -> None:
     take_weights(net, base, without=None if has_time else TIME)
 
 
+def _start_plain(net: nn.Module, base: nn.Module) -> None:
+    """A causal net predicts the next token, as a shifted masked model does."""
+    shifts = bool(vars(net)["config"].causal)
+    take_weights(net, unshifted(base, wanted=shifts, remedy="give the recipe net.shift=True"))
+
+
+def _told(complete: Completion, *, shifts: bool = False) -> Completion:
+    """The same, with what a recipe may say of every backbone; `shifts`: net.shift is known."""
+
+    def completed(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
+        eps, shift = (getattr(recipe.net, name, None) for name in ("norm_eps", "shift"))
+        if shift and not shifts:
+            raise ValueError(f"{recipe.family} does not use net.shift: leave it out")
+        return complete(backbone if eps is None else replace(backbone, norm_eps=eps), recipe, eos)
+
+    return completed
+
+
 MASKED_NETS: dict[type, Callable[..., nn.Module]] = {
     TransformerConfig: Transformer,
+    ShiftedConfig: ShiftedNet,
     PlannedConfig: PlannedNet,
 }
 MASKED_STARTS: dict[type, Callable[[Any, nn.Module], None]] = {
-    Transformer: take_weights,
+    Transformer: _start_plain,
+    ShiftedNet: ShiftedNet.start_from,
     PlannedNet: PlannedNet.start_from,
 }
 
 
 def _masked_config(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
     own = {field.name for field in fields(PlannedConfig)} - {"backbone"}
+    shift = getattr(recipe.net, "shift", None)
     if not all(hasattr(recipe.net, name) for name in own):
-        return backbone
+        return ShiftedConfig(backbone) if shift else backbone
+    if shift:
+        raise ValueError("a planner reads states that predict their own place: leave net.shift out")
     return PlannedConfig(backbone, **{name: getattr(recipe.net, name) for name in own})
 
 
-def _read_masked(record: dict[str, Any]) -> TransformerConfig | PlannedConfig:
-    """Models without a planner hold the fields of the backbone alone."""
+def _read_masked(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | PlannedConfig:
+    """Plain models hold the fields of the backbone alone."""
+    if "shift" in record:
+        return ShiftedConfig.from_record(record)
     if "backbone" in record:
         return PlannedConfig.from_record(record)
     return TransformerConfig(**record)

@@ -211,11 +211,19 @@ class Vocab:
 
     @classmethod
     def from_vocab_merges(
-        cls, vocab_path: str | Path, merges_path: str | Path, **tokens: Unpack[SpecialTokens]
+        cls,
+        vocab_path: str | Path,
+        merges_path: str | Path,
+        added: Sequence[Mapping[str, Any]] = (),
+        **tokens: Unpack[SpecialTokens],
     ) -> Vocab:
-        """Qwen2's tokenizer from its `vocab.json` and `merges.txt`, plain or gzipped."""
+        """Qwen2's tokenizer from its `vocab.json` and `merges.txt`, plain or gzipped.
+
+        `added` are tokens beside these, as tokenizer.json lists them.
+        """
         try:
-            codec = BpeCodec.qwen2(parse_json(read_text(vocab_path)), read_text(merges_path))
+            pieces, merges = parse_json(read_text(vocab_path)), read_text(merges_path)
+            codec = BpeCodec.qwen2(pieces, merges, added)
             return cls._with_tokens(codec, tokens)
         except ValueError as error:
             raise ValueError(f"{vocab_path}, {merges_path}: {error}") from error
@@ -274,6 +282,11 @@ class Vocab:
                 f"id {id} at position {at} is outside this vocabulary of {self.size} ids: encode "
                 "the text with this vocabulary"
             )
+
+    @property
+    def special_names(self) -> Mapping[int, str]:
+        """How the special ids are spelled."""
+        return MappingProxyType(self._names)
 
     def check_prompt(self, ids: Sequence[int]) -> None:
         """Refuse ids that are out of range or hold the mask."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import anyorder
+from anyorder.apps import lm_eval_bridge
 from anyorder.apps.lm_eval_bridge import Bridge, Generation, bridge_class, register
 from anyorder.bench.tasks import find_task
 from anyorder.model import Card, Model, build
@@ -300,6 +301,18 @@ def test_answers_are_cached(trained: Path, tmp_path: Path) -> None:
     cached.dbdict.close()
 
 
+@needs_lm_eval
+def test_the_command_line_is_theirs_with_our_model_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lm_eval import __main__ as theirs
+    from lm_eval.api.registry import get_model
+
+    called = []
+    monkeypatch.setattr(theirs, "cli_evaluate", lambda: called.append(get_model("anyorder")))
+    lm_eval_bridge.main()
+    assert called == [bridge_class()]
+
+
+@pytest.mark.long
 @needs_lm_eval
 def test_their_command_line(trained: Path, tmp_path: Path) -> None:
     task = local_task(tmp_path)

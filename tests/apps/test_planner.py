@@ -13,12 +13,14 @@ import torch
 
 import anyorder
 from anyorder.apps import planner_tuning
+from anyorder.apps.dry_run import measure_sizes
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.placement import placement
 from anyorder.apps.planner_rollouts import Rollouts, roll, solved
 from anyorder.apps.planner_tuning import grpo, moment_log_prob, tuning_loss
+from anyorder.apps.play_form import form_of
 from anyorder.apps.sampling import sample_to_run
-from anyorder.apps.training import measure_sizes, train
+from anyorder.apps.training import train
 from anyorder.bench.tasks import Stories
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
 from anyorder.data.batches import Batch
@@ -84,6 +86,25 @@ def test_models_without_a_head_refuse_before_anything_is_written(tmp_path: Path)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="no planner head"):
         anyorder.load("mdm").sample("a", policy="planner")
+
+
+def test_a_head_decides_where_no_other_order_is_asked_for(planned_mdm: Path) -> None:
+    model = anyorder.load(planned_mdm)
+
+    def policy(**options: Any) -> str:
+        return str(model.choose(options, ["a"]).policy)
+
+    assert policy() == policy(temperature=0.5) == policy(quota="even", steps=4) == "planner"
+    assert policy(policy="margin") == "margin"
+    assert policy(remask="rescale:0.5", steps=4) == "random"
+    assert policy(mode="compat") == "sampled"
+    assert anyorder.load("mdm").choose({}, ["a"]).policy == "confidence"
+    with pytest.raises(ValueError, match="decides its own steps"):
+        policy(steps=4)
+    (trace,) = model.sample(Stories(STORIES).problems(1)[0].prompt, max_new_tokens=4)
+    assert trace.policy == "planner"
+    (field,) = [each for each in form_of(model) if each.name == "policy"]
+    assert field.default == "planner"
 
 
 @pytest.fixture(scope="module")

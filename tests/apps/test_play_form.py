@@ -61,7 +61,7 @@ def test_every_choice_that_is_offered_is_taken_in_some_way(model: Model) -> None
 
 
 def test_defaults_are_what_happens_when_nothing_is_set(model: Model) -> None:
-    chosen = model.family.choose({})
+    chosen = model.choose({}, [])
     for name, field in by_name(model).items():
         if hasattr(chosen, name) and field.default:
             assert field.default == str(getattr(chosen, name))
@@ -81,6 +81,8 @@ def test_kinds_follow_the_types(small_models: Path) -> None:
     assert form["quota"].choices == ["thinned", "poisson"]
     quota = by_name(load(small_models / "mdm"))["quota"]
     assert quota.kind == "text" and quota.choices == ["even", "dream", "threshold", "factor"]
+    velocity = by_name(load(small_models / "sflm"))["velocity"]
+    assert (velocity.kind, velocity.choices) == ("text", ["exact", "top1", "sampled"])
     segments = by_name(load(small_models / "latentmdm"))["policy"].choices
     assert "average" in segments and "confidence" not in segments
 

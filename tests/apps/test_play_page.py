@@ -142,7 +142,7 @@ def test_stop_stops(tab: Tab, place: Playground, width: int) -> None:
     playwright.expect(tab.find("#generate")).to_be_disabled()
     tab.find("#stop").click()
     tab.says("stopped after step")
-    assert place.idle(2.0)
+    assert place.idle()
     playwright.expect(tab.find("#stop")).to_be_disabled()
     playwright.expect(tab.find("#generate")).to_be_enabled()
 
@@ -241,7 +241,7 @@ def test_closing_the_tab_ends_the_work(browser: Any, place: Playground) -> None:
     tab.says(r"step \d")
     assert place.desk.busy() == 1
     tab.page.close()
-    assert place.idle(3.0)
+    assert place.idle()
     tab.context.close()
 
 
@@ -259,7 +259,7 @@ def test_two_tabs_at_once(browser: Any, place: Playground) -> None:
     for tab in tabs:
         assert tab.faults == []
         tab.context.close()
-    assert place.idle(3.0)
+    assert place.idle()
 
 
 def test_the_command_can_be_copied(browser: Any, place: Playground, small_models: Path) -> None:

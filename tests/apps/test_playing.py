@@ -267,7 +267,7 @@ def test_stop_ends_the_work_at_once(place: Playground, mdm: str) -> None:
         rest = list(events)
     assert rest[-1][0] == "stopped" and rest[-1][1]["step"] < 40
     assert not any(kind == "done" for kind, _ in rest)
-    assert place.idle(2.0)
+    assert place.idle()
     assert place.post("stop", {"tab": request["tab"]}) == {"stopped": False}
 
 
@@ -276,7 +276,7 @@ def test_closing_the_tab_ends_the_work(place: Playground, mdm: str) -> None:
         assert [next(events)[0], next(events)[0]] == ["begun", "step"]
         assert place.desk.busy() == 1
         (work,) = [work for work in place.desk._busy.values() if not work.finished.is_set()]
-    assert work.finished.wait(2.0), "the work goes on although nobody listens"
+    assert work.finished.wait(20), "the work goes on although nobody listens"
     assert work.stop.is_set()
 
 
@@ -291,7 +291,7 @@ def test_a_tab_that_closes_before_it_reads_anything_ends_the_work_too(
             connection.sendall(
                 head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
             )
-    assert place.idle(5.0)
+    assert place.idle()
 
 
 def test_one_generation_at_a_time_for_a_tab(place: Playground, mdm: str) -> None:
@@ -353,7 +353,7 @@ def test_the_command_prints_its_address_and_ends_cleanly(
     match = re.fullmatch(r"http://(127\.0\.0\.1:\d+)(/[\w-]{20,}/)", address)
     assert match
     request = asked(str(small_models / "mdm"), **SLOW)
-    connection = http.client.HTTPConnection(match[1], timeout=30)
+    connection = http.client.HTTPConnection(match[1], timeout=120)
 
     def connected() -> bool:
         try:
@@ -363,10 +363,10 @@ def test_the_command_prints_its_address_and_ends_cleanly(
             return False
         return True
 
-    assert soon(connected, 30)
+    assert soon(connected)
     assert connection.getresponse().readline() == b"event: begun\n"
     running.send_signal(signal.SIGINT)  # in the middle of a generation
-    output, errors = running.communicate(timeout=20)
+    output, errors = running.communicate(timeout=120)
     assert running.returncode == 0, errors
     assert output == "" and errors.strip() == "ended"
     connection.close()

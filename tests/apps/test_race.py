@@ -144,6 +144,7 @@ def test_a_lane_is_what_sample_would_have_made(raced: tuple[RaceJob, Raced]) -> 
         assert texts == [trace.text for trace in run.traces()]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_repeating_computes_nothing_and_another_race_is_refused(
     raced: tuple[RaceJob, Raced], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +162,13 @@ def test_repeating_computes_nothing_and_another_race_is_refused(
         race(replace(job, limit=3), progress=False)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the figure, which takes longer than a small race."""
+    monkeypatch.setattr("anyorder.apps.race_figure.save_figure", lambda results, folder: [])
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_race_that_was_killed_goes_on(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +275,7 @@ def changed(source: Path, folder: Path, **fields: Any) -> str:
     return str(folder)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_gap_that_some_model_cannot_hold_is_left_out_for_all(
     models: Path, tmp_path: Path
 ) -> None:
@@ -338,6 +347,7 @@ def test_what_else_runs_is_told_apart_from_the_races_own_threads(
     assert replace(about, threads=2, load=2.6).busy
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_models_of_one_name_get_numbers(models: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "ar", tmp_path / "ar")
     both = (str(models / "ar"), str(tmp_path / "ar"))

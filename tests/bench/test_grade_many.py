@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -53,6 +55,7 @@ def processes() -> dict[int, tuple[str, int]]:
 
 
 def grade_many(count: int, measured_at: int, folder: Path) -> None:
+    """To be called in a process of its own, which has no other memory, processes and files."""
     before_files = set(Path(tempfile.gettempdir()).iterdir())
     before = set(processes())
     seen: Counter[str] = Counter()
@@ -77,19 +80,27 @@ def grade_many(count: int, measured_at: int, folder: Path) -> None:
     assert not list(folder.iterdir()), "files were left behind"
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files of the grader and its processes go."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def graded_elsewhere(count: int, measured_at: int, folder: Path) -> None:
+    """In a new process, whose temporary files and whose graders' are to go into this folder."""
+    code = (
+        "from pathlib import Path; from test_grade_many import grade_many\n"
+        f"grade_many({count}, {measured_at}, Path({str(folder)!r}))"
+    )
+    found = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | found,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
-def test_some_hundred_programs_leave_nothing(folder: Path) -> None:
-    grade_many(400, 200, folder)
+def test_some_hundred_programs_leave_nothing(tmp_path: Path) -> None:
+    graded_elsewhere(250, 120, tmp_path)
 
 
 @pytest.mark.long
-def test_ten_thousand_programs_leave_nothing(folder: Path) -> None:
-    grade_many(10_000, 2_000, folder)
+def test_ten_thousand_programs_leave_nothing(tmp_path: Path) -> None:
+    graded_elsewhere(10_000, 2_000, tmp_path)

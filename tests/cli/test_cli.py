@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -68,21 +67,17 @@ def failing(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     return code, output.err
 
 
-def test_help_is_quick_and_needs_no_torch() -> None:
+def test_help_needs_no_torch() -> None:
+    """How long it takes: `tests/test_wheel.py`."""
     script = (
         "import sys; from anyorder.cli import main; main(['--help']); "
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'pyarrow', 'transformers')))"
     )
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False
-        )
-        times.append(time.perf_counter() - started)
-        assert done.returncode == 0, "a heavy library was imported"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, "a heavy library was imported"
     assert "usage: anyorder" in done.stdout and "sample" in done.stdout
-    assert min(times) < 0.5
 
 
 @pytest.mark.parametrize("verb", ["demo", "train", "sample", "import", "doctor"])
@@ -212,41 +207,6 @@ def test_runs_without_a_folder_do_not_collide(
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
-def test_shards_are_the_whole(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def texts(shard: str) -> dict[tuple[str, int], str]:
-        capsys.readouterr()
-        assert (
-            main(
-                [
-                    "sample",
-                    str(models / "mdm"),
-                    "--task",
-                    "stories",
-                    "--limit",
-                    "3",
-                    "--samples",
-                    "2",
-                    "--steps",
-                    "4",
-                    "--temperature",
-                    "0.9",
-                    "--shard",
-                    shard,
-                    "--json",
-                    "--out",
-                    str(tmp_path / shard.replace("/", "of")),
-                ]
-            )
-            == 0
-        )
-        rows = json.loads(capsys.readouterr().out)["texts"]
-        return {(row["task_id"], row["sample"]): row["text"] for row in rows}
-
-    assert texts("0/2") | texts("1/2") == texts("0/1")
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -265,7 +225,6 @@ def test_shards_are_the_whole(
         (["--task", "stories", "--top-p", "0.9"], "temperature"),
         (["--fill", "nowhere.txt"], "cannot read nowhere.txt"),
         (["--task", "stories", "--block", "5", "--steps", "7"], "multiple of 13"),
-        (["--prompt", "def solve(", "--shard", "1/2"], "is empty"),
         (["--task", "stories", "--device", "cuda:99"], "cuda:99"),
     ],
 )

@@ -15,6 +15,8 @@ from anyorder.cli import main
 
 WRONG = "def solve(*given):\n    return 'nonsense'\n"
 PROBLEMS = 4
+ONE = ("--workers", "1")
+"""Few programs: a second process would only take its time to start."""
 
 
 def samples() -> list[dict[str, Any]]:
@@ -52,7 +54,7 @@ def run(imported: Callable[[list[dict[str, Any]]], Path]) -> Path:
 def graded(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
     def grade(run: Path, *words: str) -> dict[str, Any]:
         capsys.readouterr()
-        assert main(["grade", str(run), "--task", "stories", "--json", *words]) == 0
+        assert main(["grade", str(run), "--task", "stories", "--json", *ONE, *words]) == 0
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
@@ -113,7 +115,7 @@ def test_the_table_has_rates_counts_level_and_extraction(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert main(["grade", str(run), "--task", "stories"]) == 0
+    assert main(["grade", str(run), "--task", "stories", *ONE]) == 0
     table = capsys.readouterr().out
     for words in (
         "pass@1  75.0 %",
@@ -200,7 +202,7 @@ def test_missing_samples_are_told(
     assert set(found["pass@k"]) == {"1"}, "one problem has one sample only"
     fixed = graded(run, "--limit", str(PROBLEMS), "--estimator", "fixed_n", "--k", "1,2")
     assert fixed["pass@k"]["1"] == pytest.approx((0.5 + 1 + 0.5 + 0.5) / 4)
-    assert main(["grade", str(run), "--task", "stories", "--limit", str(PROBLEMS)]) == 0
+    assert main(["grade", str(run), "--task", "stories", *ONE, "--limit", str(PROBLEMS)]) == 0
     assert "1 samples are missing" in capsys.readouterr().out
 
 
@@ -241,7 +243,7 @@ def test_one_problem_has_no_interval(
 ) -> None:
     run = imported(samples()[:2])
     capsys.readouterr()
-    assert main(["grade", str(run), "--task", "stories", "--only", "stories/0"]) == 0
+    assert main(["grade", str(run), "--task", "stories", *ONE, "--only", "stories/0"]) == 0
     table = capsys.readouterr().out
     assert "pass@1  50.0 %" in table
     assert "nan" not in table
@@ -254,7 +256,7 @@ def test_the_task_of_the_run_card_is_the_default(
     card["config"] = {"task": "stories", "limit": PROBLEMS, "samples": 2, "trained_on": {}}
     (run / "run.json").write_text(json.dumps(card))
     capsys.readouterr()
-    assert main(["grade", str(run), "--json"]) == 0
+    assert main(["grade", str(run), "--json", *ONE]) == 0
     assert json.loads(capsys.readouterr().out)["verdicts"] == {"passed": 6, "wrong": 2}
 
 
@@ -300,7 +302,7 @@ def test_what_the_task_does_not_have_is_left_out_and_told(
     found = graded(run)
     assert found["verdicts"] == {"passed": 5, "wrong": 2} and found["left_out"] == 1
     assert graded(run, "--only", "stories/1")["verdicts"] == {"passed": 2}
-    assert main(["grade", str(run), "--task", "stories"]) == 0
+    assert main(["grade", str(run), "--task", "stories", *ONE]) == 0
     assert "stories does not have their problems: 1 of the samples" in capsys.readouterr().out
 
 

@@ -286,9 +286,8 @@ def test_a_network_without_numbers_is_refused() -> None:
 
 
 def test_a_wrapped_network_without_time_is_refused_before_anything_is_computed() -> None:
-    model = anyorder.wrap(lambda ids: torch.zeros(*ids.shape, VOCAB.size), VOCAB, family="duo")
     with pytest.raises(ValueError, match="duo needs a network that takes a time"):
-        model.sample("ab")
+        anyorder.wrap(lambda ids: torch.zeros(*ids.shape, VOCAB.size), VOCAB, family="duo")
     model = anyorder.wrap(constant(a=1.0), VOCAB, family="duo", max_new_tokens=3)
     (trace,) = model.sample("ab", steps=4)
     assert (trace.text, trace.policy, trace.forwards) == ("aaa", "ancestral", 4)

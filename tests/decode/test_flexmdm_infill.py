@@ -124,7 +124,17 @@ def test_events_have_the_law_of_the_data_given_the_frozen_text(case: Case, polic
     assert p_value(decoded(case, 4000, options), case) > 1e-3
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+OFTEN = ("prefix and suffix", "two gaps after a prefix")
+"""Cases of the quick suite, between them all that others have."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=() if name in OFTEN else pytest.mark.long)
+        for name, case in CASES.items()
+    ],
+)
 def test_many_steps_have_the_law_of_the_data_given_the_frozen_text(case: Case) -> None:
     fine, coarse = (
         p_value(decoded(case, 2000, FlexOptions(steps=steps, temperature=1.0)), case)

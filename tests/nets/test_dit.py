@@ -6,23 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_timed import SMALL_TIMED as SMALL
 from torch import Tensor
 
 from anyorder.nets.dit import CONDITION, DiT
 from anyorder.nets.stack import TransformerConfig
 
-SMALL = TransformerConfig(
-    vocab_size=11,
-    width=16,
-    layers=2,
-    heads=2,
-    kv_heads=2,
-    head_width=8,
-    mlp_width=64,
-    qkv_bias=False,
-    tied=False,
-    time_modulated=True,
-)
 PUBLISHED = replace(
     SMALL,
     vocab_size=49153,

@@ -7,25 +7,13 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from small_timed import SMALL_TIMED
 from torch import Tensor, nn
 
 from anyorder.nets.hub import load_weights, save_weights
 from anyorder.nets.sphere import BODIES, SphereConfig, SphereNet
-from anyorder.nets.transformer import TransformerConfig
 
-BACKBONE = TransformerConfig(
-    vocab_size=11,
-    width=16,
-    layers=2,
-    heads=2,
-    kv_heads=2,
-    head_width=8,
-    mlp_width=32,
-    qkv_bias=False,
-    tied=False,
-    time_modulated=True,
-)
-CONFIG = SphereConfig(BACKBONE, most_signal=0.4, least_signal=1e-3)
+CONFIG = SphereConfig(SMALL_TIMED, most_signal=0.4, least_signal=1e-3)
 
 
 def config_of(architecture: str) -> SphereConfig:
@@ -68,7 +56,7 @@ def test_tokens_are_unit_vectors_however_long_their_rows(architecture: str) -> N
 
 
 def test_the_table_begins_at_one_over_the_width() -> None:
-    wide = replace(BACKBONE, width=256, heads=4, kv_heads=4, head_width=64, vocab_size=300)
+    wide = replace(SMALL_TIMED, width=256, heads=4, kv_heads=4, head_width=64, vocab_size=300)
     table = SphereNet(replace(CONFIG, backbone=wide), seed=1).backbone.embed.weight.detach()
     assert float(table.std()) == pytest.approx(1 / 16, rel=0.02)
     assert not SphereNet(CONFIG).backbone.unembed.weight.any()  # type: ignore[union-attr]
@@ -110,6 +98,6 @@ def test_weights_and_configuration_come_back(architecture: str, tmp_path) -> Non
 def test_other_configurations_are_refused(
     backbone: dict[str, object], changed: dict[str, object], message: str
 ) -> None:
-    shape = replace(BACKBONE, **backbone)  # type: ignore[arg-type]
+    shape = replace(SMALL_TIMED, **backbone)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         replace(CONFIG, backbone=shape, **changed)  # type: ignore[arg-type]

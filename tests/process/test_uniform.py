@@ -193,58 +193,99 @@ DATA = {(0, 0): 4.0, (1, 1): 3.0, (2, 0): 2.0, (2, 1): 1.0}
 COUNT = 3
 
 
-def expected_nats(oracle: UniformOracle, alpha: float, slope: float) -> float:
-    """E of the sum of l_t over tokens, over the data and all canvases: nothing is drawn."""
-    canvases = torch.tensor(list(itertools.product(range(COUNT), repeat=2)))
+THREE = {(0, 0, 1): 5.0, (0, 1, 0): 1.0, (1, 1, 1): 3.0, (2, 0, 2): 2.0, (2, 1, 0): 4.0}
+
+
+def canvases_of(oracle: UniformOracle) -> Tensor:
+    return torch.tensor(list(itertools.product(range(COUNT), repeat=oracle.sequences.shape[1])))
+
+
+def expected_nats(oracle: UniformOracle, alpha: float, slope: float) -> Tensor:
+    """E of the sum of l_t over tokens and all canvases, for each text: nothing is drawn.  # S"""
+    canvases = canvases_of(oracle)
     times = torch.full((len(canvases),), alpha, dtype=torch.float64)
     log_prob = oracle.hidden(canvases, time=times)  # B L K
-    slopes, total = torch.full_like(times, slope), 0.0
-    for x, weight in zip(oracle.sequences, oracle.weights, strict=True):
+    slopes, totals = torch.full_like(times, slope), []
+    for x in oracle.sequences:
         chance = (alpha * (canvases == x) + (1 - alpha) / COUNT).prod(dim=1)
-        for place in range(2):
-            nats = uniform.bound(
-                log_prob[:, place],
-                canvases[:, place],
-                x[place].expand(len(canvases)),
-                times,
-                slopes,
-            )
-            total += float(weight * (chance * nats).sum())
-    return total
+        nats = [
+            uniform.bound(each, canvas, clean.expand(len(canvases)), times, slopes)
+            for each, canvas, clean in zip(log_prob.unbind(1), canvases.T, x, strict=True)
+        ]
+        totals.append((chance * torch.stack(nats)).sum())
+    return torch.stack(totals)
 
 
-def whole_bound(oracle: UniformOracle) -> float:
-    """The integral over time and the prior term of two tokens.
+def whole_bound(oracle: UniformOracle) -> Tensor:
+    """The integral over time and the prior terms, for each text.  # S
 
     Gauss-Legendre in u with t = u^4: at t = 0 the integrand grows like -ln t.
     """
     nodes, weights = np.polynomial.legendre.leggauss(30)
-    points, shares = (nodes + 1) / 2, weights / 2
-    alphas = SCHEDULE.value(torch.tensor(points**4)).tolist()
+    points, shares = torch.tensor((nodes + 1) / 2), torch.tensor(weights / 2)
+    alphas = SCHEDULE.value(points**4).tolist()
     values = [expected_nats(oracle, alpha, SCHEDULE.eps - 1) for alpha in alphas]
-    integral = float((shares * 4 * points**3 * np.array(values)).sum())
-    return integral + 2 * uniform.prior_nats(COUNT, SCHEDULE)
+    integral = (shares * 4 * points**3) @ torch.stack(values)
+    return integral + oracle.sequences.shape[1] * uniform.prior_nats(COUNT, SCHEDULE)
 
 
-def last_divergence(oracle: UniformOracle) -> float:
-    """KL(q(x_1), uniform): what even the perfect network pays."""
-    eps, total = SCHEDULE.eps, 0.0
-    for canvas in itertools.product(range(COUNT), repeat=2):
-        fits = eps * (oracle.sequences == torch.tensor(canvas)) + (1 - eps) / COUNT
-        chance = float((oracle.weights * fits.double().prod(dim=1)).sum())
-        total += chance * math.log(chance * COUNT**2)
-    return total
+def last_divergence(oracle: UniformOracle) -> Tensor:
+    """sum over y of q(x_1 = y | x) ln(q(x_1 = y) / uniform), for each text x.  # S
+
+    What even the perfect network pays: a sampler begins with uniform noise, not with q(x_1).
+    """
+    eps, canvases = SCHEDULE.eps, canvases_of(oracle)
+    same = (canvases == oracle.sequences[:, None]).double()  # S B L
+    fits = (eps * same + (1 - eps) / COUNT).prod(dim=2)  # S B
+    return fits @ ((oracle.weights @ fits) * len(canvases)).log()
 
 
-def test_the_bound_is_the_entropy_at_the_leave_one_out_posterior() -> None:
-    oracle = UniformOracle(DATA, COUNT, COUNT)
-    exact = oracle.entropy() + last_divergence(oracle)
-    assert whole_bound(oracle) == pytest.approx(exact, abs=2e-5)
+@pytest.mark.parametrize("data", [DATA, THREE], ids=["two tokens", "three tokens"])
+def test_the_bound_is_the_likelihood_of_every_text_at_the_leave_one_out_posterior(
+    data: dict[tuple[int, ...], float],
+) -> None:
+    """Tokens that depend on each other: -ln p is of the whole text, by enumeration."""
+    oracle = UniformOracle(data, COUNT, COUNT)
+    exact = last_divergence(oracle) - oracle.weights.log()
+    assert whole_bound(oracle).tolist() == pytest.approx(exact.tolist(), abs=1e-4)
+    assert float(oracle.weights @ exact) == pytest.approx(oracle.entropy(), abs=1e-5)
 
 
-def test_the_posterior_given_the_whole_canvas_is_not_the_minimum() -> None:
-    joint = UniformOracle(DATA, COUNT, COUNT, joint=True)
-    assert whole_bound(joint) > joint.entropy() + 0.1
+@pytest.mark.parametrize("data", [DATA, THREE], ids=["two tokens", "three tokens"])
+def test_the_posterior_given_the_whole_canvas_is_not_the_minimum(
+    data: dict[tuple[int, ...], float],
+) -> None:
+    joint = UniformOracle(data, COUNT, COUNT, joint=True)
+    assert float(joint.weights @ whole_bound(joint)) > joint.entropy() + 0.1
+
+
+class Alone(UniformOracle):
+    """Knows how often each place holds each token, and not what that has to do with others."""
+
+    def hidden(
+        self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
+    ) -> Tensor:
+        one_hot = torch.nn.functional.one_hot(self.sequences, self.vocab_size).double()  # S L V
+        law = torch.einsum("s,slv->lv", self.weights, one_hot)
+        return law.log().expand(len(ids), -1, -1)
+
+
+@pytest.mark.parametrize("data", [DATA, THREE], ids=["two tokens", "three tokens"])
+def test_who_ignores_what_tokens_have_to_do_with_each_other_pays_for_it(
+    data: dict[tuple[int, ...], float],
+) -> None:
+    """The bound is then of the product of the places' laws: above the entropy by how much the
+    places say of each other, and above -ln p of every text that this law finds rarer."""
+    alone = Alone(data, COUNT, COUNT)
+    law = alone.hidden(alone.sequences[:1])[0]  # L V
+    product = -law[torch.arange(law.shape[0]), alone.sequences].sum(dim=1)
+    found = whole_bound(alone)
+    assert found.tolist() == pytest.approx(product.tolist(), abs=5e-3)  # but for q(x_1)
+    shared = float(alone.weights @ product) - alone.entropy()
+    assert float(alone.weights @ found) - alone.entropy() == pytest.approx(shared, abs=5e-3)
+    assert shared > 0.2
+    rarer = product > -alone.weights.log()
+    assert rarer.any() and bool((found > -alone.weights.log())[rarer].all())
 
 
 @pytest.mark.parametrize("count", [3, 165, 50_000])

@@ -122,6 +122,16 @@ def test_what_stands_after_the_end_has_no_text() -> None:
     assert only(live, Canvas(2, ids("a$b"), [0, 0, 0]))["show"] == [[0, "a", -1]]
 
 
+def test_what_stands_after_an_end_that_may_change_is_shown() -> None:
+    live = LiveSteps(VOCAB, cuts=False)
+    only(live, Canvas(0, ids("___"), [0, 0, 0]))
+    assert only(live, Canvas(1, ids("a$b"), [0, 0, 0]))["show"] == [
+        [0, "a", -1],
+        [1, "", -1],
+        [2, "b", -1],
+    ]
+
+
 def test_a_character_of_two_bytes_waits_for_its_second() -> None:
     live = LiveSteps(VOCAB)
     first, second = "é".encode()

@@ -65,6 +65,7 @@ def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
         score=None if score is None else np.array(score, dtype=np.float32),
         steps=steps,
         forwards=draw(st.none() | st.integers(0, 99)),
+        columns=draw(st.none() | st.integers(0, 9999)),
         seconds=draw(st.none() | st.floats(0, 1e6)),
         ties=draw(st.none() | st.integers(0, 99)),
         family=draw(st.sampled_from([None, "mdm"])),

@@ -112,6 +112,19 @@ def test_damaged_and_foreign_cards_are_refused_by_name(tmp_path: Path) -> None:
             RunCard.read(path)
 
 
+def test_agreement_is_written_only_where_there_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    make().write(path)
+    assert "agreement" not in json.loads(path.read_text())
+    assert RunCard.read(path) == make()
+    compared = make(agreement={"samples": 4, "tokens": 0.99})
+    compared.write(path)
+    assert RunCard.read(path) == compared
+    assert compared.identity() == make().identity() and not compared.differences(make())
+    with pytest.raises(ValueError, match="field 'agreement'"):
+        make(agreement=0.9)
+
+
 def test_a_card_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
     (tmp_path / "loop.json").symlink_to("loop.json")

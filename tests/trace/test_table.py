@@ -19,7 +19,8 @@ from anyorder.trace import Candidate, Event, Run, RunCard, Trace, table
 COLUMNS = [
     *("task_id", "sample", "prompt", "text", "program", "entry_point", "prompt_ids", "token_ids"),
     *("char_end", "insert_step", "reveal_step", "log_prob", "segment", "score"),
-    *("steps", "forwards", "seconds", "ties", "family", "policy", "seed", "events", "candidates"),
+    *("steps", "forwards", "columns", "seconds", "ties", "family", "policy", "seed"),
+    *("events", "candidates"),
 ]
 REMEDY = "make it again"
 
@@ -29,7 +30,7 @@ def test_the_columns_are_those_of_the_format() -> None:
     types = {field.name: str(field.type) for field in table.SCHEMA}
     assert types["reveal_step"] == types["insert_step"] == "list<element: int32 not null>"
     assert types["log_prob"] == "list<element: float not null>"
-    assert table.SCHEMA.metadata == {b"anyorder.trace.schema": b"2"}
+    assert table.SCHEMA.metadata == {b"anyorder.trace.schema": b"3"}
 
 
 @settings(deadline=None, max_examples=50)
@@ -67,17 +68,21 @@ def test_it_opens_in_pandas(tmp_path: Path, make_trace: Any) -> None:
     assert len(exploded) == 5
 
 
-def write_version_1(path: Path, traces: list[Trace]) -> None:
-    """As the version before `score` and `candidates` wrote them."""
-    old = table.to_table(traces).drop_columns(["score", "candidates"])
-    pq.write_table(old.replace_schema_metadata({"anyorder.trace.schema": "1"}), path)
+LACKING = {1: ["score", "candidates", "columns"], 2: ["columns"]}
 
 
-def test_files_of_the_version_before_are_read(tmp_path: Path, make_trace: Any) -> None:
+def write_version(version: int, path: Path, traces: list[Trace]) -> None:
+    """As the versions before these columns wrote them."""
+    old = table.to_table(traces).drop_columns(LACKING[version])
+    pq.write_table(old.replace_schema_metadata({"anyorder.trace.schema": str(version)}), path)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_versions_before_are_read(version: int, tmp_path: Path, make_trace: Any) -> None:
     traces = [make_trace(segment=[0, 0, 1, 1]), Trace(task_id="u", sample=1, prompt="", text="y")]
-    write_version_1(tmp_path / "old.parquet", traces)
+    write_version(version, tmp_path / "old.parquet", traces)
     assert list(table.read_traces(tmp_path / "old.parquet", remedy=REMEDY)) == traces
-    for names in (["candidates"], ["score", "text"], ["text"]):
+    for names in (["candidates"], ["columns"], ["score", "text"], ["text"]):
         (batch,) = table.read_batches(tmp_path / "old.parquet", names, remedy=REMEDY)
         assert (batch.num_rows, batch.schema.names) == (2, names)
         assert batch.schema == pa.schema([table.SCHEMA.field(name) for name in names])
@@ -86,7 +91,7 @@ def test_files_of_the_version_before_are_read(tmp_path: Path, make_trace: Any) -
 def test_a_run_that_was_begun_before_goes_on(tmp_path: Path, make_trace: Any) -> None:
     run = Run.create(tmp_path / "run", RunCard("c", {}))
     (run.folder / "parts").mkdir()
-    write_version_1(run.folder / "parts" / "00000.parquet", [make_trace()])
+    write_version(1, run.folder / "parts" / "00000.parquet", [make_trace()])
     new = make_trace(sample=1, score=[-1, -1, -2, -2], segment=[0, 0, 1, 1])
     run.append(1, [new])
     run.finish()
@@ -189,14 +194,16 @@ def test_foreign_tables_are_refused(tmp_path: Path, make_trace: Any) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(ValueError, match=r"x.parquet was not written as traces.*anyorder import"):
         read(path)
-    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "3"}), path)
-    with pytest.raises(ValueError, match=r"x.parquet has trace schema 3, this anyorder reads 2"):
+    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "4"}), path)
+    with pytest.raises(ValueError, match=r"x.parquet has trace schema 4, this anyorder reads 3"):
         read(path)
     pq.write_table(good.drop_columns(["ties", "seed"]), path)
     with pytest.raises(ValueError, match=r"x.parquet .* differs in seed, ties"):
         read(path)
     pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "1"}), path)
-    with pytest.raises(ValueError, match=r"says trace schema 1 but differs in candidates, score"):
+    with pytest.raises(
+        ValueError, match=r"schema 1 but differs in candidates, columns, score"
+    ):
         read(path)
     wrong = good.set_column(
         good.schema.get_field_index("steps"), table.SCHEMA.field("steps"), pa.array([1], pa.int32())

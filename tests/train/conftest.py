@@ -19,7 +19,17 @@ TOY = Path(__file__).with_name("toy.py")
 
 @pytest.fixture(scope="session")
 def toy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("anyorder_train_toy", TOY)
+    return _module("anyorder_train_toy", TOY)
+
+
+@pytest.fixture(scope="session")
+def ranks() -> ModuleType:
+    """Trainings in several processes (rank_jobs.py)."""
+    return _module("anyorder_rank_jobs", TOY.with_name("rank_jobs.py"))
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

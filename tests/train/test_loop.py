@@ -252,7 +252,12 @@ def test_validation_is_a_fixed_grid(toy: ModuleType, tmp_path: Path, metrics: An
     toy.train(tmp_path, options(export=last.append))
     row = [row for row in metrics(tmp_path) if row["kind"] == "validation"][-1]
     device = torch.device("cpu")
-    again = validate(last[0], toy.objective, toy.VALIDATION, (0.3, 0.9, None), device)
+
+    def losses(batch: Any, noise: Noise) -> LossParts:
+        parts: LossParts = toy.objective(last[0], batch, noise)
+        return parts
+
+    again = validate(losses, toy.VALIDATION, (0.3, 0.9, None), device)
     assert row["nats_per_token"] == again["nats_per_token"], "the averaged weights, equal noise"
     grid = {cell["level"]: cell["nats_per_token"] for cell in row["levels"]}
     assert list(grid) == [0.3, 0.9, None]

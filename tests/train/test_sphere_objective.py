@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.apps.training import measure_sizes, network_config, train
+from anyorder.apps.dry_run import measure_sizes
+from anyorder.apps.training import network_config, train
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.nets.sphere import SphereConfig, SphereNet
 from anyorder.nets.transformer import TransformerConfig

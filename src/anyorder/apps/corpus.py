@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
+from anyorder.apps.data_shards import Room, fitting_rows, is_shard_folder, manifest_digest
 from anyorder.data.batches import Example, tokenise
 from anyorder.data.order import Permutation
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
@@ -33,6 +34,7 @@ from anyorder.data.stories.layout import MAX_LINES
 from anyorder.data.stories.pieces import REMARK
 from anyorder.data.stories.render import MAX_LINE_TOKENS
 from anyorder.files import sha256_of
+from anyorder.loading import find_vocab
 from anyorder.recipes import DataConfig
 from anyorder.vocab import Vocab
 
@@ -88,7 +90,7 @@ def open_corpus(
 
     `around` counts a row's tokens besides prompt and answer; `segments` is how answers are cut.
     """
-    vocab = _open_vocab(config.vocab)
+    vocab = open_vocab(config.vocab)
     room = _Room(config, vocab, around(vocab), segments)
     if config.source == "stories":
         _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
@@ -105,6 +107,9 @@ def open_corpus(
         return _divided(room, source, source.fingerprint)
     _refuse_unused(config, ("split",))
     path = Path(config.source)
+    if is_shard_folder(config.source):
+        _refuse_unused(config, ("documents", "prompt_field", "answer_field"))
+        return _shards(room, path)
     return _divided(room, _open_file(path, config), sha256_of(path))
 
 
@@ -137,17 +142,18 @@ def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
             raise ValueError(f"data.{name} has no effect on {config.source}: leave it out")
 
 
-def _open_vocab(name: str) -> Vocab:
+def open_vocab(name: str) -> Vocab:
     if name == "stories":
         return stories_vocab()
     if name == "bytes":
         return Vocab.bytes()
-    if not Path(name).is_dir():
+    try:
+        return find_vocab(name)
+    except ValueError as error:
         raise ValueError(
-            f"data.vocab={name!r}: give stories, bytes, or a folder with a vocabulary, such as "
-            "Vocab.from_tokenizer_json(...).save(folder) writes"
-        )
-    return Vocab.load(Path(name))
+            f"data.vocab={name!r}: give stories, bytes, a model, or a folder with a tokenizer or "
+            f"a vocabulary ({error})"
+        ) from None
 
 
 def _stories(room: _Room) -> Corpus:
@@ -201,6 +207,28 @@ def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
             )
 
 
+def _shards(room: _Room, folder: Path) -> Corpus:
+    """Rows that are divided and tokenised already."""
+    digest = manifest_digest(folder)
+    limits = Room(room.config.canvas, room.config.max_length, room.around, room.segments)
+    train = fitting_rows(folder, "train", room.vocab, limits)
+    validation = fitting_rows(folder, "validation", room.vocab, limits)
+    for split, found in (("train", train), ("validation", validation)):
+        if not found.source.size:
+            raise ValueError(
+                f"no row of {folder}/{split} fits in {room}: raise them, or make shards with more "
+                "rows (anyorder data --validation says how many are held out)"
+            )
+    return Corpus(
+        vocab=room.vocab,
+        train=train.source,
+        validation=validation.source,
+        digest=digest,
+        left_out=train.left_out + validation.left_out,
+        truncated=train.truncated + validation.truncated,
+    )
+
+
 def _open_file(path: Path, config: DataConfig) -> Source:
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".jsonl":
@@ -210,7 +238,8 @@ def _open_file(path: Path, config: DataConfig) -> Source:
         _refuse_unused(config, ("prompt_field", "answer_field"))
         return TextSource([path], split=config.documents)
     raise ValueError(
-        f"data.source={config.source!r}: give stories, a .jsonl or .txt file (.gz too), or hf:NAME"
+        f"data.source={config.source!r}: give stories, a .jsonl or .txt file (.gz too), hf:NAME, "
+        "or a folder that anyorder data made"
     )
 
 

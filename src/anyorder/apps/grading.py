@@ -5,7 +5,8 @@
 
 A command that was killed goes on where it stopped, and one whose verdicts are all there only
 reports. Several extractions are several gradings, side by side in one table; their union
-`any_of_4` is computed for a report under its own name and is stored nowhere.
+`any_of_4` is computed for a report under its own name and is stored nowhere. Several processes with
+a share of the problems each are grade_shards.py.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ REQUIRED_LEVEL, WEAK_LEVEL = 2, 1
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """A grading job, resolved."""
 
     run: Run
@@ -65,18 +66,24 @@ def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Gr
     """Grade a run, or what is left of it, and report."""
     run = Run.open(folder)
     with alone_in(run.folder, COPY_IT):
-        plan = _planned(run, job)
+        plan = planned(run, job)
         if job.again:
             for table in plan.tables.values():
                 table.discard_parts()
-        _grade(plan, job, progress)
-        order = {key: number for number, key in enumerate(_samples(run))}
-        for table in plan.tables.values():
-            table.finish(order)
-    return _reported(plan, job)
+        give_verdicts(plan, job, progress)
+        settle(plan)
+    return reported(plan, job)
 
 
-def _planned(run: Run, job: GradeJob) -> _Plan:
+def settle(plan: Plan) -> None:
+    """Bring the parts of every table together, in the order of the run."""
+    order = {key: number for number, key in enumerate(samples_of(plan.run))}
+    for table in plan.tables.values():
+        table.finish(order)
+
+
+def planned(run: Run, job: GradeJob, *, together: bool = False) -> Plan:
+    """The job, resolved and checked; `together`: beside others who grade the same run."""
     config = run.card.config
     name = job.task or config.get("task")
     if name is None:
@@ -88,7 +95,7 @@ def _planned(run: Run, job: GradeJob) -> _Plan:
         print(f"the data of {task.name} is not what {run.folder} was sampled from", file=sys.stderr)
     limit = config.get("limit") if same else None
     everything = {problem.task_id: problem for problem in task.problems(limit)}
-    keys = _samples(run)
+    keys = samples_of(run)
     _refuse_strangers({task_id for task_id, _ in keys}, everything, run, name)
     strangers = sum(task_id not in everything for task_id, _ in keys)
     chosen = _selected(everything, job, name)
@@ -99,16 +106,18 @@ def _planned(run: Run, job: GradeJob) -> _Plan:
     limits = _limits(task, job)
     modes = _modes(job.extraction or task.extraction)
     tables = {
-        mode: VerdictTable(run.folder, Grading(task.name, task.digest, mode, asdict(limits)))
+        mode: VerdictTable(
+            run.folder, Grading(task.name, task.digest, mode, asdict(limits)), together=together
+        )
         for mode in modes
     }
     ungraded = {task_id: chosen[task_id].note for task_id in chosen if task_id not in problems}
-    plan = _Plan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
+    plan = Plan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
     check_rates(keys, job, _expected_samples(plan))
     return plan
 
 
-def _samples(run: Run) -> list[Key]:
+def samples_of(run: Run) -> list[Key]:
     return list(_columns(run, "task_id", "sample"))
 
 
@@ -161,11 +170,9 @@ def _modes(extraction: str) -> tuple[str, ...]:
     return (extraction,)
 
 
-def _grade(plan: _Plan, job: GradeJob, progress: bool) -> None:
+def give_verdicts(plan: Plan, job: GradeJob, progress: bool) -> None:
     """Give every sample that lacks one its verdict, mode by mode."""
-    level = WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
-    done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
-    wanted = [(mode, key) for key in plan.keys for mode in plan.modes if key not in done[mode]]
+    wanted, level = lacking(plan, job), least_level(job)
     total = len(plan.keys) * len(plan.modes)
     if len(wanted) < total and progress:
         state = f"{total - len(wanted)} of {total}" if wanted else f"all {total}"
@@ -183,7 +190,19 @@ def _grade(plan: _Plan, job: GradeJob, progress: bool) -> None:
         _store(plan, _counted(stream, advance))
 
 
-def _items(plan: _Plan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
+def lacking(plan: Plan, job: GradeJob) -> list[tuple[str, Key]]:
+    """The verdicts that are not there yet: extraction and sample."""
+    level = least_level(job)
+    done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
+    return [(mode, key) for key in plan.keys for mode in plan.modes if key not in done[mode]]
+
+
+def least_level(job: GradeJob) -> int:
+    """The isolation that a verdict must come from."""
+    return WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
+
+
+def _items(plan: Plan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
     """The programs to judge, problem by problem: a worker prepares the checks of each once."""
     texts: dict[str, list[tuple[int, str]]] = {}
     for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
@@ -205,7 +224,7 @@ def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
         yield verdict
 
 
-def _store(plan: _Plan, stream: Iterator[Verdict]) -> None:
+def _store(plan: Plan, stream: Iterator[Verdict]) -> None:
     """Write verdicts in parts; what has come when the stream breaks off is written as well."""
     waiting: dict[str, list[Verdict]] = {mode: [] for mode in plan.modes}
     written = time.monotonic()
@@ -228,7 +247,7 @@ def _store(plan: _Plan, stream: Iterator[Verdict]) -> None:
         write()
 
 
-def _reported(plan: _Plan, job: GradeJob) -> Graded:
+def reported(plan: Plan, job: GradeJob) -> Graded:
     chosen = set(plan.keys)
     position = {key: number for number, key in enumerate(plan.keys)}
     rows: dict[str, list[Row]] = {}
@@ -249,7 +268,7 @@ def _reported(plan: _Plan, job: GradeJob) -> Graded:
     return replace(result, strangers=plan.strangers)
 
 
-def _expected_samples(plan: _Plan) -> dict[str, int]:
+def _expected_samples(plan: Plan) -> dict[str, int]:
     """How many samples each problem should have: those of the run card, or the most there are."""
     counts = Counter(task_id for task_id, _ in plan.keys)
     most = max(plan.run.card.config.get("samples") or 0, *counts.values())

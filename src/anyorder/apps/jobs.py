@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from anyorder.apps.shards import Share
+
 # Optional flags: help shows what to give, and no "None".
 Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
@@ -47,10 +49,14 @@ class SampleJob:
     compat: on its batch too, as published.)"""
     batch: Count = None
     """Samples decoded together; unset: 32, or the preset's number."""
+    cache_check: Count = None
+    """With --cache: so many samples are decoded exactly too, and the agreement is shown and
+    recorded; 0: none; unset: 4."""
     device: str = "cpu"
     """Where to decode: cpu, cuda or cuda:1."""
-    shard: str = "0/1"
-    """i/n: only every n-th sample from the i-th on, for n processes with a folder each."""
+    shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
+    """Only every n-th batch from the i-th on: n processes fill one folder together, and the last
+    one finishes it. Unset: as torchrun or a Slurm array says, else all."""
     max_new_tokens: Count = None
     """Free slots after a prompt, or at most so many in all within --max-length (growing canvases:
     flexmdm, flexlatent); unset: as in training."""
@@ -67,6 +73,8 @@ class SampleJob:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        if self.cache_check is not None and self.cache_check < 0:
+            raise ValueError(f"--cache-check must be at least 0, not {self.cache_check}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}")
         for name in ("limit", "data", "template"):
@@ -74,9 +82,6 @@ class SampleJob:
                 raise ValueError(f"--{name} belongs to a task: use it with --task")
         self.share()
 
-    def share(self) -> tuple[int, int]:
-        """The shard as (i, n)."""
-        first, _, of = self.shard.partition("/")
-        if not (first.isdecimal() and of.isdecimal() and int(first) < int(of)):
-            raise ValueError(f"--shard {self.shard!r}: write i/n with 0 <= i < n, such as 0/4")
-        return int(first), int(of)
+    def share(self) -> Share:
+        """What falls to this job; all of it where nothing is said."""
+        return Share() if self.shard is None else Share.parse(self.shard)

@@ -165,7 +165,7 @@ class Bridge:
     def _check(self, context: str, generation: Generation) -> None:
         """Refuse what cannot be sampled."""
         _refuse_marks(context)
-        chosen = self.model.family.choose(self.options | dict(generation.drawing))
+        chosen = self.model.choose(self.options | dict(generation.drawing), [context])
         sizes = self.model.sizes(self._new_tokens(generation), self.max_length, chosen)
         self.model.family.check([self.model.canvas(context, sizes)], chosen)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from anyorder.decode.policy import SCORES, SEGMENT_SCORES
 from anyorder.decode.quota import CLOCKED_QUOTAS, QUOTAS
+from anyorder.decode.sflm_options import NAMED as VELOCITIES
 from anyorder.decode.stopping import STOPPING
 from anyorder.model import Model, Request, check_seed
 
@@ -27,10 +28,11 @@ NAMES: dict[str, tuple[Iterable[str], ...]] = {
     "policy": (SCORES, SEGMENT_SCORES),
     "quota": (QUOTAS, CLOCKED_QUOTAS),
     "eos": (STOPPING,),
+    "velocity": (VELOCITIES,),
 }
 """Where the names of an option that is plain text are registered; a family takes some of them."""
-OPEN_ENDED = {"quota"}
-"""Options whose names may carry a number, as in threshold:0.9."""
+OPEN_ENDED = {"quota", "velocity"}
+"""Options whose names may carry a number, as in threshold:0.9 or top_k:4."""
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 8192
 SLOWEST = 2.0
@@ -67,7 +69,7 @@ def form_of(model: Model) -> list[Field]:
 def _option_fields(model: Model) -> list[Field]:
     family = model.family
     kinds, about = get_type_hints(family.options), attribute_docs(family.options)
-    resolved = family.choose({})
+    resolved = model.choose({}, [])
     found = []
     for option in fields(family.options):  # type: ignore[arg-type]
         kind, choices = _kind(kinds[option.name])

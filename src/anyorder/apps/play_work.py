@@ -66,7 +66,8 @@ class Work:
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Decode, in a thread of its own, and tell the loop. `stop` ends it."""
         step = 0
-        live, in_place = LiveSteps(self.model.vocab), InPlace(self.model.vocab.eos_id)
+        vocab = self.model.vocab
+        live, in_place = LiveSteps(vocab, cuts=not self._may_change()), InPlace(vocab.eos_id)
 
         def watch(rows: Sequence[Seen]) -> None:
             nonlocal step
@@ -88,6 +89,10 @@ class Work:
         finally:
             self.finished.set()
             self._say(loop, None)
+
+    def _may_change(self) -> bool:
+        """Whether tokens do not stay once they are shown: there are no masks, or masks again."""
+        return self.model.family.reader is None or getattr(self.options, "remask", None) is not None
 
     def _tell(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
         """Wait until there is room for the message, or until the work is not wanted."""

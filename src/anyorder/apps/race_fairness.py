@@ -171,7 +171,8 @@ def _texts(
     place = _start_of(folder, start, chain)
     if place is None:
         return None, f"it began with {start}, which is not there as it was: its texts are not known"
-    before, why = _texts(place, json.loads((place / CONFIG_FILE).read_bytes())["recipe"], chain)
+    told = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})  # others' have none
+    before, why = _texts(place, told, chain)
     return (None, f"{start}: {why}") if before is None else (own + before, "")
 
 

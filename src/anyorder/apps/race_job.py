@@ -28,7 +28,7 @@ class RaceJob:
     """The task whose problems are solved (docs/tasks.md)."""
     data: Name = None
     """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
-    limit: int = 40
+    limit: int = 30
     """Only the first problems of the task."""
     samples: int = 4
     """Attempts for pass@k, beside the one at temperature 0; 1: that one alone."""
@@ -41,7 +41,7 @@ class RaceJob:
     """Race although parameters, data or training texts differ by more than 2 %; said everywhere."""
     texts: int = 50
     """Held-out texts for the likelihood; 0: no likelihood."""
-    infill: int = 40
+    infill: int = 30
     """Held-out programs whose middle is blanked and filled; 0: none."""
     seed: int = 0
     """Names the noise of the samples and the order of each round."""

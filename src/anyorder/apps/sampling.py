@@ -1,7 +1,8 @@
 """`anyorder sample`: a model and a task (or a prompt, or a file with gaps) -> a run folder.
 
 Samples are decoded in batches of fixed composition, one part file each, so that a command that was
-killed goes on where it stopped and ends with the very traces of an uninterrupted one.
+killed goes on where it stopped and ends with the very traces of an uninterrupted one. So do several
+processes with a share of the batches each (shards.py), which fill one folder at the same time.
 Decoding itself is decode/, the folder is trace/run.py.
 """
 
@@ -10,16 +11,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from anyorder.apps.cache_check import Check, record_agreement, samples_to_check
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.progress_bar import progress_bar
 from anyorder.apps.sampling_plan import plan_run, subject_of
+from anyorder.apps.shards import Share
 from anyorder.apps.watching import watching
 from anyorder.decode.canvas import Watcher
-from anyorder.files import alone_in
+from anyorder.files import alone_if_free, alone_in, together_in
 from anyorder.model import Request, load, policy_name
 from anyorder.recipes.presets import find_preset
 from anyorder.trace import Run, RunCard, Trace
@@ -35,58 +38,97 @@ def sample_to_run(
     command: str,
     progress: bool = True,
     watch: bool = False,
+    place: str | None = None,
 ) -> Run:
-    """Do the job, or what is left of it, and return the complete run.
+    """Do the job, or what is left of it, and return the run: complete, unless a shard is missing.
 
-    `watch` shows the canvases while they fill, in place of the progress bar.
+    `watch` shows the canvases while they fill, in place of the progress bar. `place` is the device
+    to use if it has another name here than in the job: one of several GPUs.
     """
-    model = load(job.model, device=job.device)
+    model = load(job.model, device=place or job.device)
     job, options = _with_preset(job, options, model.family.name)
     subject = subject_of(job, model.trained_on)
     planned = plan_run(job, options, model, subject, command=command)
     requests, chosen = planned.requests, planned.options
     assert job.batch is not None
+    check = Check(requests, chosen, job.seed, job.batch, samples_to_check(job.cache_check, chosen))
     parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
     folder = job.out or _default_folder(job, chosen, planned.card)
+
+    def decode(part: list[Request], watcher: Watcher | None) -> Iterator[Trace]:
+        return map(subject.with_program, model.decode(part, chosen, job.seed, watcher))
+
+    def compare(run: Run) -> None:
+        record_agreement(run, model, check, progress=progress)
+
+    work = Work(parts, decode, compare, progress, model.vocab if watch else None)
+    share = job.share()
+    if not share.whole:
+        return _fill_together(folder, planned.card, work, share)
     with alone_in(folder):
         run = Run.create(folder, planned.card)
         try:
-            _decode_parts(
-                run,
-                parts,
-                lambda part, watcher: map(
-                    subject.with_program, model.decode(part, chosen, job.seed, watcher)
-                ),
-                progress,
-                model.vocab if watch else None,
-            )
+            _decode_parts(run, work, share)
         except BaseException:
             run.discard_if_empty()  # the corrected command shall find its folder free
             raise
         run.finish()
+        work.compare(run)
     return run
 
 
-def _decode_parts(
-    run: Run,
-    parts: list[list[Request]],
-    decode: Callable[[list[Request], Watcher | None], Iterator[Trace]],
-    progress: bool,
-    watched: Vocab | None,
-) -> None:
-    """Decode and write the parts that are not there yet; `watched`: of these tokens, in view."""
+@dataclass(frozen=True)
+class Work:
+    """What is to be decoded, and how."""
+
+    parts: list[list[Request]]
+    """Of the whole run: their composition does not depend on how they are shared."""
+    decode: Callable[[list[Request], Watcher | None], Iterator[Trace]]
+    compare: Callable[[Run], None]
+    """Of the finished run: tells how it agrees with the exact decoder, where that is asked."""
+    progress: bool
+    watched: Vocab | None
+    """The tokens to show the canvases with; None: unwatched."""
+
+
+def _fill_together(folder: Path, card: RunCard, work: Work, share: Share) -> Run:
+    """Decode a share beside others, and finish the run if nothing is missing any more."""
+    run: Run | None = None
+    try:
+        with together_in(folder):
+            run = Run.create(folder, card, together=True)
+            _decode_parts(run, work, share)
+    except BaseException:
+        with alone_if_free(folder, without_locks=False) as alone:
+            if alone and run is not None:
+                run.discard_if_empty()
+        raise
+    with alone_if_free(folder) as alone:
+        if alone and run.finish_if_whole(len(work.parts)):
+            work.compare(run)
+    return run
+
+
+def _decode_parts(run: Run, work: Work, share: Share) -> None:
+    """Decode and write the parts of a share that are not there yet."""
     done = set(run.done_parts())
-    there = sum(len(part) for number, part in enumerate(parts) if number in done)
-    total = sum(map(len, parts))
-    if there and progress:
-        state = "all" if run.complete else f"{there} of"
+    mine = share.pick(list(enumerate(work.parts)))
+    there = sum(len(part) for number, part in mine if number in done)
+    total = sum(len(part) for _, part in mine)
+    if work.progress and len(work.parts) < share.of:
+        idle = f"{len(work.parts)} batches for {share.of} shards"
+        print(f"{idle}: some have nothing to do; a smaller --batch makes more", file=sys.stderr)
+    if there and work.progress:
+        state = "all" if run.complete or there == total else f"{there} of"
         print(f"{run.folder}: {state} {total} samples are there already", file=sys.stderr)
-    quiet = run.complete or watched is not None
-    view = nullcontext() if run.complete or not watched else watching(watched, total - there)
-    with progress_bar("sampling", total, shown=progress and not quiet) as advance, view as begin:
-        for number, part in enumerate(parts):
+    quiet = run.complete or work.watched is not None
+    watched = None if run.complete else work.watched
+    view = watching(watched, total - there) if watched else nullcontext()
+    shown = work.progress and not quiet
+    with progress_bar("sampling", total, shown=shown) as advance, view as begin:
+        for number, part in mine:
             if number not in done:
-                run.append(number, list(decode(part, begin and begin(part))))
+                run.append(number, list(work.decode(part, begin and begin(part))))
             advance(len(part))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.apps.jobs import SampleJob
+from anyorder.apps.shards import Share
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.canvases import Sizes
 from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
@@ -115,7 +116,7 @@ def _requests(
     job: SampleJob, model: Model, problems: Sequence[Problem], sizes: Sizes
 ) -> list[Request]:
     assert job.samples is not None
-    requests = [
+    return [
         Request(problem.task_id, number, prefix_of(text), canvas, noise, problem.entry_point)
         for problem in problems
         for text in [problem.prompt]
@@ -124,16 +125,13 @@ def _requests(
         for noise in [problem.task_id if job.task else text]
         for number in range(job.samples)
     ]
-    first, step = job.share()
-    if first >= len(requests):
-        raise ValueError(f"--shard {job.shard} is empty: there are {len(requests)} samples")
-    return requests[first::step]
 
 
 def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str, Any]:
     """The resolved configuration: what the traces depend on (not where they are written)."""
     config = asdict(job) | {
         "fill": None if job.fill is None else str(job.fill),
+        "shard": str(Share()),  # the run is one, whoever decodes it
         "family": model.family.name,
         "max_new_tokens": sizes.new_tokens,
         "max_length": sizes.length,
@@ -141,5 +139,5 @@ def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str
         "options": asdict(chosen),
         "trained_on": model.trained_on if job.task else None,
     }
-    del config["out"], config["device"]
+    del config["out"], config["device"], config["cache_check"]
     return config

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from anyorder.apps.cache_check import Agreement
 from anyorder.trace import Run, Trace
 
 SHADES = ("bold bright_yellow", "yellow", "green", "cyan", "blue", "magenta")
@@ -20,11 +21,13 @@ MASK = "░"
 def summary(run: Run) -> dict[str, Any]:
     """What `anyorder sample --json` prints."""
     traces = list(run.traces())
+    compared = {} if run.card.agreement is None else {"agreement": run.card.agreement}
     return {
         "run": str(run.folder),
         "samples": len(traces),
         "seconds": round(sum(trace.seconds or 0.0 for trace in traces), 3),
         "forwards": sum(trace.forwards or 0 for trace in traces),
+        **compared,
         "texts": [
             {"task_id": trace.task_id, "sample": trace.sample, "text": trace.text}
             for trace in traces
@@ -51,6 +54,9 @@ def print_run(run: Run, shown: int = 3) -> None:
     facts += [f"{sum(trace.forwards or 0 for trace in traces)} forwards"]
     facts += [f"{sum(trace.seconds or 0 for trace in traces):.1f} s"]
     facts += [f"{sum(trace.ties or 0 for trace in traces) / max(1, tokens):.0%} ties"]
+    if run.card.agreement is not None:
+        cache = run.card.config["options"]["cache"]
+        console.print(f"cache {cache}, {Agreement(**run.card.agreement)}", soft_wrap=True)
     console.print(f"{'; '.join(facts)}; in {run.folder}", markup=False, soft_wrap=True)
 
 

@@ -7,24 +7,28 @@ the model folder with the averaged weights. The loop itself is train/loop.py.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from anyorder.apps.corpus import Corpus, open_corpus
 from anyorder.apps.planner_tuning import grpo
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.fill import Frame
 from anyorder.families import find_family
-from anyorder.model import Card, Model, build, load
+from anyorder.loading import Opened, open_weights
+from anyorder.model import Card, Model, build, checked_config, load
 from anyorder.nets.transformer import TransformerConfig
 from anyorder.recipes import Recipe, find_recipe, override
+from anyorder.train import lora
+from anyorder.train.config import TrainConfig
 from anyorder.train.loop import FitOptions, FitResult, fit
 from anyorder.train.objectives import Objective
+from anyorder.train.ranks import Ranks, joined
+from anyorder.train.spread import Weights
 from anyorder.vocab import Vocab
 
 
@@ -42,30 +46,39 @@ def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **cha
 
 
 def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResult:
-    """Train, going on from what `out` holds, and write the model folder there."""
+    """Train, going on from what `out` holds, and write the model folder there.
+
+    Under torchrun all processes call this; rank 0 writes and speaks.
+    """
+    with joined(recipe.train.device) as ranks:
+        return _train(recipe, out, ranks, progress=progress and ranks.first)
+
+
+def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitResult:
     family = find_family(recipe.family)
-    if recipe.frozen and recipe.start is None:
-        raise ValueError("what is frozen must have been trained: name a model with --start")
-    corpus = _open_corpus(recipe)
+    _check_start(recipe, ranks)
+    with ranks.one_before_others():  # what has to be downloaded is downloaded once
+        corpus = _open_corpus(recipe)
+        base = None if recipe.start is None else _open_start(recipe.start, corpus.vocab)
     if progress:
         for remark in corpus.remarks():
             print(remark, file=sys.stderr)
-    model = build(model_card(recipe, corpus), corpus.vocab, name=str(out), seed=recipe.train.seed)
-    base_digest = None if recipe.start is None else _begin_with(model, recipe.start)
-    _freeze(model.net, recipe.frozen)
+    card = model_card(recipe, corpus)
+    net, weights = _network(recipe, card, corpus.vocab, base, ranks)
     objective = _objective(recipe, corpus.vocab)
     batches = _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
     held_out = _batches(recipe, corpus, corpus.validation, recipe.train.batch)
 
     def export(net: nn.Module) -> None:
-        Model(family, net, corpus.vocab, model.card, name=str(out), digest="").save(out)
+        plain = lora.merge(net) if recipe.train.lora else net
+        Model(family, plain, corpus.vocab, card, name=str(out), digest="").save(out)
 
     options = FitOptions(
         levels=family.levels,
         about={
             "family": recipe.family,
             "loss": recipe.loss,
-            "start": base_digest,
+            "start": None if base is None else base.digest,
             "settings": None if recipe.settings is None else asdict(recipe.settings),
             "net": asdict(recipe.net),
             "data": asdict(recipe.data),
@@ -74,9 +87,67 @@ def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResu
         },
         export=export,
         progress=progress,
+        weights=weights,
     )
     validation = [held_out(i) for i in range(recipe.train.validate_batches)]
-    return fit(model.net, objective, batches, validation, recipe.train, out, options)
+    return fit(net, objective, batches, validation, recipe.train, out, options)
+
+
+def _check_start(recipe: Recipe, ranks: Ranks) -> None:
+    """Refuse what cannot be trained as the recipe says, before anything is read."""
+    if recipe.frozen and recipe.start is None:
+        raise ValueError("what is frozen must have been trained: name a model with --start")
+    if recipe.train.lora and recipe.start is None:
+        raise ValueError("lora adapts a trained model: name one with --start, or leave lora out")
+    if recipe.train.lora and recipe.frozen:
+        raise ValueError("this recipe trains a new head alone, without adapters: leave lora out")
+    if recipe.loss in OWN_LOSSES and ranks.count > 1 and recipe.train.shard != "none":
+        raise ValueError(
+            f"{recipe.loss} decodes as many steps as each sample needs, which processes with parts "
+            "of a network cannot do together: give shard=none"
+        )
+
+
+def _network(
+    recipe: Recipe, card: Card, vocab: Vocab, base: Opened | None, ranks: Ranks
+) -> tuple[nn.Module, Weights | None]:
+    """What is trained, with its first weights; on the meta device where it will be sharded."""
+    train, network = recipe.train, find_family(recipe.family).network
+    weights: Weights | None = None
+    if ranks.count == 1 or train.shard == "none":
+        net = build(card, vocab, name="", seed=train.seed).net
+        if base is not None:
+            network.start(net, base.model().net)
+    else:
+        from anyorder.train.first_weights import Base, FirstWeights  # a second of imports
+
+        config = checked_config(card, vocab)
+        begin = None if base is None else Base(base.net, base.tensor)
+        weights = FirstWeights(lambda: network.build(config, seed=train.seed), begin, network.start)
+        net = weights.net
+    _freeze(net, recipe.frozen)
+    if train.lora:
+        weights = _with_adapters(net, network.additions(net), train, weights)
+    return net, weights
+
+
+def _with_adapters(
+    net: nn.Module, additions: set[str], train: TrainConfig, weights: Weights | None
+) -> Weights | None:
+    """Put adapters into a network; what it begins with then, where it has no weights yet."""
+    lora.adapt(net, train, additions)
+    names = lora.inner_names(net)
+    if weights is None:
+        for name, value in lora.first_adapters(net, train.seed):
+            net.get_parameter(name).data.copy_(value)
+        return None
+
+    def both() -> Iterator[tuple[str, Tensor]]:
+        for name, value in weights():
+            yield names[name], value
+        yield from lora.first_adapters(net, train.seed)
+
+    return both
 
 
 def _open_corpus(recipe: Recipe) -> Corpus:
@@ -105,13 +176,12 @@ def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
     return family.objective(recipe.loss, vocab, recipe.settings, recipe.data.max_length)
 
 
-def _begin_with(model: Model, start: str) -> str:
-    """Give a fresh network the weights of a trained one; the digest of what it began with."""
-    base = load(start)
-    if base.vocab.digest() != model.vocab.digest():
+def _open_start(start: str, vocab: Vocab) -> Opened:
+    """A trained model to begin with, of the same vocabulary; its weights are not read yet."""
+    base = open_weights(start)
+    if base.vocab.digest() != vocab.digest():
         raise ValueError(f"{start} has another vocabulary than this recipe: train with its own")
-    model.family.network.start(model.net, base.net)
-    return base.digest
+    return base
 
 
 def _freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
@@ -152,37 +222,7 @@ def network_config(recipe: Recipe, vocab_size: int, eos: int = 0) -> Any:
     return family.network.complete(backbone, recipe, eos)
 
 
-def measure_sizes(recipe: Recipe) -> dict[str, Any]:
-    """Parameters by module, tensors and memory, without training (and without the memory).
-
-    A recipe that says how many rows its embedding has needs no data for that.
-    """
-    vocab_size = recipe.net.vocab_size or _checked_vocab_size(recipe)
-    network = find_family(recipe.family).network
-    with torch.device("meta"):
-        net = network.build(network_config(recipe, vocab_size))
-    sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
-    parameters = sum(sizes.values())
-    added = network.additions(net)
-    by_module: dict[str, int] = {}
-    for name, size in sizes.items():
-        part = "added" if name in added else name.removeprefix("backbone.").split(".")[0]
-        by_module[part] = by_module.get(part, 0) + size
-    return {
-        "family": recipe.family,
-        "parameters": parameters,
-        "backbone_parameters": parameters - by_module.get("added", 0),
-        "added_parameters": by_module.get("added", 0),
-        "by_module": by_module,
-        "tensors": len(sizes),
-        "added_tensors": len(added),
-        # float32 weights, gradients, two moments, and the average
-        "training_bytes": parameters * 4 * (5 if recipe.train.ema else 4),
-        "tokens_per_step": recipe.train.batch * recipe.data.max_length,
-    }
-
-
-def _checked_vocab_size(recipe: Recipe) -> int:
+def checked_vocab_size(recipe: Recipe) -> int:
     """The vocabulary's size, once everything that training would ask for has been asked for."""
     corpus = _open_corpus(recipe)
     _objective(recipe, corpus.vocab)

@@ -7,14 +7,19 @@ A grading is one way to grade a run: its task, data, extraction and limits; `gra
 digest. A file may hold several, and subsets of one may come one after another. Each arrow is one
 rename, so a process killed anywhere leaves a folder from which the same calls go on: `done` says
 whose verdict is there, in the table or in parts, and a sample never has two of one grading, because
-rows of parts replace those of the table. The folder has one writer at a time (`files.alone_in`).
+rows of parts replace those of the table. The folder has one writer at a time (`files.alone_in`), or
+several that append `together` (`files.together_in`), of which the last one finishes. That is right
+on a disk without locks too: parts have names of their own, and are read before the table, so that
+what another has merged meanwhile is not missed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+import secrets
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,9 +81,10 @@ class Grading:
 class VerdictTable:
     """The verdicts of one grading of a run, to write and to read."""
 
-    def __init__(self, folder: Path, grading: Grading) -> None:
+    def __init__(self, folder: Path, grading: Grading, *, together: bool = False) -> None:
         self.folder = folder
         self.grading = grading
+        self.together = together
         self._digest = grading.digest
 
     def done(self, minimum_level: int = 0) -> set[Key]:
@@ -91,26 +97,29 @@ class VerdictTable:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of this grading that are there, from the table and from parts."""
+        parts = self._part_rows()
         merged = {_key(row): row for row in self._stored()[0] if row["grading"] == self._digest}
-        merged.update((_key(row), row) for row in self._part_rows())
+        merged.update((_key(row), row) for row in parts)
         return list(merged.values())
 
     def append(self, verdicts: Sequence[Verdict]) -> None:
         """Add verdicts, whose keys are samples; all of them or, if killed, none."""
         self._parts.mkdir(parents=True, exist_ok=True)
-        sweep(self._parts)
-        number = max((int(path.stem) for path in self._part_files()), default=-1) + 1
+        if not self.together:
+            sweep(self._parts)
+        number = max((_number(path) for path in self._part_files()), default=-1) + 1
+        name = f"{number:05d}-{secrets.token_hex(6)}" if self.together else f"{number:05d}"
         rows = [self._row(verdict) for verdict in verdicts]
-        _write(self._parts / f"{number:05d}.parquet", rows, {self._digest: asdict(self.grading)})
+        _write(self._parts / f"{name}.parquet", rows, {self._digest: asdict(self.grading)})
 
     def finish(self, order: Mapping[Key, int]) -> None:
         """Bring the parts into verdicts.parquet; `order` sorts the samples of a grading."""
         sweep(self.folder)
         if self._part_files():
-            rows, gradings = self._stored()
-            others = [row for row in rows if row["grading"] != self._digest]
             last = len(order)
             ours = sorted(self.rows(), key=lambda row: order.get(_key(row), last))
+            rows, gradings = self._stored()
+            others = [row for row in rows if row["grading"] != self._digest]
             _write(
                 self.folder / VERDICTS_FILE,
                 others + ours,
@@ -122,7 +131,7 @@ class VerdictTable:
         """Remove the parts: after merging them, or to grade anew."""
         sweep(self._parts)
         for path in self._part_files():
-            path.unlink()
+            path.unlink(missing_ok=True)
         for folder in (self._parts, self._parts.parent):
             with suppress(OSError):  # not there, or others' files are in it
                 folder.rmdir()
@@ -132,11 +141,14 @@ class VerdictTable:
         return self.folder / PARTS_FOLDER / self._digest
 
     def _part_files(self) -> list[Path]:
-        return sorted(path for path in self._parts.glob("*.parquet") if path.stem.isdecimal())
+        return sorted(path for path in self._parts.glob("*.parquet") if _PART.fullmatch(path.stem))
 
-    def _part_rows(self) -> Iterable[dict[str, Any]]:
+    def _part_rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
         for path in self._part_files():
-            yield from _read(path)[0]
+            if path.exists():  # else it was merged just now
+                rows += _read(path)[0]
+        return rows
 
     def _stored(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         path = self.folder / VERDICTS_FILE
@@ -149,6 +161,7 @@ class VerdictTable:
         return {"grading": self._digest, **settings, "task_id": task_id, "sample": sample, **row}
 
 
+_PART = re.compile(r"(\d{5,})(-[0-9a-f]+)?")
 _SETTINGS = ("task", "data_digest", "extraction")
 
 
@@ -156,6 +169,10 @@ def gradings_of(folder: Path) -> dict[str, dict[str, Any]]:
     """The gradings in a run's verdicts.parquet: digest -> settings; none where there is no file."""
     path = folder / VERDICTS_FILE
     return _read(path)[1] if path.exists() else {}
+
+
+def _number(part: Path) -> int:
+    return int(part.stem.partition("-")[0])
 
 
 def _key(row: Mapping[str, Any]) -> Key:

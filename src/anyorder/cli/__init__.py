@@ -16,14 +16,18 @@ PROGRAM = "anyorder"
 VERBS = {
     "demo": "the whole story on shipped tiny models; ends with a page to open",
     "train": "train a model by recipe; resumes by itself",
+    "data": "make shards to train on: filter, decontaminate, remove duplicates",
     "sample": "decode with a model; writes a run folder of traces",
     "grade": "run the programs of a run in a sandbox; pass@k with intervals",
     "measure": "order, AR-ness, similarity and placement of runs, with controls",
     "report": "one offline HTML file with figures, tables and the trace player",
     "race": "models against one another: accuracy against time, fairly",
+    "study": "the paper's questions, answered on tiny models: docs/results.md",
     "play": "a local page: type a prompt, watch it being written in any order",
     "reproduce": "sample again what a run card describes, and compare",
     "import": "make a run folder of another library's traces",
+    "export": "write a model as a folder that other libraries know",
+    "push": "upload a model to the hub, with a model card",
     "doctor": "tell what this machine offers",
 }
 

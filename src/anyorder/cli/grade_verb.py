@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import os
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from anyorder.apps.grade_job import GradeJob
+from anyorder.apps.shards import share_here, workers_here
 from anyorder.cli.parsing import parse
 
 
@@ -23,11 +26,15 @@ class Flags:
       anyorder grade runs/mdm-stories
       anyorder grade runs/x --task humaneval --data HumanEval.jsonl.gz --workers 4
       anyorder grade runs/x --extraction sensitivity --json
+      anyorder grade runs/x --shard 0/4
     """
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, written by `anyorder sample` or `anyorder import`."""
     job: Annotated[GradeJob, tyro.conf.arg(name="")]
+    shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
+    """Only every n-th problem from the i-th on: n processes grade one run together, and the last
+    one reports. Unset: as torchrun or a Slurm array says, else all."""
     json: bool = False
     """Print one JSON document."""
 
@@ -35,10 +42,23 @@ class Flags:
 def main(words: list[str]) -> None:
     flags = parse(Flags, "grade", words)
     from anyorder.apps.grade_report import print_graded
+    from anyorder.apps.grade_shards import PartlyGraded, grade_shard
     from anyorder.apps.grading import grade_run
 
-    graded = grade_run(flags.run, flags.job)
+    share = share_here(flags.shard, os.environ)
+    if share.origin and share.speaks:
+        print(share.opening(), file=sys.stderr)
+    job = flags.job
+    if job.workers is None and not share.whole:
+        job = replace(job, workers=workers_here(os.environ))
+    found = (
+        grade_run(flags.run, job)
+        if share.whole
+        else grade_shard(flags.run, job, share, progress=share.speaks)
+    )
     if flags.json:
-        print(json.dumps(graded.to_record()))
+        print(json.dumps(found.to_record()))
+    elif isinstance(found, PartlyGraded):
+        print(found)
     else:
-        print_graded(graded)
+        print_graded(found)

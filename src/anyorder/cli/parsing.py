@@ -42,3 +42,16 @@ def _one_line(box: str) -> str:
 def command_line(verb: str, words: list[str]) -> str:
     """The command as it was typed, for the run card."""
     return shlex.join([PROGRAM, verb, *words])
+
+
+def without(flag: str, words: list[str]) -> list[str]:
+    """The words of a command but for one flag and its value: what a run card need not say."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == flag:
+            skip = True
+        elif not word.startswith(f"{flag}="):
+            kept.append(word)
+    return kept

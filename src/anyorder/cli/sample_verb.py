@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import tyro
 
 from anyorder.apps.jobs import Count, Name, Number, SampleJob
-from anyorder.cli.parsing import command_line, parse
+from anyorder.apps.shards import device_here, share_here
+from anyorder.cli.parsing import command_line, parse, without
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class Decoding:
     """Who wins among equal scores: random (default) or leftmost (compat)."""
     block: Count = None
     """Close blocks of so many slots from left to right; unset: the whole canvas at once."""
+    cache: Name = None
+    """mdm, fewer columns a step, approximately (docs/fast_decoding.md): prefix keeps the prompt and
+    the closed blocks, block also what is right of the block; none (default): all is computed."""
+    cache_refresh: Count = None
+    """With --cache: compute all columns anew every N network calls, not at block starts only."""
     steps: Count = None
     """Steps in all; unset: one for each free slot (mdm, duo), 16 (sflm), 128 (flexmdm; compat:
     512)."""
@@ -102,6 +110,7 @@ class Flags:
       anyorder sample runs/mdm --task stories --limit 3 --batch 1 --watch
       anyorder sample runs/flexmdm --task stories --limit 50 --insertion-temperature 0.6
       anyorder sample runs/latentmdm --task stories --limit 50 --policy average --k 2
+      anyorder sample runs/mdm --task stories --limit 50 --batch 8 --shard 0/4
     """
 
     job: Annotated[SampleJob, tyro.conf.arg(name="")]
@@ -121,8 +130,22 @@ def main(words: list[str]) -> None:
     # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()
     options = {name: value for name, value in given if value is not None and value is not False}
-    command = command_line("sample", words)
-    run = sample_to_run(flags.job, options, command=command, watch=flags.watch)
+    share = share_here(flags.job.shard, os.environ)
+    if share.origin and share.speaks:
+        print(share.opening(), file=sys.stderr)
+    run = sample_to_run(
+        replace(flags.job, shard=str(share)),
+        options,
+        command=command_line("sample", without("--shard", words)),
+        progress=share.speaks,
+        watch=flags.watch,
+        place=device_here(flags.job.device, os.environ),
+    )
+    if not run.complete:
+        told = {"run": str(run.folder), "complete": False, "shard": str(share)}
+        told |= {"parts": len(run.done_parts())}
+        print(json.dumps(told) if flags.json else _unfinished(told))
+        return
     if flags.json:
         print(json.dumps(summary(run)))
         return
@@ -131,3 +154,10 @@ def main(words: list[str]) -> None:
         if first is not None and first.candidates:  # a text of no segments had no proposals
             print_segments(first)
     print_run(run)
+
+
+def _unfinished(told: dict[str, object]) -> str:
+    return (
+        f"{told['run']}: shard {told['shard']} is there; the run has {told['parts']} batches by "
+        "now and is finished by its last shard (or by this command with --shard 0/1)"
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anyorder.data.batches import Batch, BatchConfig, Batches, Example, collate, tokenise
+    from anyorder.data.shards import ShardSource
     from anyorder.data.sources import (
         DatasetSource,
         JsonlSource,
@@ -27,6 +28,7 @@ _PUBLIC = {
     "Example": "batches",
     "JsonlSource": "sources",
     "Problem": "stories",
+    "ShardSource": "shards",
     "Source": "sources",
     "StoriesConfig": "stories",
     "StoriesSource": "sources",
@@ -45,6 +47,7 @@ __all__ = [
     "Example",
     "JsonlSource",
     "Problem",
+    "ShardSource",
     "Source",
     "StoriesConfig",
     "StoriesSource",

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from anyorder.data.order import Permutation, example_at
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig, cut, limit
-from anyorder.data.sources import Source
+from anyorder.data.sources import Source, TokenisedSource
 from anyorder.vocab import Vocab
 
 Align = Literal["left", "right"]
@@ -268,22 +268,19 @@ class Batches:
     def _read(self, group: int) -> list[list[Example]]:
         config = self.config
         count = config.size * config.bucket
-        found = []
-        for position in range(group * count, (group + 1) * count):
-            index = example_at(position, self.source.size, config.seed)
-            begun = bool(config.before)
-            found.append(
-                tokenise(
-                    *self.source[index],
-                    index,
-                    self.vocab,
-                    begun=begun,
-                    segments=config.segments,
-                )
-            )
+        found = [
+            self._example(example_at(position, self.source.size, config.seed))
+            for position in range(group * count, (group + 1) * count)
+        ]
         if config.bucket == 1:
             return [found]
         found.sort(key=lambda example: len(example.prompt) + len(example.answer))  # stable
         deal = Permutation(config.bucket, "bucket", config.seed, group)
         starts = [deal(place) * config.size for place in range(config.bucket)]
         return [found[start : start + config.size] for start in starts]
+
+    def _example(self, index: int) -> Example:
+        source, begun, segments = self.source, bool(self.config.before), self.config.segments
+        if isinstance(source, TokenisedSource):
+            return source.example(index, self.vocab, begun=begun, segments=segments)
+        return tokenise(*source[index], index, self.vocab, begun=begun, segments=segments)

@@ -14,9 +14,14 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, runtime_checkable
 
 from anyorder.data.stories import StoriesConfig, problem
+
+if TYPE_CHECKING:
+    from anyorder.data.batches import Example
+    from anyorder.data.segments import SegmentConfig
+    from anyorder.vocab import Vocab
 
 
 class Source(Protocol):
@@ -28,6 +33,16 @@ class Source(Protocol):
 
     def __getitem__(self, index: int) -> tuple[str, str]:
         """The prompt and the answer at `index`."""
+
+
+@runtime_checkable
+class TokenisedSource(Protocol):
+    """A source that keeps its examples as tokens (shards.py)."""
+
+    def example(
+        self, index: int, vocab: Vocab, *, begun: bool, segments: SegmentConfig | None
+    ) -> Example:
+        """The example that tokenising the text at `index` would give."""
 
 
 class StoriesSource:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.draw import Draw, pick
-from anyorder.decode.posterior import Posterior
+from anyorder.decode.posterior import Posterior, refuse_nan
 from anyorder.nets.segment_net import SegmentCoder, Writer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
@@ -103,11 +103,7 @@ class Candidates:
         if not len(row):
             return
         _Pen(self, row, slot, self.net.write(conditions), goal).write()
-        if bool(self.log_prob[row, slot].isnan().any()):
-            raise ValueError(
-                "the network's logits are not finite: check its weights, and that its vocabulary "
-                "is the one given"
-            )
+        refuse_nan(self.log_prob[row, slot])
 
     def whole(self, row: Tensor, slot: Tensor) -> Tensor:
         """Whether candidates are checked to their end.  # N"""

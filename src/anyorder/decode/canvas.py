@@ -100,6 +100,8 @@ class Decoded:
     """All that was proposed, where it was asked for."""
     changes: Sequence[Change] = ()
     """What slots showed before their last reveal, where tokens can change or be masked again."""
+    columns: int | None = None
+    """Columns of the canvas that the calls computed, where that is counted."""
 
 
 @dataclass(frozen=True)

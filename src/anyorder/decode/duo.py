@@ -16,8 +16,8 @@ Letters: B rows, L positions, M free slots of all rows, K states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,16 +26,18 @@ from torch import Tensor
 from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher, stack
 from anyorder.decode.draw import filtered, pick_from
 from anyorder.decode.duo_options import DuoOptions
-from anyorder.decode.posterior import Posterior
-from anyorder.decode.proposals import HEAD_BUDGET
+from anyorder.decode.posterior import Posterior, refuse_nan
+from anyorder.decode.proposals import pieces
+from anyorder.decode.rows import keep_rows
+from anyorder.decode.stopping import behind
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted
 from anyorder.nets.states import States
 from anyorder.process.noise import Stream, uniform
+from anyorder.process.schedule import LAST_TIME
 from anyorder.process.uniform import BRANCH, STATE, LogLinear, any_state, mixture
 from anyorder.trace.snapshots import Change, changes_of
 from anyorder.vocab import Vocab
 
-LAST_TIME = 1e-5
 SCHEDULE = LogLinear()
 
 
@@ -54,12 +56,7 @@ class _Rows:
 
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the columns that only they needed."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name)[rows])
-        if len(self.row):
-            longest = int(self.real.sum(dim=1).max())
-            for name in ("ids", "free", "real", "since", "log_prob"):
-                setattr(self, name, getattr(self, name)[:, :longest])
+        keep_rows(self, rows, "real")
 
 
 def check(canvases: Sequence[Canvas], options: DuoOptions) -> None:
@@ -198,7 +195,7 @@ class _Stepper:
         alpha_s = alpha_s.masked_fill(last, 1.0)
         hidden = self.net.hidden(rows.ids, mask=rows.real, time=alpha_t.float())  # B L D
         ids = rows.ids.clone()
-        for row, slot in self._pieces(rows.free):
+        for row, slot in pieces(rows.free, self.vocab):
             logits = self.states.logits(self.net.head(hidden[row, slot]))  # M K
             here = self.states.number[rows.ids[row, slot]]
             clean, prob_here = self._predict(logits, here, step)
@@ -229,24 +226,15 @@ class _Stepper:
         else:
             clean = filtered(logits, self.draw)
         prob_here = Posterior(clean).log_prob(here).exp()
-        if bool(prob_here.isnan().any()) or bool(logits.isnan().any()):
-            raise ValueError(
-                f"at step {step} the network's logits are not finite: check its weights, "
-                "and that its vocabulary is the one given"
-            )
+        refuse_nan(prob_here, step)
+        refuse_nan(logits, step)
         return clean, prob_here
-
-    def _pieces(self, free: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows and places of the free slots, few enough at a time for the head."""
-        row, slot = free.nonzero(as_tuple=True)
-        piece = max(1, HEAD_BUDGET // self.vocab.size)
-        return zip(row.split(piece), slot.split(piece), strict=True)
 
     def _fill_after_eos(self, rows: _Rows, last: Tensor, step: int) -> None:
         """In finished rows, EOS on every free slot right of one."""
         eos = self.vocab.eos_id
-        ended = (rows.free & (rows.ids == eos)).long().cumsum(dim=1) > 0
-        filled = ended & rows.free & (rows.ids != eos) & last[:, None]
+        filled = behind(rows.free & (rows.ids == eos), rows.free & (rows.ids != eos))
+        filled &= last[:, None]
         rows.ids = rows.ids.masked_fill(filled, eos)
         rows.since = rows.since.masked_fill(filled, step)
         rows.log_prob = rows.log_prob.masked_fill(filled, torch.nan)

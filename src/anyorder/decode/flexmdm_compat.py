@@ -21,9 +21,10 @@ All draws come from one stream, in this order: rand(B, L, V) unless T = 0; then 
 rand(B, L) for `random`; then poisson(B, L). The counts `floor_bernoulli`, floor(r) + (u < frac r),
 read a rand(B, L) in place of that poisson(B, L). So a row depends on its neighbours here.
 
-No id is barred: a mask that is drawn stays a mask and can be drawn again, and the last step may
-leave one. Equal scores are told apart by `torch.topk`. Insertion temperature is the paper's, not
-the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g / T_ins); 1 leaves it out.
+No token is barred, only rows beyond the vocabulary: a mask that is drawn stays a mask and can be
+drawn again, and the last step may leave one. Equal scores are told apart by `torch.topk`. Insertion
+temperature is the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g /
+T_ins); 1 leaves it out.
 
 Not here: infilling (the release has none) and top-p. Letters: B rows, L slots, N masks, V ids.
 """
@@ -42,7 +43,7 @@ from anyorder.decode.canvas import Decoded, GrowingCanvas, Seen, Watcher
 from anyorder.decode.clocks import schedules
 from anyorder.decode.extras import Chosen, extra_of
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.posterior import Posterior
+from anyorder.decode.posterior import Posterior, refuse_nan
 from anyorder.decode.watching import seen
 from anyorder.nets.flex import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
@@ -194,11 +195,12 @@ class _Sampler:
 
     def logits(self, states: Tensor) -> Tensor:
         logits = self.net.head(states).float()  # B L V
-        if logits.shape[-1] != self.vocab.size:
+        if logits.shape[-1] < self.vocab.size:
             raise ValueError(
                 f"the network gives {logits.shape[-1]} logits for a vocabulary of "
                 f"{self.vocab.size}: use the vocabulary that it was trained with"
             )
+        logits[..., self.vocab.size :] = -torch.inf  # rows beyond the tokenizer are no text
         return logits
 
     def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:
@@ -286,11 +288,7 @@ class _Sampler:
         self, buffer: Buffer, logits: Tensor, taken: Tensor, tokens: Tensor, step: int
     ) -> None:
         log_prob = Posterior(logits).log_prob(tokens)
-        if bool(log_prob.isnan().any()):
-            raise ValueError(
-                f"at step {step} the network's logits are not finite: check its weights, and "
-                "that its vocabulary is the one given"
-            )
+        refuse_nan(log_prob, step)
         buffer.ids[taken] = tokens
         buffer.log_prob[taken] = log_prob
         buffer.reveal[taken] = step

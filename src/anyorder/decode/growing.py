@@ -11,13 +11,14 @@ each. Letters: B rows, L positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.rows import keep_rows
 from anyorder.vocab import Vocab
 
 
@@ -122,14 +123,7 @@ class Growth:
 
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the columns that only they needed."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name)[rows])
-        if len(self):
-            longest = int(self.length.max())
-            for each in fields(self):
-                value = getattr(self, each.name)
-                if value.dim() == 2:
-                    setattr(self, each.name, value[:, :longest])
+        keep_rows(self, rows, "length")
 
 
 @dataclass

@@ -4,27 +4,31 @@ Paper, Section 2, "MDM inference". Each step: one network call on the canvas; th
 open slots of its window and takes some; their tokens are drawn from the posterior and committed for
 good, unless remasking (remasking.py) takes them back. The vocabulary head runs only on slots that a
 score must read, or on the taken ones when the score reads none of it (left_to_right, random,
-planner). Rows that are complete leave the batch.
+planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cached.py).
 Letters: B rows, L positions, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from anyorder.decode.cached import CachedCanvas, Reader, Sheet, WholeCanvas
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import Ranking, take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
 from anyorder.decode.remasking import Remasker, Turns
+from anyorder.decode.rows import keep_rows
+from anyorder.decode.stopping import behind
 from anyorder.decode.watching import seen
 from anyorder.nets.denoiser import Denoiser
+from anyorder.nets.kept import refuse_unkept
 from anyorder.nets.planner import Planner
 from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
@@ -48,34 +52,37 @@ class _Rows:
     window_initial: Tensor  # B, slots open when it began
     window_steps: Tensor  # B, steps planned for each; 0: one a slot
     forwards: Tensor  # B
+    columns: Tensor  # B, computed in them
     ties: Tensor  # B
 
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the columns that only they needed."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name)[rows])
-        if len(self.row):
-            longest = int(self.real.sum(dim=1).max())
-            for name in ("ids", "free", "open", "real", "block", "reveal", "log_prob"):
-                setattr(self, name, getattr(self, name)[:, :longest])
+        keep_rows(self, rows, "real")
+
+    def sheet(self) -> Sheet:
+        return Sheet(self.ids, self.real, self.block, self.window)
 
 
 def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
     """Refuse what cannot be decoded, before anything is written."""
     for canvas in canvases:
         steps_per_block(options.steps, sum(canvas.free), options.block)
+    if options.cache is not None:
+        options.refuse_idle_cache([canvas.free for canvas in canvases])
     most = max(sum(canvas.free) for canvas in canvases)
     if options.steps is not None and options.quota == "even" and options.steps > most:
         raise ValueError(f"{options.steps} steps for {most} slots: give at most one for each")
 
 
 def check_network(net: Any, options: MdmOptions) -> None:
-    """Refuse a policy that reads what the network does not have."""
+    """Refuse a policy that reads what the network does not have, and a cache that it cannot use."""
     if options.build_policy().score.reads == "plan" and not hasattr(net, "plan"):
         raise ValueError(
             "this model has no planner head, which the policy 'planner' reads: add one with "
             "`anyorder train tiny/planner --start MODEL`, or choose another policy"
         )
+    if options.cache is not None:
+        refuse_unkept(net)
 
 
 @torch.inference_mode()
@@ -91,8 +98,8 @@ def decode(
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = options.resolved()
     check_network(net, options)
-    stepper = _Stepper(net, vocab, options, device)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
+    stepper = _Stepper(net, vocab, options, _reader(net, options, rows.sheet()), rows.ids.device)
     results: dict[int, Decoded] = {}
     step = 0
     while len(rows.row):
@@ -109,8 +116,16 @@ def decode(
             for index in finished.nonzero()[:, 0].tolist():
                 number = int(rows.row[index])
                 results[number] = stepper.collect(rows, index, canvases[number], step)
-            rows.keep((~finished).nonzero()[:, 0])
+            left = (~finished).nonzero()[:, 0]
+            rows.keep(left)
+            stepper.reader.keep(left, rows.ids.shape[1])
     return [results[number] for number in range(len(canvases))]
+
+
+def _reader(net: Denoiser, options: MdmOptions, sheet: Sheet) -> Reader:
+    if options.cache is None:
+        return WholeCanvas(net)
+    return CachedCanvas(net, options.cache, options.cache_refresh, sheet)
 
 
 def _start(
@@ -138,6 +153,7 @@ def _start(
         window_initial=zeros.clone(),
         window_steps=torch.tensor(plan, device=device),
         forwards=zeros.clone(),
+        columns=zeros.clone(),
         ties=zeros.clone(),
     )
 
@@ -155,9 +171,9 @@ class _Stepper:
     """One decoding step: window, proposals, choice, commitment."""
 
     def __init__(
-        self, net: Denoiser, vocab: Vocab, options: MdmOptions, device: torch.device | str
+        self, net: Denoiser, vocab: Vocab, options: MdmOptions, reader: Reader, device: torch.device
     ) -> None:
-        self.net, self.vocab = net, vocab
+        self.net, self.vocab, self.reader = net, vocab, reader
         self.policy = options.build_policy()
         self.stopping = options.stopping()
         self.planner_temperature = options.planner_temperature or 1.0
@@ -193,6 +209,7 @@ class _Stepper:
             log_prob=rows.log_prob[index, span].tolist(),
             steps=step,
             forwards=int(rows.forwards[index]),
+            columns=int(rows.columns[index]),
             ties=int(rows.ties[index]),
             changes=changes,
         )
@@ -221,7 +238,8 @@ class _Stepper:
     def _reveal(self, rows: _Rows, choice: _Choice, step: int) -> Tensor:
         """One network call, and what is taken from it.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
-        states = self.net.hidden(rows.ids, mask=rows.real)  # B L D
+        needed = None if choice.counts is None else choice.counts > 0
+        states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
         sight = Sight(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
         ranking, tokens = self.proposer.rank(sight, choice.eligible)
         counts = choice.counts
@@ -229,6 +247,7 @@ class _Stepper:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
             counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
         rows.forwards += counts > 0
+        rows.columns += columns * (counts > 0)
         taken, ties = take(ranking, counts)
         if self.policy.score.reads != "nothing":
             rows.ties += ties
@@ -278,8 +297,7 @@ class _Stepper:
             self._fill_after_eos(rows, taken, step)
 
     def _fill_after_eos(self, rows: _Rows, taken: Tensor, step: int) -> None:
-        ended = (taken & (rows.ids == self.vocab.eos_id)).long().cumsum(dim=1) > 0
-        filled = ended & rows.open
+        filled = behind(taken & (rows.ids == self.vocab.eos_id), rows.open)
         rows.ids = rows.ids.masked_fill(filled, self.vocab.eos_id)
         rows.reveal = rows.reveal.masked_fill(filled, step)
         rows.open = rows.open & ~filled

@@ -6,6 +6,7 @@ An option that the chosen path would not use is an error, never ignored. The loo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,6 +47,12 @@ class MdmOptions:
     is chosen. Unset: what is revealed stays."""
     planner_temperature: float | None = None
     """planner: slots are revealed with the chance sigmoid(z / this). Unset: 1."""
+    cache: Literal["none", "prefix", "block"] | None = None
+    """Compute fewer columns, approximately: prefix keeps the prompt and the closed blocks as the
+    current block found them, block keeps what is right of it too. Unset, or none: all is exact."""
+    cache_refresh: int | None = None
+    """With a cache: compute all columns anew every so many network calls. Unset: at the start of
+    each block only."""
     mode: Literal["exact", "compat"] = "exact"
     """compat: the choices of the published Dream sampler."""
 
@@ -53,6 +60,8 @@ class MdmOptions:
         """The same options with every unset choice filled in that has an effect; checked."""
         if self.mode not in ("exact", "compat"):
             raise ValueError(f"mode must be 'exact' or 'compat', not {self.mode!r}")
+        if self.cache == "none":
+            return replace(self, cache=None).resolved()
         compat = self.mode == "compat"
         if self.remask is not None:
             self._refuse_with_remasking()
@@ -108,10 +117,14 @@ class MdmOptions:
         policy, draw, stopping = self.build_policy(), self.draw(), self.stopping()
         name, reads_nothing = policy.score.name, policy.score.reads == "nothing"
         self._refuse_around_the_planner(policy, stopping)
+        self._refuse_around_the_cache()
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, not {self.steps}")
         if self.steps is not None and policy.quota.reads_scores:
-            raise ValueError(f"the quota {self.quota} decides its own steps: leave --steps out")
+            raise ValueError(
+                f"the quota {self.quota} decides its own steps: leave --steps out, or choose "
+                "another --policy or --quota"
+            )
         if reads_nothing and stopping.waits:
             raise ValueError(f"eos={self.eos!r} has no effect on the policy {name!r}: leave it out")
         if not policy.score.reads_vocabulary and self.posterior is not None:
@@ -149,6 +162,35 @@ class MdmOptions:
             raise ValueError(
                 f"eos={self.eos!r} would undo the planner's choice: leave it out, or choose "
                 "--quota even"
+            )
+
+    def _refuse_around_the_cache(self) -> None:
+        if self.cache == "block" and self.block is None:
+            raise ValueError(
+                "cache='block' keeps what is right of the current block, and the whole canvas is "
+                "one block: give --block, or choose --cache prefix"
+                if self.remask is None
+                else "cache='block' needs --block, which remasking refuses: choose --cache prefix"
+            )
+        if self.cache_refresh is not None and self.cache is None:
+            raise ValueError("cache_refresh has no effect without a cache: leave it out")
+        if self.cache_refresh is not None and self.cache_refresh < 1:
+            raise ValueError(f"cache_refresh must be at least 1, not {self.cache_refresh}")
+
+    def refuse_idle_cache(self, free: Sequence[Sequence[bool]]) -> None:
+        """Refuse a cache that has nothing to keep on any of these canvases, given by free slots."""
+        several = any(self.block is not None and sum(each) > self.block for each in free)
+        left = any(each.index(True) for each in free)
+        right = self.cache == "block" and not all(each[-1] for each in free)
+        if not (several or left or right):
+            raise ValueError(
+                "there is nothing to cache: no prompt, and one block; leave --cache out, or give "
+                "a smaller --block"
+            )
+        if self.cache == "block" and not (several or right):
+            raise ValueError(
+                f"blocks of {self.block} slots leave nothing to the right: choose --cache prefix, "
+                "or give a smaller --block"
             )
 
     def draw(self) -> Draw:

@@ -22,6 +22,16 @@ import torch
 from torch import Tensor
 
 
+def refuse_nan(numbers: Tensor, step: int | None = None) -> None:
+    """Refuse logits, or what was computed from them, where some are no numbers."""
+    if bool(numbers.isnan().any()):
+        when = "" if step is None else f"at step {step} "
+        raise ValueError(
+            f"{when}the network's logits are not finite: check its weights, and that its "
+            "vocabulary is the one given"
+        )
+
+
 @dataclass(frozen=True)
 class Posterior:
     """The distribution softmax(logits) of N slots; entries may be -inf (impossible)."""

@@ -21,12 +21,24 @@ from torch import Tensor
 
 from anyorder.decode.draw import Draw, filtered, pick, pick_from
 from anyorder.decode.policy import Items, Policy, Ranking, near_ties_as_ties, tie_noise
-from anyorder.decode.posterior import Posterior
+from anyorder.decode.posterior import Posterior, refuse_nan
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
 HEAD_BUDGET = 1 << 23
 """Logits held at once, in numbers: larger canvases pass through the head in pieces."""
+
+
+def slices(count: int, vocab: Vocab) -> Iterator[slice]:
+    """So many slots in pieces, few enough at a time for the head."""
+    size = max(1, HEAD_BUDGET // vocab.size)
+    return (slice(first, first + size) for first in range(0, count, size))
+
+
+def pieces(chosen: Tensor, vocab: Vocab) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and positions of the chosen slots (B L), few enough at a time for the head."""
+    row, position = chosen.nonzero(as_tuple=True)
+    return ((row[piece], position[piece]) for piece in slices(len(row), vocab))
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ class Proposer:
             scores[row, position] = found if sight.odds is None else near_ties_as_ties(found)
             if tokens is None:
                 return ranking, None
-        for row, position in self._pieces(eligible):
+        for row, position in pieces(eligible, self.vocab):
             self._propose(sight, row, position, ranking, tokens)
         return ranking, tokens
 
@@ -85,7 +97,7 @@ class Proposer:
         self, sight: Sight, taken: Tensor, tokens: Tensor | None, ids: Tensor, log_prob: Tensor
     ) -> None:
         """Write the taken slots' tokens into `ids` and their untempered `log_prob` (all B L)."""
-        for row, position in self._pieces(taken):
+        for row, position in pieces(taken, self.vocab):
             logits = self.logits(sight, row, position)
             if tokens is None:
                 drawn = pick(logits, self.draw, _token_noise(sight, row, position))
@@ -93,11 +105,7 @@ class Proposer:
                 drawn = tokens[row, position]
             found = Posterior(logits).log_prob(drawn)
             del logits  # before the next piece is made
-            if bool(found.isnan().any()):
-                raise ValueError(
-                    f"at step {sight.step} the network's logits are not finite: check its weights, "
-                    "and that its vocabulary is the one given"
-                )
+            refuse_nan(found, sight.step)
             ids[row, position] = drawn
             log_prob[row, position] = found
 
@@ -118,14 +126,6 @@ class Proposer:
             logits[:, token] = -torch.inf
         logits[:, self.vocab.size :] = -torch.inf
         return logits
-
-    def _pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows and positions of the chosen slots, few enough at a time for the head."""
-        row, position = chosen.nonzero(as_tuple=True)
-        if not len(row):
-            return iter(())
-        piece = max(1, HEAD_BUDGET // self.vocab.size)
-        return zip(row.split(piece), position.split(piece), strict=True)
 
     def _propose(
         self, sight: Sight, row: Tensor, position: Tensor, ranking: Ranking, tokens: Tensor | None

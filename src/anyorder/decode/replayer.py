@@ -26,6 +26,7 @@ from torch import Tensor
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.moments import FloatArray, IntArray, Moment, Replay, moment_of
+from anyorder.decode.posterior import refuse_nan
 from anyorder.decode.proposals import HEAD_BUDGET, Proposer, Sight
 from anyorder.decode.replay_times import CompatTimes, EventTimes, StepTimes, Times, TokenView
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted
@@ -58,11 +59,7 @@ class CanvasPosterior:
         total = torch.zeros((), dtype=torch.float64, device=self._states.device)
         for probability in self._probabilities():
             total = total + probability.sum(dim=0).double()
-        if bool(total.isnan().any()):
-            raise ValueError(
-                "the network's logits are not finite: check its weights, and that its vocabulary "
-                "is the one given"
-            )
+        refuse_nan(total)
         return np.asarray(total.cpu().numpy())
 
     def profile(self, tokens: IntArray) -> FloatArray:

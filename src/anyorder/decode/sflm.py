@@ -25,9 +25,10 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, filtered, pick_from
-from anyorder.decode.posterior import Posterior
-from anyorder.decode.proposals import HEAD_BUDGET
+from anyorder.decode.posterior import Posterior, refuse_nan
+from anyorder.decode.proposals import slices
 from anyorder.decode.sflm_options import SflmOptions
+from anyorder.decode.stopping import behind
 from anyorder.decode.watching import seen
 from anyorder.nets.sphere import SphereDenoiser
 from anyorder.nets.states import States
@@ -178,7 +179,7 @@ class _Flow:
         signal = moment.signal.expand(len(rows.ids))
         states = self.net.hidden(vectors, mask=rows.real, signal=signal)[rows.row, rows.position]
         tokens, log_prob, points = [], [], []
-        for piece in self._pieces(len(states)):
+        for piece in slices(len(states), self.vocab):
             logits = self._logits(states[piece], moment.step)
             noise = uniform(
                 0, int(Stream.TOKEN), rows.key[piece], rows.position[piece], moment.step
@@ -211,8 +212,7 @@ class _Flow:
         free = torch.index_put(
             torch.zeros_like(rows.real), (rows.row, rows.position), torch.ones_like(rows.row).bool()
         )
-        ended = (free & (ids == self.vocab.eos_id)).long().cumsum(dim=1) > 0
-        filled = ended & free & (ids != self.vocab.eos_id)
+        filled = behind(free & (ids == self.vocab.eos_id), free & (ids != self.vocab.eos_id))
         rows.log_prob = rows.log_prob.masked_fill(filled, torch.nan)
         return ids.masked_fill(filled, self.vocab.eos_id)
 
@@ -230,17 +230,8 @@ class _Flow:
     def _logits(self, states: Tensor, step: int) -> Tensor:
         """Logits of what a slot may hold.  # M K"""
         logits = self.states.logits(self.net.head(states))
-        if bool(logits.isnan().any()):
-            raise ValueError(
-                f"at step {step} the network's logits are not finite: check its weights, and that "
-                "its vocabulary is the one given"
-            )
+        refuse_nan(logits, step)
         return logits
 
     def _tempered(self, logits: Tensor) -> Tensor:
         return logits / self.options.temperature if self.options.temperature > 0 else logits
-
-    def _pieces(self, count: int) -> Iterator[slice]:
-        """Few enough slots at a time for the head and for the geometry."""
-        size = max(1, HEAD_BUDGET // self.vocab.size)
-        return (slice(first, first + size) for first in range(0, count, size))

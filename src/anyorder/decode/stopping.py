@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 
 @dataclass(frozen=True)
 class Stopping:
@@ -32,6 +34,11 @@ STOPPING = {
     "fill": Stopping(fills=True),
     "forbid": Stopping(forbids=True),
 }
+
+
+def behind(ends: Tensor, slots: Tensor) -> Tensor:
+    """Those of the slots that stand right of an end, in the same row.  # B L each"""
+    return (ends.long().cumsum(dim=1) > 0) & slots
 
 
 def find_stopping(name: str) -> Stopping:

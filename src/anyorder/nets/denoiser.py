@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from anyorder.nets.kept import Rereader, ShiftedColumns, rereader_of
+
 
 class Denoiser(Protocol):
     """A network as decoders see it."""
@@ -49,6 +51,10 @@ class Shifted:
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.inner.head(hidden)
+
+    def rereader(self, rows: int, columns: int) -> Rereader:
+        """The inner network's, moved by the same place (`kept.py`)."""
+        return ShiftedColumns(rereader_of(self.inner, rows, columns))
 
 
 class LogitsDenoiser:

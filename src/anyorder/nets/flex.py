@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.nets.shifted import unshifted
 from anyorder.nets.start import take_weights
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
@@ -200,5 +201,7 @@ class FlexNet(nn.Module):
         """
         if isinstance(base, FlexNet):
             take_weights(self, base)
-        else:
-            take_weights(self.backbone, base, without=_ADDED_TO_BACKBONE)
+            return
+        shifts = self.config.convention == "release"
+        base = unshifted(base, wanted=shifts, remedy="give the recipe net.convention=release")
+        take_weights(self.backbone, base, without=_ADDED_TO_BACKBONE)

@@ -25,7 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.nets.kept import KeptColumns
 from anyorder.nets.modulation import modulate, sinusoids
+from anyorder.nets.shifted import unshifted
 from anyorder.nets.stack import Stack, TransformerConfig
 from anyorder.nets.start import take_weights
 from anyorder.nets.transformer import Transformer
@@ -156,6 +158,10 @@ class PlannedNet(nn.Module):
         """Logits of chosen states: (..., D) -> (..., V)."""
         return self.backbone.head(states)
 
+    def rereader(self, rows: int, columns: int) -> KeptColumns:
+        """The backbone's: see `Transformer.rereader`."""
+        return self.backbone.rereader(rows, columns)
+
     def plan(
         self, states: Tensor, *, masked: Tensor, eligible: Tensor, mask: Tensor | None = None
     ) -> Tensor:
@@ -167,8 +173,9 @@ class PlannedNet(nn.Module):
         """Take the weights of a masked model, under a fresh planner, or of another planned one."""
         if isinstance(base, PlannedNet):
             take_weights(self, base)
-        else:
-            take_weights(self.backbone, base)
+            return
+        remedy = "a planner needs one that predicts it at i, such as LLaDA"
+        take_weights(self.backbone, unshifted(base, wanted=False, remedy=remedy))
 
 
 def planner_names(net: nn.Module) -> set[str]:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.cache import Cache
+from anyorder.nets.kept import KeptColumns
 from anyorder.nets.stack import Stack, TransformerConfig
 from anyorder.nets.start import draw_weights
 
@@ -83,6 +84,10 @@ class Transformer(Stack):
                 ids, vectors=vectors, mask=mask, positions=positions, time=time, cache=cache
             )
         )
+
+    def rereader(self, rows: int, columns: int) -> KeptColumns:
+        """This net, with keys and values kept between calls on some columns (`kept.py`)."""
+        return KeptColumns(self, self.embed, rows, columns)
 
     def reset_parameters(self, seed: int = 0) -> None:
         """Draw all weights afresh (`start.py`); on the meta device there are none to draw."""

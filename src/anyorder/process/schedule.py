@@ -20,6 +20,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+LAST_TIME = 1e-5
+"""The end of the sampling grids of DUO and S-FLM, whose t falls from 1; published, and no network
+call reaches it."""
+
 
 class Schedule(Protocol):
     """An increasing map of [0, 1] onto itself."""

@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from anyorder.process.noise import Noise, Stream, uniform
+from anyorder.process.schedule import LAST_TIME
 
 EPS = 1e-6
 """Angles stay so far from 0 and pi in SLERP, and cosines from 1 and -1 in the velocity."""
@@ -43,8 +44,6 @@ LEAST_SIGNAL = 1e-3
 """Published: the schedule begins here, not at 0."""
 FIRST_TIME = 1e-3
 """Training times are not below this."""
-LAST_TIME = 1e-5
-"""The end of the published sampling grid, which no network call reaches."""
 
 
 def unit(vectors: Tensor) -> Tensor:

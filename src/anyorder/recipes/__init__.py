@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anyorder.recipes import paper, tiny
+from anyorder.recipes import llada, paper, tiny
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
@@ -40,6 +40,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "paper/latentmdm-125m": paper.latentmdm_125m,
     "paper/sflm-125m": paper.sflm_125m,
     "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
+    "paper/planner-llada-8b": llada.planner_llada_8b,
+    "paper/mdm-llada-8b": llada.mdm_llada_8b,
 }
 
 

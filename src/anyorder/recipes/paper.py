@@ -1,6 +1,8 @@
 """The paper's own models, with the settings of its appendices and of its release.
 
-They need more machine than a laptop; `anyorder train paper/... --dry-run` tells how much.
+They need more machine than a laptop; `anyorder train paper/... --dry-run` tells how much, and
+docs/scale.md how to start them. All compute in bfloat16 on a GPU, with float32 weights, moments and
+averages. Their micro batches divide among 1, 2, 4, 8 or 16 GPUs and fit on one of 80 GB.
 """
 
 from __future__ import annotations
@@ -27,16 +29,19 @@ ADDITIONS = ("gap", "backbone.time", "backbone.blocks.*.modulation")
 """What flexmdm adds to a pretrained masked model: learns twice as fast as the backbone."""
 
 
+GPU: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16"}
+
+
 def flexmdm_dreamcoder_7b() -> Recipe:
     """FlexMDM from Dream-Coder 7B (appendix D): 16 GPUs for three days.
 
     As released: raw time, weights with 1e-3 in the denominators, everything decays, loss divided
     by 768. The cosine's horizon is 75,000 steps; the published checkpoint is its step 49,500.
-    Otherwise: float32 weights and moments (the release trained in bfloat16, where most updates
+    Otherwise: float32 weights and moments (the release kept them in bfloat16, where most updates
     round to nothing); time in float32, stratified over a micro batch instead of the whole one;
     a first step of lr / 7,500 instead of 0; additions that start normal instead of uniform; PAD's
-    embedding learns; and of the five corpora the largest one, unfiltered.
-    `start` and `data.vocab` name folders that must exist to train.
+    embedding learns. The data are the five corpora as `anyorder data code-mixture` makes them:
+    parsed, without duplicates and benchmark problems (`--mode compat` makes the released ones).
     """
     return FlexRecipe(
         family="flexmdm",
@@ -56,6 +61,8 @@ def flexmdm_dreamcoder_7b() -> Recipe:
             seed=1,
             validate_every=1_500,
             save_every=1_500,
+            reduce="micro",  # as released: whole gradients would need 32 GiB more on every rank
+            **GPU,
         ),
         net=FlexNetConfig(
             width=3584,
@@ -73,9 +80,7 @@ def flexmdm_dreamcoder_7b() -> Recipe:
         ),
         insertion=InsertionConfig(weighting="compat", normalise="max_length"),
         data=DataConfig(
-            source="hf:nvidia/OpenCodeInstruct",
-            prompt_field="input",
-            answer_field="output",
+            source="data/code-mixture",
             vocab="Dream-org/Dream-Coder-v0-Base-7B",
             canvas=767,
             max_length=768,
@@ -92,6 +97,7 @@ def _tinygsm_training() -> TrainConfig:
     return TrainConfig(
         steps=907_000,
         batch=256,
+        accumulate=16,
         lr=3e-4,
         warmup=1_000,
         weight_decay=0.01,
@@ -101,19 +107,15 @@ def _tinygsm_training() -> TrainConfig:
         seed=2026,
         validate_every=5_000,
         save_every=5_000,
+        **GPU,
     )
 
 
 def _tinygsm(canvas: int) -> DataConfig:
-    """Questions and programs of TinyGSM; `data.vocab` names a folder that must exist to train.
-
-    As the file has them: appendix E also takes out docstrings and blank lines, and puts a newline
-    behind the question.
-    """
+    """Questions and programs of TinyGSM, as `anyorder data tinygsm` makes them: without docstrings
+    and blank lines, with a newline behind the question, and without what is in GSM8K's test."""
     return DataConfig(
-        source="hf:TinyGSM/TinyGSM",
-        prompt_field="question",
-        answer_field="code",
+        source="data/tinygsm",
         vocab="Qwen/Qwen2-0.5B",
         canvas=canvas,
         max_length=512,
@@ -166,6 +168,7 @@ def duo_125m() -> Recipe:
         train=TrainConfig(
             steps=500_000,
             batch=256,
+            accumulate=16,
             lr=3e-4,
             warmup=2_500,
             final_lr_fraction=1.0,
@@ -174,6 +177,7 @@ def duo_125m() -> Recipe:
             ema=0.9999,
             validate_every=5_000,
             save_every=5_000,
+            **GPU,
         ),
         net=NetConfig(**_backbone(14) | {"mlp_width": 1104}),
         data=_tinygsm(450),
@@ -216,6 +220,7 @@ def sflm_125m() -> Recipe:
         train=TrainConfig(
             steps=500_000,
             batch=256,
+            accumulate=16,
             lr=3e-4,
             warmup=2_500,
             final_lr_fraction=1.0,
@@ -224,6 +229,7 @@ def sflm_125m() -> Recipe:
             ema=0.9999,
             validate_every=5_000,
             save_every=5_000,
+            **GPU,
         ),
         net=SphereNetConfig(
             architecture="dit",

@@ -46,6 +46,10 @@ class NetConfig:
     """Whether the head shares the embedding's weights."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Rows of the embedding table; unset: the vocabulary's size."""
+    norm_eps: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
+    """Added to the norms' mean square; unset: 1e-6 (Llama and LLaDA have 1e-5)."""
+    shift: Annotated[bool | None, tyro.conf.arg(metavar="True", help_behavior_hint="")] = None
+    """mdm: the state at i - 1 predicts token i, as in Dream and in what begins left to right."""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % self.heads:
@@ -140,7 +144,7 @@ class DataConfig:
     """What to train on."""
 
     source: str = "stories"
-    """`stories`; a file: .jsonl with prompt and answer, or .txt (.gz too); or `hf:NAME`."""
+    """`stories`; a folder of `anyorder data`; .jsonl, .txt (.gz too); or `hf:NAME`."""
     split: str = "train"
     """hf: which split of the dataset."""
     documents: Literal["blank", "line", "whole"] = "blank"
@@ -150,7 +154,8 @@ class DataConfig:
     answer_field: str = "answer"
     """The answer's field in a .jsonl file or dataset."""
     vocab: str = "stories"
-    """`stories`, `bytes`, or a folder with a saved vocabulary."""
+    """`stories`, `bytes`, a model or its hub id, or a folder with a tokenizer; `qwen2:NAME` takes
+    the special tokens of LatentMDM, `dream:NAME` and `llada:NAME` those of these models."""
     layout: float = 0.0
     """stories: freedom of where things stand, 0 to 1."""
     wording: float = 0.0

@@ -90,6 +90,9 @@ class LiveSteps:
     """The messages of one generation, asked for once per step, in order."""
 
     vocab: Vocab
+    cuts: bool = True
+    """Whether nothing is shown after an end of sequence, as in a trace's text. Not where an end may
+    still become another token: a trace then holds all that was shown behind it."""
     _before: list[list[_Item]] = field(default_factory=list)
     """The canvas of the last message: its segments, or its slots one by one."""
     _last: int = -1
@@ -105,7 +108,7 @@ class LiveSteps:
     def message(self, seen: CanvasSeen) -> dict[str, Any]:
         """The same for who shows step 0 too."""
         segment: Sequence[int] | None = getattr(seen, "segment", None)
-        blocks = _blocks(self._items(seen, cut=segment is None), segment)
+        blocks = _blocks(self._items(seen, cut=self.cuts and segment is None), segment)
         is_new = self._new_blocks(seen, blocks)
         found = _Changes()
         before = iter(self._before)

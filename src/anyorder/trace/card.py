@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from anyorder.files import replacing
+from anyorder.files import creating, replacing
 
 VERSION = 1
 RUNNING, COMPLETE = "running", "complete"
@@ -64,6 +64,9 @@ class RunCard:
     files: dict[str, str] = field(default_factory=dict)
     """File name -> sha256, of the files that belong to the finished run."""
     schema: int = VERSION
+    agreement: dict[str, Any] | None = None
+    """How the samples compare with those of the exact decoder, where one was approximated; a card
+    without it has no such entry."""
 
     def __post_init__(self) -> None:
         for name, fits in _CHECKS.items():
@@ -108,7 +111,8 @@ class RunCard:
                 "use the version of anyorder that wrote it"
             )
         names = {item.name for item in fields(cls)}
-        for kind, wrong in (("lacks", names - set(record)), ("has unknown", set(record) - names)):
+        lacking = names - set(record) - {"agreement"}
+        for kind, wrong in (("lacks", lacking), ("has unknown", set(record) - names)):
             if wrong:
                 raise ValueError(
                     f"{path} {kind} {', '.join(sorted(wrong))}: restore the original file"
@@ -118,10 +122,16 @@ class RunCard:
         except ValueError as error:
             raise ValueError(f"{path}: {error}: restore the original file") from None
 
-    def write(self, path: Path) -> None:
-        """Write the card, whole or not at all."""
-        with replacing(path) as file:
-            file.write(json.dumps(asdict(self), indent=2, ensure_ascii=False).encode() + b"\n")
+    def write(self, path: Path, *, new: bool = False) -> None:
+        """Write the card, whole or not at all; `new`: FileExistsError where there is one."""
+        with (creating if new else replacing)(path) as file:
+            file.write(json.dumps(self._record(), indent=2, ensure_ascii=False).encode() + b"\n")
+
+    def _record(self) -> dict[str, Any]:
+        record = asdict(self)
+        if self.agreement is None:
+            del record["agreement"]
+        return record
 
     def completed(self, parts: list[int], files: dict[str, str]) -> RunCard:
         """The same card once its traces are merged."""
@@ -188,6 +198,7 @@ _CHECKS = {
     **dict.fromkeys(("seeds", "parts"), _is_integers),
     **dict.fromkeys(("versions", "files"), _is_text_dict),
     "config": lambda value: isinstance(value, dict),
+    "agreement": lambda value: value is None or isinstance(value, dict),
     "status": lambda value: value in (RUNNING, COMPLETE),
     "schema": lambda value: value == VERSION,
 }

@@ -7,7 +7,10 @@
 Each arrow is one rename, so a process killed anywhere leaves a folder from which the same calls
 go on: `done_parts` says what need not be computed again, and `finish` may be repeated. A folder
 has one writer at a time: commands hold it from before `create` until after `finish` with
-`files.alone_in`; nothing here locks it.
+`files.alone_in`; nothing here locks it. Or several processes are there (`files.together_in`): each
+calls `create(..., together=True)` and appends parts that no other has, then the last one finishes.
+That is right on a disk without locks too: the first card stays, parts do not meet, two that finish
+at once write the same bytes, and `finish_if_whole` never merges less than everything.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from anyorder.files import LOCK_FILE, sha256_of, sweep
+from anyorder.files import LOCK_FILE, TEMPORARY_SUFFIX, sha256_of, sweep
 from anyorder.trace import checks
 from anyorder.trace import table as parquet
 from anyorder.trace.card import COMPLETE, RunCard
@@ -44,30 +47,38 @@ class Run:
         self._verified = False
 
     @classmethod
-    def create(cls, folder: str | Path, card: RunCard) -> Run:
-        """A new run, or the one already there if it is the same (to go on with it)."""
+    def create(cls, folder: str | Path, card: RunCard, *, together: bool = False) -> Run:
+        """A new run, or the one already there if it is the same (to go on with it).
+
+        `together`: beside others, whose unfinished files are left alone.
+        """
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
-        sweep(folder)
+        if not together:
+            sweep(folder)
         path = folder / CARD_FILE
-        if path.exists():
-            stored = RunCard.read(path)
-            different = stored.differences(card)
-            if different:
+        if not path.exists():
+            foreign = sorted(item.name for item in folder.iterdir() if _is_foreign(item.name))
+            # Another's card may have come between the two looks, and more files after it.
+            if foreign and not path.exists():
                 raise ValueError(
-                    f"{folder} holds another run, which differs in {_some(different)}: "
-                    "choose another --out, or repeat the command that made it"
+                    f"{folder} is not empty ({foreign[0]}) and not a run: choose another --out"
                 )
-            return cls(folder, stored)
-        foreign = sorted(item.name for item in folder.iterdir() if item.name != LOCK_FILE)
-        if foreign:
+            try:
+                card.write(path, new=together)
+                return cls(folder, card)
+            except FileExistsError:
+                pass
+        stored = RunCard.read(path)
+        different = stored.differences(card)
+        if different:
             raise ValueError(
-                f"{folder} is not empty ({foreign[0]}) and not a run: choose another --out"
+                f"{folder} holds another run, which differs in {_some(different)}: "
+                "choose another --out, or repeat the command that made it"
             )
-        card.write(path)
-        return cls(folder, card)
+        return cls(folder, stored)
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -111,6 +122,20 @@ class Run:
             self.card = self.card.completed(parts, {TRACES_FILE: sha256_of(self._traces)})
             self.card.write(self.folder / CARD_FILE)
         self._remove_parts()
+
+    def finish_if_whole(self, parts: int) -> bool:
+        """Finish if all of so many parts are there: whether the run is complete."""
+        self.card = RunCard.read(self.folder / CARD_FILE)  # another may have finished it
+        if not self.complete and set(range(parts)) - set(self.done_parts()):
+            return False
+        try:
+            self.finish()
+        except ValueError:
+            # Without locks two may finish at once, and the first removes the parts.
+            self.card = RunCard.read(self.folder / CARD_FILE)
+            if not self.complete:
+                raise
+        return True
 
     def discard_if_empty(self) -> None:
         """Take back a run that has not a single part yet: as if it had never been created."""
@@ -203,8 +228,13 @@ class Run:
         sweep(self._parts)
         for part in self.card.parts:
             self._part(part).unlink(missing_ok=True)
-        if not any(self._parts.iterdir()):
+        with suppress(OSError):  # others' files are in it, or another has removed it
             self._parts.rmdir()
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a file of an empty run's folder is not ours."""
+    return name not in (LOCK_FILE, CARD_FILE) and not name.endswith(TEMPORARY_SUFFIX)
 
 
 def _some(differences: list[str]) -> str:

@@ -4,7 +4,8 @@ The schema is stable and carries its version in the file's metadata; pages have 
 here are strict: a file that is truncated, damaged, foreign or of another version is refused by
 name. Other software (pandas, polars, DuckDB) opens the file as it is.
 
-Version 2 added `score` and `candidates`. A file of version 1 is read as one in which they are null.
+Version 2 added `score` and `candidates`, version 3 `columns`. A file of an earlier version is read
+as one in which they are null.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from anyorder.files import replacing
 from anyorder.trace.candidate import Candidate
 from anyorder.trace.trace import Event, Trace
 
-VERSION = 2
+VERSION = 3
 VERSION_KEY = b"anyorder.trace.schema"
 
 # Rows in one row group: large enough to compress, small enough to hold in memory.
@@ -74,6 +75,7 @@ SCHEMA = pa.schema(
         pa.field("score", _list(pa.float32())),
         pa.field("steps", pa.int32()),
         pa.field("forwards", pa.int32()),
+        pa.field("columns", pa.int32()),
         pa.field("seconds", pa.float64()),
         pa.field("ties", pa.int32()),
         pa.field("family", pa.string()),
@@ -85,7 +87,7 @@ SCHEMA = pa.schema(
     metadata={VERSION_KEY: str(VERSION).encode()},
 )
 
-ADDED = {1: ("score", "candidates")}
+ADDED = {1: ("score", "candidates", "columns"), 2: ("columns",)}
 """What files of an earlier version lack."""
 RECORDS: dict[str, type[Event] | type[Candidate]] = {"events": Event, "candidates": Candidate}
 """Columns whose entries are lists of records."""

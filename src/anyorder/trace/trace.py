@@ -54,6 +54,7 @@ class About(TypedDict, total=False):
     score: FloatArray | None
     candidates: Sequence[Proposed] | None
     forwards: int | None
+    columns: int | None
     seconds: float | None
     ties: int | None
     family: str | None
@@ -90,6 +91,8 @@ class Trace:
     steps: int | None = None
     """The number of the last snapshot."""
     forwards: int | None = None
+    columns: int | None = None
+    """Columns of the canvas that the forwards computed, where that was counted."""
     seconds: float | None = None
     ties: int | None = None
     """How many choices of what to reveal were ties."""
@@ -283,7 +286,7 @@ _REQUIRED = ("task_id", "sample", "prompt", "text")
 _COLUMNS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("task_id", "prompt", "text", "program", "entry_point"), checks.text),
     **dict.fromkeys(("family", "policy"), checks.text),
-    **dict.fromkeys(("sample", "steps", "forwards", "ties"), checks.count),
+    **dict.fromkeys(("sample", "steps", "forwards", "columns", "ties"), checks.count),
     **dict.fromkeys(("prompt_ids", "token_ids", "char_end"), checks.integers),
     **dict.fromkeys(("insert_step", "reveal_step"), checks.integers),
     "log_prob": checks.log_probs,

@@ -2,7 +2,8 @@
 
 Fields that change the numbers are fixed for the life of a run: a checkpoint remembers them and
 resuming with others is refused. Fields that only say where, how long and how often to look
-(`MAY_CHANGE`) are free. This file does not import torch, so that a command line can read it fast.
+(`MAY_CHANGE`) are free. A field of `LATER` counts as fixed only where it is used, so that runs from
+before it existed go on. This file does not import torch, so that a command line can read it fast.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import tyro
 
 MAY_CHANGE = frozenset(
     {"minutes", "threads", "device", "save_every", "validate_every", "log_every", "keep"}
+    | {"shard", "reduce", "recompute", "compile"}
 )
 """Fields that a resumed run may give other values."""
+LATER = frozenset({"dtype", "lora", "lora_scale", "lora_targets"})
+"""Fixed fields that checkpoints do not have where they are left at their defaults."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,32 @@ class TrainConfig:
     """Threads of torch on CPU; 0 leaves torch's own choice."""
     device: str = "cpu"
     """Where to train: cpu, cuda or cuda:1."""
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    """What the network computes in. With bfloat16 the weights themselves, their moments, their
+    average and the gradients' sums over processes stay in float32."""
+    shard: Literal["full", "hybrid", "none"] = "full"
+    """Several processes (torchrun): divide weights, gradients and moments among all of them, among
+    those of one machine, or keep them whole in each. One process ignores it."""
+    reduce: Literal["step", "micro"] = "step"
+    """Several processes: add up gradients once a step, or after each micro batch, which needs no
+    memory for whole gradients. One process ignores it."""
+    recompute: bool = False
+    """Compute each layer a second time in the backward pass instead of keeping its activations."""
+    compile: bool = False
+    """Compile each layer with torch.compile."""
+    lora: int = 0
+    """Rank of low-rank adapters that are trained in place of the layers' weights; 0 = none."""
+    lora_scale: float = 2.0
+    """Factor on what adapters add (alpha / rank)."""
+    lora_targets: tuple[str, ...] = ()
+    """Names of the linear maps that get adapters; none given: all of every layer."""
     minutes: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
     """Stop cleanly after this many minutes; unset: never. Running again goes on as long again."""
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()
         self._check_optimiser()
+        self._check_machine()
         if self.minutes is not None and not self.minutes > 0:
             raise ValueError(f"minutes={self.minutes}: give a positive time, or none for no limit")
         if self.batch % self.accumulate:
@@ -91,6 +115,7 @@ class TrainConfig:
     def _check_whole_numbers(self) -> None:
         least = {"steps": 1, "batch": 1, "accumulate": 1, "log_every": 1, "save_every": 1}
         least |= {"keep": 1, "validate_batches": 1, "validate_every": 0, "warmup": 0, "threads": 0}
+        least |= {"lora": 0}
         for name, bound in least.items():
             value = getattr(self, name)
             if not isinstance(value, int) or value < bound:
@@ -114,6 +139,18 @@ class TrainConfig:
                 f"ema={self.ema}: give a decay in [0, 1), such as 0.999, or 0 for none"
             )
 
+    def _check_machine(self) -> None:
+        choices = {"dtype": ("float32", "float64", "bfloat16"), "reduce": ("step", "micro")}
+        for name, known in (choices | {"shard": ("full", "hybrid", "none")}).items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}: choose {', '.join(known)}")
+        if not 0 < self.lora_scale < float("inf"):
+            raise ValueError(f"lora_scale={self.lora_scale}: give a positive number")
+        object.__setattr__(self, "lora_targets", tuple(self.lora_targets))  # JSON has lists only
+        for name in ("lora_scale", "lora_targets"):
+            if not self.lora and getattr(self, name) != getattr(TrainConfig, name):
+                raise ValueError(f"{name} has no effect without lora: give a rank, such as lora=8")
+
     @property
     def micro_batch(self) -> int:
         """Examples in one call of the batch function."""
@@ -133,4 +170,6 @@ def digest(about: Mapping[str, Any]) -> str:
 
 def fixed_fields(config: TrainConfig) -> dict[str, Any]:
     """The fields that a resumed run must share with its checkpoint."""
-    return {name: value for name, value in config.as_json().items() if name not in MAY_CHANGE}
+    unused = {name for name in LATER if getattr(config, name) == getattr(TrainConfig, name)}
+    left_out = MAY_CHANGE | unused
+    return {name: value for name, value in config.as_json().items() if name not in left_out}

@@ -8,6 +8,8 @@ as much again. Here they exist in parts: the forward pass keeps one number for e
 backward pass makes each part anew and adds its share to one gradient of the table. That is a
 quarter more arithmetic in the head, so few logits are made at once, as usual.
 
+In half precision the products are made in it, and everything after them in float32.
+
 Not here: which states and targets, and how nats are weighed.
 Letters: M targets, D width, V vocabulary.
 """
@@ -39,18 +41,27 @@ def linear_nats(states: Tensor, table: Tensor, targets: Tensor, most: int = LOGI
 
 def _parts(states: Tensor, table: Tensor, at_once: int) -> Iterator[tuple[slice, Tensor]]:
     """Places of `at_once` states at a time, and their logits, all in the same memory."""
-    memory = states.new_empty(min(at_once, len(states)), len(table))
+    kind = torch.promote_types(states.dtype, torch.float32)
+    memory = states.new_empty(min(at_once, len(states)), len(table), dtype=kind)
     for start in range(0, len(states), at_once):
         here = slice(start, min(start + at_once, len(states)))
         logits = memory[: here.stop - here.start]
-        torch.mm(states[here], table.T, out=logits)
+        if kind == states.dtype:
+            torch.mm(states[here], table.T, out=logits)
+        else:
+            logits.copy_(states[here] @ table.T)
         yield here, logits
 
 
 class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, table: Tensor, targets: Tensor, at_once: int) -> Tensor:
-        total, chosen = states.new_empty(len(states)), states.new_empty(len(states))
+        ctx.kinds = states.dtype, table.dtype
+        if torch.is_autocast_enabled(states.device.type):
+            half = torch.get_autocast_dtype(states.device.type)
+            states, table = states.to(half), table.to(half)
+        kind = torch.promote_types(states.dtype, torch.float32)
+        total, chosen = (states.new_empty(len(states), dtype=kind) for _ in range(2))
         for here, logits in _parts(states, table, at_once):
             chosen[here] = logits.gather(1, targets[here, None])[:, 0]
             largest = logits.amax(dim=1)
@@ -63,12 +74,16 @@ class _InParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, None, None]:
         states, table, targets, total = ctx.saved_tensors
-        for_states, for_table = torch.empty_like(states), torch.zeros_like(table)
+        for_states, for_table = torch.empty_like(states), torch.zeros_like(table, dtype=total.dtype)
         for here, logits in _parts(states, table, ctx.at_once):
             share = logits.sub_(total[here, None]).exp_()  # p, then p - [v = y], weighed
             row = torch.arange(len(share), device=share.device)
             share[row, targets[here]] -= 1
             share.mul_(weight[here, None])
+            share = share.to(states.dtype)
             torch.mm(share, table, out=for_states[here])
-            for_table.addmm_(share.T, states[here])
-        return for_states, for_table, None, None
+            if for_table.dtype == share.dtype:
+                for_table.addmm_(share.T, states[here])
+            else:
+                for_table += share.T @ states[here]
+        return for_states.to(ctx.kinds[0]), for_table.to(ctx.kinds[1]), None, None

@@ -46,6 +46,16 @@ class MetricsFile:
         self._handle.close()
 
 
+class NoFile:
+    """In the place of metrics.jsonl where another process writes it."""
+
+    def write(self, row: Mapping[str, Any]) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def rows_up_to(path: Path, step: int) -> list[str]:
     """The lines of metrics.jsonl whose step is at most `step`; a torn last line is dropped."""
     if not path.exists():

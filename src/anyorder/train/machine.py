@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -52,10 +53,15 @@ def steady_torch(threads: int, device: str) -> Iterator[None]:
 
 
 class StopSignals:
-    """Notes the first SIGINT or SIGTERM, so that a step is finished; a second one acts at once."""
+    """Notes the first SIGINT or SIGTERM, so that a step is finished; a second one acts at once.
 
-    def __init__(self) -> None:
+    grace: seconds in which another one says the same again. torchrun passes on to its processes
+    what a terminal has sent them already.
+    """
+
+    def __init__(self, grace: float = 0.0) -> None:
         self.received: str | None = None
+        self._grace, self._since = grace, 0.0
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -70,5 +76,10 @@ class StopSignals:
         self._before = {}
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.received = signal.Signals(number).name
-        self.__exit__()
+        if self.received is None:
+            self.received, self._since = signal.Signals(number).name, time.monotonic()
+            if not self._grace:
+                self.__exit__()
+        elif time.monotonic() - self._since > self._grace:
+            self.__exit__()
+            signal.raise_signal(number)

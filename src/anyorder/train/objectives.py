@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from anyorder.data.batches import Batch
 from anyorder.nets.planner import PlannedNet
+from anyorder.nets.shifted import ShiftedNet
 from anyorder.nets.transformer import Transformer
 from anyorder.process import causal, masking
 from anyorder.process.noise import Noise
@@ -58,7 +59,7 @@ def masked_bound(vocab: Vocab) -> Objective:
 
 
 def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> Tensor:
-    assert isinstance(net, Transformer | PlannedNet)
+    assert isinstance(net, Transformer | ShiftedNet | PlannedNet)
     canvas = batch.ids.masked_fill(masked, vocab.mask_id)
     states = net.hidden(canvas, mask=batch.real)[masked]  # M D
     return _nats(net, states, batch.ids[masked])
@@ -66,5 +67,5 @@ def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> 
 
 def _nats(net: nn.Module, states: Tensor, targets: Tensor) -> Tensor:
     """-log p of the targets.  # M"""
-    assert isinstance(net, Transformer | PlannedNet)
+    assert isinstance(net, Transformer | ShiftedNet | PlannedNet)
     return functional.cross_entropy(net.head(states), targets, reduction="none")

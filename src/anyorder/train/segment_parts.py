@@ -108,7 +108,8 @@ def latents(net: TrainedCoder, segments: Segments, masked: Tensor, empty: Tensor
     content = (segments.length > 0) & ~masked
     if not bool(content.any()):
         return blank
-    return blank.index_put(content.nonzero(as_tuple=True), encoded(net, segments[content]))
+    vectors = encoded(net, segments[content]).to(blank.dtype)  # half precision, under autocast
+    return blank.index_put(content.nonzero(as_tuple=True), vectors)
 
 
 @dataclass(frozen=True)

@@ -86,5 +86,6 @@ def _soft(
     latent = relax(clean[where], batch.index[row], place, noise, gamma, states.count)  # M K
     shares = (latent / tau).softmax(dim=-1).to(net.embed.weight.dtype)
     soft = shares @ net.embed.weight[states.ids]  # M D
-    vectors = torch.index_put(net.embed(batch.ids), where, soft)
+    clear = net.embed(batch.ids)
+    vectors = torch.index_put(clear, where, soft.to(clear.dtype))
     return Noised(torch.index_put(clean, where, latent.argmax(dim=-1)), alpha, slope), vectors

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,9 +75,9 @@ def each_intact(each_sandbox: Sandbox, verdict: Callable[..., str]) -> Iterator[
 def unharmed(sandbox: Sandbox, verdict: Callable[..., str]) -> Iterator[None]:
     """The same processes before and after, no zombie among them, and it goes on working."""
     honest = "def f(x):\n    return x + 1\n"
-    before = set(descendants())
+    before = set(below(servers(sandbox)))
     yield
-    after = descendants()
+    after = below(servers(sandbox))
     assert set(after) == before, "a process too many, or a server that died"
     assert "Z" not in after.values()
     assert verdict(sandbox, honest, (1,), 2) == "passed"
@@ -109,8 +108,15 @@ def verdict() -> Callable[..., str]:
     return judge
 
 
-def descendants() -> dict[int, str]:
-    """All processes that came of this one, with their states."""
+def servers(sandbox: Sandbox) -> list[int]:
+    return [link._process.pid for link in sandbox._links.values()]
+
+
+def below(roots: Iterable[int]) -> dict[int, str]:
+    """These processes and all that came of them, with their states.
+
+    Never all that came of this process: a browser of another test may begin and end some meanwhile.
+    """
     parents: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -120,14 +126,18 @@ def descendants() -> dict[int, str]:
                 continue
             parents[int(entry.name)] = (int(parent), state)
     found: dict[int, str] = {}
-    grown = {os.getpid()}
+    grown = set(roots) & set(parents)
     while grown:
-        grown = {pid for pid, (parent, _) in parents.items() if parent in grown}
         found.update({pid: parents[pid][1] for pid in grown})
+        grown = {pid for pid, (parent, _) in parents.items() if parent in grown}
     return found
 
 
 @pytest.fixture(scope="session")
-def family() -> Callable[[], dict[int, str]]:
-    """`family()`: the processes that came of this one."""
-    return descendants
+def family() -> Callable[[Sandbox | int], set[int]]:
+    """`family(sandbox)`: its servers and all that came of them; `family(pid)`: of that process."""
+
+    def find(of: Sandbox | int) -> set[int]:
+        return set(below([of] if isinstance(of, int) else servers(of)))
+
+    return find

@@ -1,0 +1,167 @@
+"""What the caches of mdm decoding (docs/fast_decoding.md) save, and what they cost.
+
+    python benchmarks/cached_decode.py                    both tables, a quarter of an hour
+    python benchmarks/cached_decode.py speed --small      seconds, to try the script
+    python benchmarks/cached_decode.py stories --problems 100
+
+`speed`: a bidirectional network with random weights, 12 layers of width 512, prompt 256, canvas
+256, blocks of 32 slots closed in 8 steps each. The exact decoder and the cached ones run in this
+process on the same weights, interleaved and repeated; medians of CPU time, their ratio to the exact
+decoder's, and the ratio of columns computed. Tokens of random weights say nothing about agreement:
+that is the other table's.
+
+`stories`: the shipped tiny mdm on held-out problems, one slot a step by confidence: agreement with
+the exact decoder of the same block, and solved problems (in the sandbox), paired with its own.
+Intervals are over problems (95 %, bootstrap). One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import anyorder
+from anyorder.apps.cache_check import agreement
+from anyorder.bench.grade import Item, grade
+from anyorder.bench.sandbox import Limits
+from anyorder.bench.tasks import Problem, find_task
+from anyorder.bench.verdicts import PASSED
+from anyorder.decode import mdm
+from anyorder.decode.canvas import Canvas, Decoded
+from anyorder.decode.mdm_options import MdmOptions
+from anyorder.measure.extract import extract
+from anyorder.measure.intervals import difference_interval
+from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.trace import Trace
+from anyorder.vocab import Vocab
+
+CACHES: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "prefix": {"cache": "prefix"},
+    "block": {"cache": "block"},
+    "block, refresh 4": {"cache": "block", "cache_refresh": 4},
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of the first table."""
+
+    vocab_size: int = 8_000
+    width: int = 512
+    layers: int = 12
+    mlp_width: int = 1536
+    prompt: int = 256
+    slots: int = 256
+    block: int = 32
+    steps: int = 64
+    """8 for each block."""
+    rounds: int = 3
+
+
+SMALL = Shape(
+    vocab_size=500, width=64, layers=2, mlp_width=128, prompt=32, slots=32, block=8, steps=16
+)
+
+
+def speed(shape: Shape) -> None:
+    vocab = Vocab.words([f"<{i}>" for i in range(shape.vocab_size - 4)])
+    config = TransformerConfig(
+        vocab_size=vocab.size,
+        width=shape.width,
+        layers=shape.layers,
+        heads=8,
+        kv_heads=8,
+        head_width=shape.width // 8,
+        mlp_width=shape.mlp_width,
+    )
+    net = Transformer(config).eval()
+    canvas = Canvas.of([[(7 * i) % 400 for i in range(shape.prompt)], shape.slots], vocab)
+    ways = {
+        name: MdmOptions(block=shape.block, steps=shape.steps, eos="forbid", **cache)
+        for name, cache in CACHES.items()
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    rows: dict[str, Decoded] = {}
+    for _ in range(shape.rounds):
+        for name, options in ways.items():
+            started = time.process_time()
+            (rows[name],) = mdm.decode(net, vocab, [canvas], [0], options)
+            times[name].append(time.process_time() - started)
+    print(f"random weights, float32, one row, medians of {shape.rounds} rounds; {shape}")
+    heads = f"{'':20}{'forwards':>9}{'columns':>9}{'CPU s':>9}{'least':>8}"
+    print(f"{heads}{'speed':>8}{'by columns':>12}")
+    exact, base = rows["exact"].columns or 0, statistics.median(times["exact"])
+    for name, row in rows.items():
+        seconds = statistics.median(times[name])
+        print(
+            f"{name:20}{row.forwards:9}{row.columns:9}{seconds:9.2f}{min(times[name]):8.2f}"
+            f"{base / seconds:7.2f}x{exact / (row.columns or 1):11.2f}x",
+            flush=True,
+        )
+
+
+def solved(problems: Sequence[Problem], traces: Sequence[Trace]) -> np.ndarray[Any, Any]:
+    items = []
+    for number, (problem, trace) in enumerate(zip(problems, traces, strict=True)):
+        program = extract(
+            trace.text, mode="function", entry_point=problem.entry_point, prefix=problem.prefix
+        )
+        items.append(Item(number, program, problem.checks, problem.prologue))
+    passed = np.zeros(len(items))
+    for verdict in grade(items, workers=1, limits=Limits(cpu_seconds=5.0)):
+        passed[verdict.key] = verdict.verdict == PASSED
+    return passed
+
+
+def stories(name: str, count: int, blocks: Sequence[int]) -> None:
+    model = anyorder.load(name)
+    problems = find_task("stories", model.trained_on).problems(count)
+    prompts = [problem.prompt for problem in problems]
+    print(f"\n{name}, {count} held-out stories, one slot a step by confidence, batches of 32")
+    print(
+        f"{'block':>6} {'cache':20}{'columns':>9}{'tokens':>8}{'steps':>8}{'texts':>8}{'solved':>8}"
+        f"{'minus exact':>24}"
+    )
+    for block in blocks:
+        exact = model.sample(prompts, block=block)
+        right = solved(problems, exact)
+        for cache, options in CACHES.items():
+            traces = exact if not options else model.sample(prompts, block=block, **options)
+            found = agreement(exact, traces, model.vocab.eos_id)
+            passed = right if not options else solved(problems, traces)
+            gap = difference_interval(passed, right)
+            print(
+                f"{block:6} {cache:20}{found.columns:9.3f}{found.tokens:8.3f}{found.steps:8.3f}"
+                f"{found.texts:8.3f}{passed.mean():8.3f}"
+                f"{gap.estimate:8.3f} ({gap.low:.3f} to {gap.high:.3f})",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=["speed", "stories"])
+    parser.add_argument("--small", action="store_true", help="small shapes, to try the script")
+    parser.add_argument("--model", default="mdm")
+    parser.add_argument("--problems", type=int, default=None)
+    parser.add_argument("--blocks", type=int, nargs="+", default=[8, 16, 32])
+    job = parser.parse_args()
+    torch.set_num_threads(1)  # idle threads spin, and their spinning would count as CPU time
+    print(f"load average at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if job.what != "stories":
+        speed(SMALL if job.small else Shape())
+    if job.what != "speed":
+        stories(job.model, job.problems or (8 if job.small else 100), job.blocks)
+
+
+if __name__ == "__main__":
+    main()

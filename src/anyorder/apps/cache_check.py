@@ -1,0 +1,134 @@
+"""How far a cached decoder (decode/cached.py) agrees with the exact one, on some samples of a run.
+
+A cache is an approximation, so a run that used one says what it cost: some of its samples, evenly
+spread, are decoded again without it, from the same noise, and compared.
+
+    tokens    share of slots that hold the same token
+    steps     share of slots that were revealed in the same step
+    texts     share of samples with the very same text
+
+Slots count up to the later one of the two ends: the filling behind both would flatter. The result
+is printed and stands in the run card. A finished run whose check was interrupted is checked when
+its command is repeated. Not here: accuracy, which `anyorder grade` finds for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anyorder.apps.progress_bar import progress_bar
+from anyorder.model import Model, Request
+from anyorder.trace import Run, Trace
+from anyorder.trace.run import CARD_FILE
+
+DEFAULT_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Cached samples beside exact ones."""
+
+    samples: int
+    slots: int
+    """Slots compared, of all samples."""
+    tokens: float
+    steps: float
+    texts: float
+    columns: float
+    """Columns computed, as a share of the exact decoder's."""
+
+    def __str__(self) -> str:
+        return (
+            f"as the exact decoder's: {self.tokens:.1%} of tokens, {self.steps:.1%} of reveal "
+            f"steps, {self.texts:.1%} of texts (of {self.samples} "
+            f"{'sample' if self.samples == 1 else 'samples'}), "
+            f"for {self.columns:.1%} of its columns"
+        )
+
+
+def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> Agreement:
+    """Compare samples of the same requests, in the same order."""
+    tokens, steps, slots = 0, 0, 0
+    for one, other in zip(exact, cached, strict=True):
+        assert one.token_ids is not None and other.token_ids is not None
+        end = max(_length(one.token_ids, eos_id), _length(other.token_ids, eos_id))
+        (revealed, others_step) = (trace.timing()[1][:end] for trace in (one, other))
+        free = revealed > 0
+        slots += int(free.sum())
+        tokens += int((one.token_ids[:end] == other.token_ids[:end])[free].sum())
+        steps += int((revealed == others_step)[free].sum())
+    texts = sum(one.text == other.text for one, other in zip(exact, cached, strict=True))
+    columns = [sum(trace.columns or 0 for trace in side) for side in (cached, exact)]
+    return Agreement(
+        samples=len(exact),
+        slots=slots,
+        tokens=tokens / slots,
+        steps=steps / slots,
+        texts=texts / len(exact),
+        columns=columns[0] / columns[1],
+    )
+
+
+def _length(token_ids: Any, eos_id: int) -> int:
+    """Tokens up to the first end, that one included."""
+    ends = np.flatnonzero(token_ids == eos_id)
+    return int(ends[0]) + 1 if ends.size else len(token_ids)
+
+
+def cache_agreement(
+    model: Model, prompts: str | Sequence[str], *, seed: int = 0, **options: Any
+) -> Agreement:
+    """Sample prompts twice, as `options` say and without their cache, and compare."""
+    if options.get("cache") in (None, "none"):
+        raise ValueError("there is nothing to compare without a cache: give cache='prefix'")
+    without = {name: value for name, value in options.items() if not name.startswith("cache")}
+    exact = model.sample(prompts, seed=seed, **without)
+    return agreement(exact, model.sample(prompts, seed=seed, **options), model.vocab.eos_id)
+
+
+def samples_to_check(asked: int | None, options: Any) -> int:
+    """How many samples are decoded twice; refuses to check what is exact."""
+    if getattr(options, "cache", None) is None:
+        if asked is not None:
+            raise ValueError("--cache-check compares with a cache: give --cache, or leave it out")
+        return 0
+    return DEFAULT_SAMPLES if asked is None else asked
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a run's cache is checked with."""
+
+    requests: Sequence[Request]
+    """All of the run."""
+    options: Any
+    """Resolved."""
+    seed: int
+    batch: int
+    samples: int
+    """How many are decoded exactly too; 0: none."""
+
+
+def record_agreement(run: Run, model: Model, check: Check, *, progress: bool = True) -> None:
+    """Put the agreement of a complete run into its card, unless it is there already."""
+    wanted, known = min(check.samples, len(check.requests)), run.card.agreement
+    if not wanted or (known is not None and known["samples"] == wanted):
+        return
+    chosen = [check.requests[i * len(check.requests) // wanted] for i in range(wanted)]
+    plain = replace(check.options, cache=None, cache_refresh=None)
+    exact: list[Trace] = []
+    with progress_bar("the exact decoder, to compare", wanted, shown=progress) as advance:
+        for start in range(0, wanted, check.batch):
+            part = chosen[start : start + check.batch]
+            exact += model.decode(part, plain, check.seed)
+            advance(len(part))
+    keys = {(request.task_id, request.sample) for request in chosen}
+    stored = {(t.task_id, t.sample): t for t in run.traces() if (t.task_id, t.sample) in keys}
+    cached = [stored[trace.task_id, trace.sample] for trace in exact]
+    found = agreement(exact, cached, model.vocab.eos_id)
+    run.card = replace(run.card, agreement=asdict(found))
+    run.card.write(run.folder / CARD_FILE)

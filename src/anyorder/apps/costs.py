@@ -1,0 +1,259 @@
+"""What one micro batch costs: floating-point operations, and what it keeps until the backward pass.
+
+A network is a list of passes: a module over rows of columns. With n = rows * columns, a pass takes
+
+    2 n (entries of its matrices)           matrices that every column goes through
+    2 rows (entries)                        those that every row goes through (time, modulation)
+    4 rows columns^2 (heads * head width)   attention, in each layer
+    2 M V D                                 the vocabulary head, over M predicted places
+
+forward; backward takes twice as much where weights learn, once where only states need gradients
+(under adapters), nothing where nothing does. `tests/apps/test_costs.py` compares this with torch's
+own counter, and what is kept with the tensors that autograd saves.
+
+Not here: what a rank holds besides (dry_run.py). Not counted: norms, rotary positions, softmax, the
+optimiser's own arithmetic, all small.
+Letters: B rows, L columns, D width, F inner width of the feed-forward map, M predicted places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from anyorder.nets.dit import DiT, DiTBlock, TimeCondition
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.flex_latent import FlexLatentNet
+from anyorder.nets.latent import LatentNet
+from anyorder.nets.modulation import Modulation, TimeEmbedding
+from anyorder.nets.planner import PlannedNet, PlannerHead
+from anyorder.nets.shifted import ShiftedNet
+from anyorder.nets.sphere import SphereNet
+from anyorder.nets.stack import Block, Stack, TransformerConfig
+from anyorder.nets.transformer import Transformer
+
+CPU_NORM = 3
+"""States that a norm keeps: its input, the normed one, its output. A fused norm on a GPU keeps
+fewer."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """One micro batch, as far as costs depend on it. Means may be broken numbers."""
+
+    rows: float
+    columns: float
+    """Tokens of a row, prompt included."""
+    predicted: float
+    """M, over all rows."""
+    prompt: float = 0.0
+    """Tokens of a row's prompt, where the rest is segments."""
+    slots: float = 0.0
+    """Segments of a row."""
+    shown: float = 0.0
+    """Segments that are encoded, over all rows."""
+    written: float = 0.0
+    """Segments that are decoded, over all rows."""
+    segment: float = 0.0
+    """Columns of a segment."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A module over rows of columns."""
+
+    module: nn.Module
+    rows: float
+    columns: float
+    answered: float | None = None
+    """Columns that the last layer answers; None: all."""
+
+
+PASSES: dict[type[nn.Module], Callable[[Any, Shapes], list[Pass]]] = {
+    Transformer: lambda net, s: [Pass(net, s.rows, s.columns)],
+    ShiftedNet: lambda net, s: [Pass(net.backbone, s.rows, s.columns)],
+    SphereNet: lambda net, s: [Pass(net.backbone, s.rows, s.columns)],
+    FlexNet: lambda net, s: [
+        Pass(net.backbone, s.rows, s.columns),
+        Pass(net.gap, s.rows, s.columns),
+    ],
+    PlannedNet: lambda net, s: [
+        Pass(net.backbone, s.rows, s.columns),
+        Pass(net.planner, s.rows, s.columns),
+    ],
+    LatentNet: lambda net, s: [
+        Pass(net.encoder, s.shown, s.segment),
+        Pass(net.latent, s.rows, s.prompt + s.slots, answered=s.slots),
+        Pass(net.decoder, s.written, s.segment),
+    ],
+    FlexLatentNet: lambda net, s: [
+        Pass(net.backbone.encoder, s.shown, s.segment),
+        Pass(net.backbone.latent, s.rows, s.prompt + s.slots, answered=s.slots + 1),
+        Pass(net.backbone.decoder, s.written, s.segment),
+        Pass(net.gap, s.rows, s.slots + 1),
+    ],
+}
+"""What a network goes through for one micro batch, by its class."""
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations of one micro batch."""
+
+    forward: float
+    backward: float
+    layers: float
+    """Of the forward pass, those of layers that learn: what computing them twice adds."""
+
+    @property
+    def total(self) -> float:
+        return self.forward + self.backward
+
+
+def flops(net: nn.Module, shapes: Shapes, *, head_learns: float = 2.0) -> Flops:
+    """Of one micro batch; `head_learns`: what the head's backward pass takes, in forward passes."""
+    forward = backward = layers = 0.0
+    for each in PASSES[type(net)](net, shapes):
+        own = _pass_flops(each)
+        learns = _learns(each.module)
+        forward += own
+        backward += learns * own
+        layers += own if learns and isinstance(each.module, Stack | DiT) else 0.0
+    table = vocabulary(net)
+    head = 2.0 * shapes.predicted * table.numel()
+    # States of a frozen network that learns nothing before its head need no gradient.
+    return Flops(forward + head, backward + head_learns * head, layers)
+
+
+def vocabulary(net: nn.Module) -> nn.Parameter:
+    """The matrix of the vocabulary head."""
+    named = dict(net.named_parameters())
+    heads = [name for name in named if name.endswith("unembed.weight")]
+    return named[next(iter(heads), "") or next(n for n in named if n.endswith("embed.weight"))]
+
+
+def _learns(module: nn.Module) -> float:
+    """Backward passes in units of forward passes."""
+    found = [parameter.requires_grad for parameter in module.parameters()]
+    if all(found):
+        return 2.0
+    return 1.0 if any(found) else 0.0
+
+
+def _pass_flops(each: Pass) -> float:
+    columns = each.rows * each.columns
+    found = 2.0 * columns * _entries(each.module, _column_maps)
+    found += 2.0 * each.rows * _entries(each.module, _row_maps)
+    blocks = list(_blocks(each.module))
+    for _, shape in blocks:
+        inner = shape.heads * shape.head_width
+        found += 4.0 * columns * each.columns * inner
+    if each.answered is not None and blocks:
+        last, shape = blocks[-1]
+        unanswered = each.columns - each.answered
+        keys = last.attention.key.weight.numel() + last.attention.value.weight.numel()
+        found -= 2.0 * each.rows * unanswered * (_entries(last, _column_maps) - keys)
+        found -= 4.0 * each.rows * unanswered * each.columns * shape.heads * shape.head_width
+    return found
+
+
+def _blocks(module: nn.Module) -> Iterator[tuple[Any, TransformerConfig]]:
+    """The layers of a module, each with its shape."""
+    for inner in module.modules():
+        if isinstance(inner, Stack | DiT):
+            for block in inner.blocks:
+                yield block, inner.config
+
+
+def _entries(module: nn.Module, maps: Callable[[nn.Module], Iterator[nn.Linear]]) -> int:
+    return sum(linear.weight.numel() for linear in maps(module))
+
+
+def _row_maps(module: nn.Module) -> Iterator[nn.Linear]:
+    """Maps that work once for each row: those of time, and what a layer makes of it."""
+    by_row = (TimeEmbedding, TimeCondition, Modulation)
+    for inner in module.modules():
+        if isinstance(inner, by_row):
+            yield from (each for each in inner.modules() if isinstance(each, nn.Linear))
+        elif isinstance(inner, DiTBlock | DiT):
+            yield inner.modulation
+        elif isinstance(inner, PlannerHead):
+            yield from (inner.inner, inner.outer)
+
+
+def _column_maps(module: nn.Module) -> Iterator[nn.Linear]:
+    """All other maps but the vocabulary head, which works on predicted places only."""
+    others = set(_row_maps(module))
+    head = {getattr(inner, "unembed", None) for inner in module.modules()}
+    for inner in module.modules():
+        if isinstance(inner, nn.Linear) and inner not in others and inner not in head:
+            yield inner
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes that one micro batch keeps until its backward pass."""
+
+    layers: float
+    """Without computing layers twice."""
+    inputs: float
+    """With it: one state for each layer and column."""
+    largest: float
+    """Of one layer: what it keeps while it is computed again."""
+    around: float
+    """Outside the layers: final norms, the gap head."""
+
+
+def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Kept:
+    """What is saved for the backward pass.
+
+    `wide` is the size of a number on the residual path (norms in and out), `narrow` that of one
+    inside attention and feed-forward maps.
+    """
+    layers = inputs = largest = around = 0.0
+    for each in PASSES[type(net)](net, shapes):
+        columns = each.rows * each.columns
+        if not _learns(each.module):
+            continue  # runs without gradients: nothing is kept
+        for block, shape in _blocks(each.module):
+            own = columns * LAYERS[type(block)](block, shape, wide, narrow)
+            layers += own
+            inputs += columns * shape.width * wide
+            largest = max(largest, own)
+        if isinstance(each.module, Stack | DiT):
+            around += columns * CPU_NORM * each.module.config.width * wide
+        else:
+            around += columns * _around(each.module, wide)
+    return Kept(layers, inputs, largest, around)
+
+
+def _plain_layer(block: Block, shape: TransformerConfig, wide: int, narrow: int) -> float:
+    """Two norms (and their modulated outputs); q, k, v, the mixture; gate, silu, up, product."""
+    norm = CPU_NORM * shape.width + (shape.width if shape.time_modulated else 0)
+    heads, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
+    inside = 2 * heads + 2 * keys + 4 * shape.mlp_width
+    return wide * (2 * norm + 2) + narrow * inside + 4 * shape.heads
+
+
+def _dit_layer(block: DiTBlock, shape: TransformerConfig, wide: int, narrow: int) -> float:
+    """Two norms with their outputs and modulated outputs; q, k, v, turned q and k, the mixture;
+    two gated results; the inner states of the map before and after GELU."""
+    inner = shape.heads * shape.head_width
+    inside = 3 * inner + 2 * inner + inner + 2 * shape.mlp_width
+    return wide * (2 * (3 * shape.width + 2) + 2 * shape.width) + narrow * inside + 4 * shape.heads
+
+
+LAYERS: dict[type[nn.Module], Callable[[Any, TransformerConfig, int, int], float]] = {
+    Block: _plain_layer,
+    DiTBlock: _dit_layer,
+}
+"""Bytes that a layer keeps for one column."""
+
+
+def _around(module: nn.Module, wide: int) -> float:
+    """A head over states: what its maps read, one number for each, and its norm's."""
+    linears = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    return wide * sum(each.in_features for each in linears)

@@ -1,0 +1,271 @@
+"""`anyorder train RECIPE --dry-run`: what a recipe costs, told without training it.
+
+The network is built on the meta device, so that any machine can tell. With P parameters of which T
+learn, W ranks, and weights divided among S of them (train/spread.py: full S = W, hybrid S = the
+ranks of a machine, none S = 1), a rank holds, in bytes (float32):
+
+    weights 4 P / S    gradients 4 T / S    optimiser 8 T / S    average 4 P / S
+    whole gradients    4 T between micro batches, where they are reduced once a step
+    gathered           everything but the layers, and two layers, in the computing type
+    activations        what a micro batch keeps for its backward pass (costs.py)
+    logits             of its predicted places, at the peak (micro_batch.py)
+
+and time = steps * operations of a step / (W * peak of the GPU * utilisation).
+
+Not here: the table (dry_run_text.py), and what to change where it does not fit (remedies.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from anyorder.apps.costs import flops, kept, vocabulary
+from anyorder.apps.gpus import Gpu
+from anyorder.apps.micro_batch import MicroBatch, logit_bytes, micro_batch
+from anyorder.apps.training import checked_vocab_size, network_config
+from anyorder.families import find_family
+from anyorder.nets.latent import LatentNet
+from anyorder.recipes import Recipe
+from anyorder.train.head_nats import LOGITS
+from anyorder.train.layers import layer_names, units
+from anyorder.train.spread import BUCKET
+
+LAYERS_GATHERED = 2
+"""The one that computes, and the next one, which is on its way."""
+UTILISATION = 0.4
+"""Of a GPU's stated arithmetic: what a well-run training of billions of parameters reaches."""
+SIZES = {"float32": 4, "float64": 8, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What to train on."""
+
+    gpus: int = 1
+    """Ranks: one for each GPU."""
+    gpu: Gpu | None = None
+    """None: nothing is said of time, and nothing is too large."""
+    nodes: int | None = None
+    """Machines; None: as many as such GPUs usually need."""
+    utilisation: float = UTILISATION
+    length: float | None = None
+    """Mean tokens of an example; None: all are as long as they may be."""
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise ValueError(f"--gpus must be at least 1, not {self.gpus}")
+        if self.nodes is not None and (self.nodes < 1 or self.gpus % self.nodes):
+            raise ValueError(
+                f"{self.gpus} GPUs do not divide among {self.nodes} machines: give as many to each"
+            )
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"--utilisation {self.utilisation}: give a share in (0, 1]")
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"--length {self.length}: give at least 1 token")
+
+    @property
+    def machines(self) -> int:
+        if self.nodes is not None:
+            return self.nodes
+        most = 8 if self.gpu is None else self.gpu.node
+        enough = (n for n in range(1, self.gpus + 1) if n * most >= self.gpus)
+        return next(n for n in enough if not self.gpus % n)
+
+
+def meta_network(recipe: Recipe) -> nn.Module:
+    """The recipe's network without memory, frozen where training freezes it.
+
+    A recipe that says how many rows its embedding has needs no data for that.
+    """
+    vocab_size = recipe.net.vocab_size or checked_vocab_size(recipe)
+    network = find_family(recipe.family).network
+    with torch.device("meta"):
+        net = network.build(network_config(recipe, vocab_size))
+    for name, parameter in net.named_parameters():
+        if recipe.frozen and name.startswith(recipe.frozen):
+            parameter.requires_grad_(False)
+    return net
+
+
+def measure_sizes(recipe: Recipe, net: nn.Module | None = None) -> dict[str, Any]:
+    """Parameters by module, tensors and memory, without training (and without the memory)."""
+    net = meta_network(recipe) if net is None else net
+    sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
+    parameters = sum(sizes.values())
+    added = find_family(recipe.family).network.additions(net)
+    by_module: dict[str, int] = {}
+    for name, size in sizes.items():
+        part = "added" if name in added else name.removeprefix("backbone.").split(".")[0]
+        by_module[part] = by_module.get(part, 0) + size
+    return {
+        "family": recipe.family,
+        "parameters": parameters,
+        "backbone_parameters": parameters - by_module.get("added", 0),
+        "added_parameters": by_module.get("added", 0),
+        "by_module": by_module,
+        "tensors": len(sizes),
+        "added_tensors": len(added),
+        # float32 weights, gradients, two moments, and the average
+        "training_bytes": parameters * 4 * (5 if recipe.train.ema else 4),
+        "tokens_per_step": recipe.train.batch * recipe.data.max_length,
+    }
+
+
+def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> dict[str, Any]:
+    """All that can be told before training; `fits` is None where no GPU is named.
+
+    `net` is the recipe's network on the meta device, if there is one already.
+    """
+    check_division(recipe, machine.gpus)
+    net = meta_network(recipe) if net is None else net
+    batch = micro_batch(recipe, machine.length)
+    learning = _learning(recipe, net)
+    memory = _memory(recipe, machine, net, batch, learning)
+    need = sum(memory.values())
+    parameters = sum(weight.numel() for weight in net.parameters())
+    step = _step_flops(recipe, net, batch, learning)
+    gpu = machine.gpu
+    found = measure_sizes(recipe, net) | {
+        "trained_parameters": learning,
+        "micro_batch": recipe.train.micro_batch,
+        "micro_batches_per_rank": recipe.train.accumulate // machine.gpus,
+        "memory_per_rank": {f"{name}_bytes": round(size) for name, size in memory.items()},
+        "rank_bytes": round(need),
+        "host_bytes": 4 * parameters,
+        "checkpoint_bytes": 4 * parameters * (2 if recipe.train.ema else 1) + 8 * learning,
+        "flops_per_step": step,
+        "flops": step * recipe.train.steps,
+        "gpus": machine.gpus,
+        "nodes": machine.machines,
+        "dtype": recipe.train.dtype,
+        "gpu": None if gpu is None else gpu.name,
+        "gpu_bytes": None if gpu is None else round(gpu.gib * 2**30),
+        "fits": None if gpu is None else need <= gpu.usable,
+        "utilisation": machine.utilisation,
+        "seconds_per_step": None,
+        "days": None,
+        "assumptions": _assumptions(recipe, machine),
+    }
+    if gpu is not None:
+        speed = machine.gpus * gpu.peak(recipe.train.dtype) * machine.utilisation
+        found["seconds_per_step"] = step / speed
+        found["days"] = step / speed * recipe.train.steps / 86_400
+    return found
+
+
+def check_division(recipe: Recipe, ranks: int) -> None:
+    """Refuse what the loop would refuse: every rank has as many micro batches as the others."""
+    train = recipe.train
+    if train.accumulate % ranks:
+        fitting = [n for n in range(ranks, train.batch + 1, ranks) if not train.batch % n]
+        remedy = (
+            f"--accumulate {' or '.join(map(str, fitting[:3]))}"
+            if fitting
+            else f"--batch and --accumulate that are multiples of {ranks}"
+        )
+        raise ValueError(
+            f"{train.accumulate} micro batches do not divide among {ranks} GPUs: give {remedy}"
+        )
+
+
+def _learning(recipe: Recipe, net: nn.Module) -> int:
+    """Parameters that learn: all that are not frozen, or adapters and what the family adds."""
+    train = recipe.train
+    if not train.lora:
+        return sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
+    added = find_family(recipe.family).network.additions(net)
+    maps = [
+        module
+        for name in layer_names(net)
+        if isinstance(module := net.get_submodule(name), nn.Linear)
+        and f"{name}.weight" not in added
+        and (not train.lora_targets or name.rpartition(".")[2] in train.lora_targets)
+    ]
+    adapters = sum(train.lora * (each.in_features + each.out_features) for each in maps)
+    return adapters + sum(net.get_parameter(name).numel() for name in added)
+
+
+def _memory(
+    recipe: Recipe, machine: Machine, net: nn.Module, batch: MicroBatch, learning: int
+) -> dict[str, float]:
+    """Bytes of one rank, by what they are for."""
+    train = recipe.train
+    size = SIZES[train.dtype]
+    master = max(size, 4)  # half precision keeps its weights in float32
+    whole = sum(weight.numel() for weight in net.parameters())
+    ranks = {"full": machine.gpus, "hybrid": machine.gpus // machine.machines, "none": 1}
+    shards = ranks[train.shard]
+    layers = [sum(weight.numel() for weight in layer.parameters()) for layer in units(net)]
+    largest, root = max(layers, default=0), whole - sum(layers)
+    sharded = machine.gpus > 1 and train.shard != "none"
+    found = {
+        "weights": master * whole / shards,
+        "gradients": master * learning / shards,
+        "optimiser": 2 * master * learning / shards,
+        "average": master * whole / shards if train.ema else 0.0,
+    }
+    if sharded:
+        found["gathered_weights"] = float(size * (root + LAYERS_GATHERED * largest))
+        several = train.accumulate // machine.gpus > 1 and train.reduce == "step"
+        share = learning / whole
+        found["whole_gradients"] = (
+            float(master * learning) if several else master * share * (root + largest)
+        )
+    else:
+        found["cast_weights"] = float(size * learning) if size < master else 0.0
+        found["message"] = 2.0 * master * BUCKET if machine.gpus > 1 else 0.0
+    return found | _batch_memory(recipe, net, batch)
+
+
+def _batch_memory(recipe: Recipe, net: nn.Module, batch: MicroBatch) -> dict[str, float]:
+    """What the largest micro batch needs."""
+    train = recipe.train
+    size = SIZES[train.dtype]
+    saved = kept(net, batch.peak, wide=max(size, 4), narrow=size)
+    activations = saved.layers + saved.around
+    if train.recompute:
+        activations = saved.inputs + saved.largest + saved.around
+    table = vocabulary(net)
+    logits = batch.peak.predicted * table.shape[0]
+    own_head = any(isinstance(module, LatentNet) for module in net.modules())
+    if own_head and logits > LOGITS:  # in parts, and one gradient of the table besides
+        return {"activations": activations, "logits": 4.0 * (2 * LOGITS + table.numel())}
+    return {"activations": activations, "logits": logits * logit_bytes(recipe)}
+
+
+def _step_flops(recipe: Recipe, net: nn.Module, batch: MicroBatch, learning: int) -> float:
+    """Operations of one optimiser step, over all ranks."""
+    train = recipe.train
+    own_head = any(isinstance(module, LatentNet) for module in net.modules())
+    frozen = recipe.loss == "imitation"
+    found = flops(net, batch.mean, head_learns=0.0 if frozen else 3.0 if own_head else 2.0)
+    backward = found.backward
+    if train.lora:  # through frozen weights only states have gradients
+        adapted = learning / sum(weight.numel() for weight in net.parameters())
+        backward = found.forward * (1.0 + 2.0 * adapted)
+    again = found.layers if train.recompute else 0.0
+    return train.accumulate * (found.forward + backward + again)
+
+
+def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
+    length = machine.length
+    told = [
+        "every example has max_length tokens: shorter ones cost less (--length N: their mean)"
+        if length is None
+        else f"examples of {length:g} tokens on the average; memory for the longest",
+    ]
+    if machine.gpu is not None:
+        told += [
+            f"{machine.utilisation:.0%} of {machine.gpu.peak(recipe.train.dtype) / 1e12:g} * 10^12 "
+            f"operations a second in {recipe.train.dtype} (--utilisation)",
+            f"of {machine.gpu.gib:g} GiB {machine.gpu.usable / 2**30:.1f} can be used",
+        ]
+    if recipe.train.compile:
+        told.append("torch.compile may keep less than the activations told here")
+    if recipe.loss == "grpo":
+        told.append("decoding and grading of the samples come on top")
+    return told

@@ -1,0 +1,12 @@
+"""`anyorder study`: the paper's questions, asked of trained models, and what comes out as a page.
+
+plan.py        which models, which runs, which measures: one typed table
+models.py      trains what is missing
+runs.py        samples, grades and measures what is missing, and keeps what the tables need
+records.py     the small files that are kept of a run
+model_free.py  runs without a network: posteriors from many renderings of one problem
+cells.py       means and differences with intervals, over problems and seeds
+questions/     one file for each question: records -> tables, figures, claims
+page.py        docs/results.md and its figures, from the stored records alone
+studying.py    the verb
+"""

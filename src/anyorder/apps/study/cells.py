@@ -1,0 +1,128 @@
+"""Cells of the study's tables: values of samples, by seed and problem, to means with intervals.
+
+A measure of one run is a mapping from task to the values of its samples (`Values`). A cell takes
+one such mapping for each seed. Means are over samples; differences are paired, the mean of left
+minus that of right for each problem of each seed that has both. Intervals draw problems, and seeds
+where there are several (measure/crossed.py); a rate that is 0 or 1 throughout has Wilson's.
+
+Whether a trend holds is decided by rule from the interval of a difference, never by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anyorder.measure.crossed import crossed_interval
+from anyorder.measure.intervals import Interval, wilson_interval
+from anyorder.measure.passk import task_rates
+
+Values = Mapping[str, Sequence[float]]
+"""Task -> the values of its samples; those without one are left out."""
+
+YES, NO, UNDECIDED, UNKNOWN = "yes", "no", "undecided", "not measured yet"
+
+
+def mean_cell(seeds: Sequence[Values], *, rate: bool = False) -> Interval:
+    """The mean over samples."""
+    tasks = _tasks(seeds)
+    shape = len(seeds), len(tasks)
+    sums = np.array([[math.fsum(each.get(task, ())) for task in tasks] for each in seeds])
+    counts = np.array([[len(each.get(task, ())) for task in tasks] for each in seeds])
+    found = crossed_interval(sums.reshape(shape), counts.reshape(shape))
+    if rate and found.method == "constant" and found.estimate in (0.0, 1.0):
+        # Problems are what was drawn; the seeds' samples of one problem are not new ones.
+        return wilson_interval(round(found.estimate * found.n), found.n)
+    return found
+
+
+def difference_cell(left: Sequence[Values], right: Sequence[Values]) -> Interval:
+    """The mean of left minus right over the problems, of each seed, that both have."""
+    assert len(left) == len(right), "pairs of seeds"
+    return mean_cell([_differences(one, other) for one, other in zip(left, right, strict=True)])
+
+
+def contrast_cell(
+    first: tuple[Sequence[Values], Sequence[Values]],
+    second: tuple[Sequence[Values], Sequence[Values]],
+) -> Interval:
+    """A difference of differences, (left - right) - (left - right), paired by problem and seed."""
+    pairs = [
+        [_differences(one, other) for one, other in zip(*sides, strict=True)]
+        for sides in (first, second)
+    ]
+    return difference_cell(*pairs)
+
+
+def _differences(left: Values, right: Values) -> dict[str, list[float]]:
+    shared = [task for task in left if left[task] and right.get(task)]
+    return {task: [_mean(left[task]) - _mean(right[task])] for task in shared}
+
+
+def pass_values(passed: Values, k: int) -> dict[str, list[float]]:
+    """pass@k of every problem, unbiased, from 0 and 1 for its samples."""
+    verdicts = {task: [bool(value) for value in values] for task, values in passed.items()}
+    return {task: [value] for task, value in task_rates(verdicts, k).items()}
+
+
+def _tasks(seeds: Sequence[Values]) -> list[str]:
+    return sorted({task for each in seeds for task in each})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something the paper says, or that its explanation implies, and whether it is so here."""
+
+    says: str
+    """The claim, in words."""
+    source: str
+    """Where it comes from: the paper's numbers, or what the claim follows from."""
+    here: str
+    """The numbers that decide."""
+    holds: str
+    """yes, no, undecided or not measured yet."""
+
+
+def above_zero(found: Interval | None) -> str:
+    """Whether a difference is positive: yes or no where its interval leaves out zero.
+
+    Of a difference that is 0 on every problem the answer is no: nothing showed one.
+    """
+    if found is None or math.isnan(found.estimate):
+        return UNKNOWN
+    if found.method == "constant" and found.estimate == 0:
+        return NO
+    if math.isnan(found.low):
+        return UNDECIDED
+    return YES if found.low > 0 else NO if found.high < 0 else UNDECIDED
+
+
+def within(found: Interval | None, margin: float) -> str:
+    """Whether a difference is nearly none: its interval inside the margin, or outside of it."""
+    if found is None or math.isnan(found.estimate):
+        return UNKNOWN
+    if math.isnan(found.low):
+        return UNDECIDED
+    if -margin <= found.low and found.high <= margin:
+        return YES
+    return NO if found.low > margin or found.high < -margin else UNDECIDED
+
+
+def all_of(*parts: str) -> str:
+    """A claim of several parts: no if one does not hold, yes if all do."""
+    for verdict in (NO, UNKNOWN, UNDECIDED):
+        if verdict in parts:
+            return verdict
+    return YES if parts else UNKNOWN
+
+
+def negated(holds: str) -> str:
+    """The opposite, of what was decided."""
+    return {YES: NO, NO: YES}.get(holds, holds)

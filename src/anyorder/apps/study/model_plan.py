@@ -1,0 +1,102 @@
+"""The models of the study: families, dials and seeds, and the trainings that make them.
+
+A model is what shipped with the package, or what some training commands make: those of
+recipes/shipped_models.py with another seed or another dial. Nothing here trains (models.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+STEPS, START_STEPS = 12_000, 4_000
+WIDE = {"net.mlp_width": 272}
+"""What makes an mdm as large as the others."""
+THREADS = {"threads": 1}
+
+SEEDS = (0, 1, 2)
+FAMILIES = ("mdm", "flexmdm", "latentmdm")
+DIALS: Mapping[str, Mapping[str, float]] = {
+    "layout0": {"data.layout": 0.0},
+    "layout05": {"data.layout": 0.5},
+    "layout1": {"data.layout": 1.0},
+    "wording1": {"data.layout": 0.0, "data.wording": 1.0},
+}
+"""Settings of the corpus, by the names that models carry."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: a recipe, and what is changed in it."""
+
+    name: str
+    """Of the folder that it makes."""
+    recipe: str
+    changes: Mapping[str, Any]
+    start: str | None = None
+    """The training that it begins with."""
+
+    def words(self, folder: str) -> list[str]:
+        """As a command, for models below `folder`."""
+        words = ["anyorder", "train", self.recipe]
+        words += ["--start", f"{folder}/{self.start}"] if self.start else []
+        for name, value in self.changes.items():
+            spelled = f"{value:g}" if isinstance(value, float) else str(value)
+            words += [f"--{name.replace('_', '-')}", spelled]
+        return [*words, "--out", f"{folder}/{self.name}"]
+
+
+@dataclass(frozen=True)
+class StudyModel:
+    """A model, and how it is made."""
+
+    name: str
+    family: str
+    dial: str
+    seed: int = 0
+    shipped: str | None = None
+    """Its name in the package; None: it is trained by the study."""
+    trainings: tuple[Training, ...] = ()
+    """The last makes the model itself."""
+    align: str = "left"
+
+
+def all_models() -> list[StudyModel]:
+    """In the order of the page."""
+    found = [_model(family, dial, 0) for dial in DIALS for family in FAMILIES]
+    found += [_model(family, "layout1", seed) for seed in SEEDS[1:] for family in FAMILIES]
+    found.append(_right())
+    found += [
+        StudyModel(f"{family}-layout1", family, "layout1", shipped=family)
+        for family in ("flexlatent", "ar", "duo", "sflm")
+    ]
+    found.append(StudyModel("planner-layout1", "mdm", "layout1", shipped="planner"))
+    return found
+
+
+def _model(family: str, dial: str, seed: int) -> StudyModel:
+    """A model of the dial, or another seed of it."""
+    name = f"{family}-{dial}" + (f"-s{seed}" if seed else "")
+    if dial == "layout1" and not seed:
+        return StudyModel(name, family, dial, shipped=family)
+    more = {**DIALS[dial], **({"seed": seed} if seed else {}), **THREADS}
+    if family == "flexmdm":
+        start = name.replace("flexmdm", "mdmstart")
+        rest = {"steps": STEPS - START_STEPS, **more}
+        trainings = (
+            Training(start, "tiny/mdm", {"steps": START_STEPS, **more}),
+            Training(name, "tiny/flexmdm", rest, start),
+        )
+        return StudyModel(name, family, dial, seed, None, trainings)
+    wide = WIDE if family == "mdm" else {}
+    training = Training(name, f"tiny/{family}", {**wide, "steps": STEPS, **more})
+    return StudyModel(name, family, dial, seed, None, (training,))
+
+
+def _right() -> StudyModel:
+    """The mirror: the same programs at the end of the canvas."""
+    name = "mdm-layout1-right"
+    changes = {**WIDE, "steps": STEPS, **DIALS["layout1"], "data.align": "right", **THREADS}
+    training = Training(name, "tiny/mdm", changes)
+    return StudyModel(name, "mdm", "layout1", trainings=(training,), align="right")

@@ -1,0 +1,186 @@
+"""docs/results.md and its figures, from the stored records alone; the same bytes every time.
+
+What the sections say is questions/; here they are written down, between what holds for all of them:
+the verdicts in one table, the statistics, the models and the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anyorder.apps.study.cells import Claim
+from anyorder.apps.study.model_plan import StudyModel
+from anyorder.apps.study.questions.all import QUESTIONS
+from anyorder.apps.study.questions.section import Section, Table
+from anyorder.apps.study.view import Study
+from anyorder.files import replacing
+from anyorder.measure.published import source
+
+IMAGES = "images/results"
+
+
+@dataclass(frozen=True)
+class Written:
+    """The page, its figures, and its verdicts."""
+
+    page: Path
+    figures: tuple[Path, ...]
+    claims: dict[str, tuple[Claim, ...]]
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "page": str(self.page),
+            "figures": [str(path) for path in self.figures],
+            "claims": {
+                name: [{"says": each.says, "here": each.here, "holds": each.holds} for each in own]
+                for name, own in self.claims.items()
+            },
+        }
+
+
+def write_page(study: Study, page: Path) -> Written:
+    """Write the page and its figures."""
+    sections = {name: question.section(study) for name, question in QUESTIONS.items()}
+    images = page.parent / IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    figures = []
+    for section in sections.values():
+        for drawing in section.figures:
+            figures.append(images / f"{drawing.name}.svg")
+            with replacing(figures[-1]) as file:
+                file.write(drawing.svg().encode())
+    with replacing(page) as file:
+        file.write(markdown(study, sections).encode())
+    claims = {name: section.claims for name, section in sections.items()}
+    return Written(page, tuple(figures), claims)
+
+
+def markdown(study: Study, sections: dict[str, Section]) -> str:
+    """The whole page."""
+    parts = [_head(study), _verdicts(sections), _STATISTICS]
+    parts += [_section(name, section) for name, section in sections.items()]
+    parts += [_models(study), _runs(study)]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _head(study: Study) -> str:
+    return f"""\
+# Results: the paper's questions, asked of tiny models
+
+Written by `anyorder study --only page` from `{study.folder.as_posix()}`; how to repeat it, train
+the models and ask one question alone: [study.md](study.md). The paper is
+"{source()}".
+
+Everything here is about networks of 0.42 million parameters on the built-in corpus
+[stories](stories.md), trained for minutes to an hour on one processor core. Whether a trend of the
+paper holds is decided by rule from an interval, below; where it does not hold, the reason that we
+suspect is looked at in the same section.
+"""
+
+
+_STATISTICS = """\
+## How to read the numbers
+
+- Every cell is a mean over samples with its 95 % interval in brackets. Problems are what is drawn:
+  a problem's samples stay together, and differences are paired by problem. Where there are several
+  seeds, the row "all seeds" draws seeds and problems independently (`measure/crossed.py`), and each
+  seed has a row of its own, whose interval draws problems. Three seeds tell little about other
+  seeds: read their rows.
+- A rate that is 0 or 1 on every problem has Wilson's interval for that many problems.
+- A claim that one thing is larger than another *holds* (yes) if the interval of the paired
+  difference is above 0, does *not* hold (no) if it is below 0 or if the difference is 0 on every
+  problem, and is *undecided* otherwise. A claim that two things are alike holds if the interval
+  lies within the stated margin, and does not if it lies outside. A claim of several parts holds if
+  all do, and does not if one does not.
+- Many claims are tested at 95 %: one in twenty that is not so would pass for decided.
+- Order scores stand between their controls on the same programs: the sample's own steps sorted
+  from left to right, and permuted at random. `ties` is the share of choices that a tie rule made.
+- All seeds, policies and sweep points that were run are shown. What is missing says so.
+"""
+
+
+def _verdicts(sections: dict[str, Section]) -> str:
+    rows = [
+        (f"[{name}](#{_anchor(section)})", claim.says, claim.holds)
+        for name, section in sections.items()
+        for claim in section.claims
+    ]
+    return "## In short\n\n" + _table(("", "claim", "holds here"), rows)
+
+
+def _anchor(section: Section) -> str:
+    kept = (c for c in section.title.lower() if c.isalnum() or c in " -")
+    return "".join(kept).replace(" ", "-")
+
+
+def _section(name: str, section: Section) -> str:
+    parts = [f"## {section.title}", section.asks, section.how, f"By `anyorder study {name}`."]
+    if section.claims:
+        heads = ("claim", "where it comes from", "here", "holds")
+        rows = [(each.says, each.source, each.here, each.holds) for each in section.claims]
+        parts.append(_table(heads, rows).rstrip("\n"))
+    parts += [f"![{figure.alt}]({IMAGES}/{figure.name}.svg)" for figure in section.figures]
+    parts += [_titled(table) for table in section.tables]
+    if section.checks:
+        parts.append("**Why, and a check of that.** " + " ".join(section.checks))
+    parts += section.notes
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _titled(table: Table) -> str:
+    note = f"\n\n{table.note}" if table.note else ""
+    return f"**{table.title}**\n\n{_table(table.heads, table.rows)}".rstrip("\n") + note
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _models(study: Study) -> str:
+    rows = [_model_row(study, model) for model in study.plan.models.values()]
+    heads = ("model", "family", "corpus", "seed", "state")
+    return "## Models\n\n" + _table(heads, rows)
+
+
+def _model_row(study: Study, model: StudyModel) -> tuple[str, ...]:
+    dial = model.dial + (", right-aligned canvas" if model.align == "right" else "")
+    if model.shipped is not None:
+        state = f"ships with the package as `{model.shipped}`"
+    elif study.trained(model):
+        folder = (study.folder / "models").as_posix()
+        state = "; ".join(f"`{' '.join(each.words(folder))}`" for each in model.trainings)
+    else:
+        state = "not trained yet"
+    return model.name, model.family, dial, str(model.seed), state
+
+
+def _runs(study: Study) -> str:
+    """Which runs are there, with the command in each card."""
+    names = list(study.plan.runs)
+    there = [(name, run) for name in names if (run := study.run(name)) is not None]
+    rows = [(f"`{name}`", str(len(run)), f"`{_said(run.card.command)}`") for name, run in there]
+    absent = [f"`{name}`" for name in names if study.run(name) is None]
+    text = (
+        f"## Runs\n\n{len(there)} of {len(names)} runs of the plan are there. The cards, with "
+        f"every setting and digest, are in `{(study.folder / 'runs').as_posix()}`.\n\n"
+        "<details><summary>All runs</summary>\n\n"
+        + _table(("run", "samples", "command"), rows)
+        + "\n</details>\n"
+    )
+    if absent:
+        text += f"\nNot run yet: {', '.join(absent)}.\n"
+    return text
+
+
+def _said(command: str) -> str:
+    """A card's command without where its traces went."""
+    return command.partition(" --out ")[0]

@@ -1,0 +1,1 @@
+"""The questions of the study: each is a file with one function from stored records to a section."""

@@ -1,0 +1,245 @@
+"""S1: are programs of confidence decoding closer to left-to-right ones than random ones are?
+
+Paper, Section 3.1 and appendix B: best match among the left-to-right samples of the same prompt, by
+three metrics, of valid and of correct programs; and the learned planner of its Section 3.2.
+"""
+
+from __future__ import annotations
+
+from anyorder.apps.study.cells import Claim, above_zero, all_of, within
+from anyorder.apps.study.plan import DIVERSE_POLICIES, SIMILARITY_POLICIES, Plan
+from anyorder.apps.study.questions.section import (
+    Column,
+    Question,
+    Section,
+    Table,
+    number,
+    percent,
+    rows_of,
+)
+from anyorder.apps.study.view import Group, Reading, Study, column
+from anyorder.measure.intervals import Interval
+from anyorder.measure.programs import METRICS
+from anyorder.measure.published import published
+from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
+
+PALE = ("margin", "entropy", "published")
+FILTERS = ("valid", "correct")
+REFERENCE, RANDOM, PLANNER = "left_to_right", "random", "planner"
+THEIRS = {"published": "confidence"}
+"""The paper's name of the Dream family's Top-K."""
+SAME = 0.02
+"""Similarities that differ by less count as alike."""
+
+
+def _pairs(metric: str, kind: str, *, ceiling: bool = False) -> Reading:
+    return lambda run: run.pairs(metric, kind, ceiling=ceiling)
+
+
+def _runs(plan: Plan) -> list[str]:
+    kinds = ("similarity-", "diverse-")
+    return [name for name, run in plan.runs.items() if run.kind.startswith(kinds)]
+
+
+def _groups(study: Study) -> dict[str, Group]:
+    found = {
+        policy: study.group("mdm", f"similarity-{policy}", label=policy)
+        for policy in (*SIMILARITY_POLICIES, RANDOM, REFERENCE)
+    }
+    planner = study.run("planner-layout1.similarity-planner")
+    found[PLANNER] = Group(PLANNER, ((0, planner),))
+    return found
+
+
+def _diverse(study: Study) -> dict[str, Group]:
+    return {
+        policy: study.group("mdm", f"diverse-{policy}", label=policy) for policy in DIVERSE_POLICIES
+    }
+
+
+def _section(study: Study) -> Section:
+    groups, diverse = _groups(study), _diverse(study)
+    drawing = _figure(groups)
+    return Section(
+        title="S1. Are confidence-decoded programs closer to left-to-right ones than random ones?",
+        asks="Does the order that confidence chooses lead to other programs than writing from left "
+        "to right, and does a learned planner escape?",
+        how="mdm at layout 1, temperature 0.2, top-p 0.95, one slot a step. confidence, margin and "
+        "entropy read the untempered posterior and break ties at random; published is the Dream "
+        "family's sampler, which ranks after temperature and top-p and takes the leftmost of "
+        "equals (see [ties](#ties-how-much-of-the-collapse-comes-from-tied-confidences)). The "
+        "left-to-right and the random samples are many, the others one a problem, as in the paper; "
+        "the planner reveals at temperature 0 by chance of its own and has many. Each program is "
+        "matched with the most similar left-to-right program of the same problem. The ceiling is "
+        "the left-to-right samples, each matched among the others.",
+        tables=(
+            _similarities(groups, "Similarity to the nearest left-to-right program"),
+            _differences(groups),
+            _orders(groups),
+            _similarities(diverse, "The same at temperature 1, many samples of each policy"),
+        ),
+        figures=() if drawing is None else (drawing,),
+        claims=_claims(groups),
+        checks=_checks(groups, diverse),
+    )
+
+
+def _similarities(groups: dict[str, Group], title: str) -> Table:
+    columns: list[Column] = [
+        (_pairs(metric, kind), lambda found: number(found, 3), False)
+        for kind in FILTERS
+        for metric in METRICS
+    ]
+    rows = [
+        row
+        for name, group in groups.items()
+        if name != REFERENCE
+        for row in rows_of(group, columns)
+    ]
+    own: list[Column] = [
+        (_pairs(metric, kind, ceiling=True), lambda found: number(found, 3), False)
+        for kind in FILTERS
+        for metric in METRICS
+    ]
+    base = groups[REFERENCE]
+    rows += rows_of(Group("ceiling", base.seeds), own)
+    heads = ("policy", *(f"{kind} {metric}" for kind in FILTERS for metric in METRICS))
+    return Table(title, heads, tuple(rows))
+
+
+def _differences(groups: dict[str, Group]) -> Table:
+    rows = []
+    for name in (*SIMILARITY_POLICIES, PLANNER):
+        values = (
+            number(groups[name].minus(groups[RANDOM], _pairs(metric, kind)), 3)
+            for kind in FILTERS
+            for metric in METRICS
+        )
+        rows.append((f"{name} less random", *values))
+    heads = ("paired difference", *(f"{kind} {m}" for kind in FILTERS for m in METRICS))
+    note = "Positive: closer to left to right than random order is."
+    return Table("Against random order, on the same problems", heads, tuple(rows), note)
+
+
+def _orders(groups: dict[str, Group]) -> Table:
+    columns: list[Column] = [
+        (column("passed"), percent, True),
+        (column("valid"), percent, True),
+        (column("arness.tau"), number, False),
+        (column("arness.global@1"), number, False),
+        (column("arness.global@1.chance"), number, False),
+        (column("ties"), percent, False),
+    ]
+    rows = [row for group in groups.values() for row in rows_of(group, columns)]
+    heads = ("policy", "solved %", "valid %", "tau", "AR-ness@1", "chance", "ties %")
+    return Table("What the policies did", heads, tuple(rows))
+
+
+def _paper(policy: str, kind: str = "valid") -> str:
+    """The paper's ASTD over its models on HumanEval."""
+    policy = THEIRS.get(policy, policy)
+    values = [
+        row[kind]["astd"]
+        for row in published("similarity", policy=policy, task="humaneval")
+        if (row["model"] == "dUltra-coding-b128") == (policy == PLANNER)
+    ]
+    return f"{min(values):.2f} to {max(values):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
+
+
+def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
+    found = []
+    for name in SIMILARITY_POLICIES:
+        differences = {
+            (kind, metric): groups[name].minus(groups[RANDOM], _pairs(metric, kind))
+            for kind in FILTERS
+            for metric in METRICS
+        }
+        found.append(
+            Claim(
+                f"{name} is closer to left to right than random order is, valid and correct "
+                "pairs, all three metrics",
+                f"ASTD of valid pairs on HumanEval: {_paper(name)} against "
+                f"{_paper(RANDOM)} for random",
+                "; ".join(
+                    f"{kind} ASTD {number(differences[kind, 'ASTD'], 3)}" for kind in FILTERS
+                ),
+                all_of(*map(above_zero, differences.values())),
+            )
+        )
+    planner = groups[PLANNER].minus(groups[RANDOM], _pairs("ASTD", "valid"))
+    found.append(
+        Claim(
+            "the learned planner does not escape: closer to left to right than random order is",
+            f"ASTD of valid pairs on HumanEval, planner: {_paper(PLANNER)}",
+            f"valid ASTD {number(planner, 3)}",
+            above_zero(planner),
+        )
+    )
+    return tuple(found)
+
+
+def _room(groups: dict[str, Group]) -> dict[str, Interval]:
+    """How much nearer left-to-right programs are to each other than random order's are to them."""
+    base = groups[REFERENCE]
+    return {
+        kind: base.minus(groups[RANDOM], _pairs("ASTD", kind, ceiling=True), _pairs("ASTD", kind))
+        for kind in FILTERS
+    }
+
+
+def _by_filter(cells: dict[str, Interval]) -> str:
+    return ", ".join(f"{kind} {number(each, 3)}" for kind, each in cells.items())
+
+
+def _checks(groups: dict[str, Group], diverse: dict[str, Group]) -> tuple[str, ...]:
+    """Whether there is room for a difference at all, and what there is where there is room."""
+    room, more = _room(groups), _room(diverse)
+    closer = {
+        kind: diverse["confidence"].minus(diverse[RANDOM], _pairs("ASTD", kind)) for kind in FILTERS
+    }
+    alike = within(room["correct"], SAME)
+    return (
+        "A program of this corpus is determined by its prompt up to layout, so there may be little "
+        "room between random order and the ceiling. ASTD of the ceiling less that of random order: "
+        f"{_by_filter(room)}. That correct programs of random order are as near as left-to-right "
+        f"ones are to each other (within {SAME}): {alike}. At temperature 1, where samples differ, "
+        f"the same room is {_by_filter(more)}, and confidence less random order "
+        f"{_by_filter(closer)}.",
+    )
+
+
+def _figure(groups: dict[str, Group]) -> Drawing | None:
+    shown = [groups[name] for name in (*SIMILARITY_POLICIES, PLANNER, RANDOM)]
+    if not any(group.stored for group in shown):
+        return None
+    palette = dict.fromkeys(SIMILARITY_POLICIES, "confidence") | {
+        PLANNER: "planner",
+        RANDOM: "random",
+    }
+    panels = []
+    for kind in FILTERS:
+        found = []
+        for group in shown:
+            value = group.mean(_pairs("ASTD", kind)) if group.stored else None
+            known = value is not None and value.n > 0
+            found.append(BarGroup(group.label, (Bar(group.label, value if known else None),)))
+        panels.append(BarPanel("ASTD", tuple(found), f"{kind} pairs", limits=(0, 1)))
+    series = tuple(
+        Series(
+            group.label,
+            palette[group.label],
+            pale=group.label in PALE,
+        )
+        for group in shown
+    )
+    return bars(
+        BarChart(
+            "s1-similarity",
+            "ASTD of each policy's programs to the nearest left-to-right program.",
+            series,
+            tuple(panels),
+        )
+    )
+
+
+QUESTION = Question("s1", "similarity", _runs, _section)

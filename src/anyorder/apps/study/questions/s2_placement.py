@@ -1,0 +1,220 @@
+"""S2: what the models want most, and what they commit: mass and localisation over decoding.
+
+Paper, Section 3.2, answer A1 of Section 4.2 and appendix C. The gap is the localisation of
+committed tokens less that of the two tokens with most mass on the same canvas; k-localisation
+allows for tokens that stand in several places.
+"""
+
+from __future__ import annotations
+
+from anyorder.apps.study.cells import Claim, above_zero, all_of, difference_cell
+from anyorder.apps.study.plan import Plan
+from anyorder.apps.study.questions.section import (
+    NOT_RUN,
+    Column,
+    Question,
+    Section,
+    Table,
+    number,
+    rows_of,
+)
+from anyorder.apps.study.view import Group, Reading, Study
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts import (
+    Drawing,
+    LineChart,
+    LinePanel,
+    LineSeries,
+    PointChart,
+    PointPanel,
+    PointSet,
+    Series,
+    lines,
+    points,
+)
+
+FAMILIES = ("mdm", "flexmdm", "latentmdm", "flexlatent")
+MAIN = ("mdm", "latentmdm")
+TENTHS = 10
+SHOWN = (
+    ("top_mass", "mass, wanted most"),
+    ("committed_mass", "mass, committed"),
+    ("top_loc", "LOC, wanted most"),
+    ("committed_localisation", "LOC, committed"),
+    ("top_k_loc", "k-LOC, wanted most"),
+    ("committed_k_loc", "k-LOC, committed"),
+    ("top_spread", "spread, wanted most"),
+    ("committed_spread", "spread, committed"),
+    ("gap_loc", "gap LOC"),
+    ("gap_k_loc", "gap k-LOC"),
+)
+TOP, COMMITTED = "wanted most", "committed"
+LEAST_MASS = 0.01
+"""Below it a token was hardly expected anywhere, and would stretch the axis."""
+
+
+def _placed(quantity: str, tenth: int | None = None) -> Reading:
+    return lambda run: run.placement(quantity, tenth)
+
+
+def _runs(plan: Plan) -> list[str]:
+    return [f"{model.name}.greedy" for family in FAMILIES for model in plan.seeds_of(family)]
+
+
+def _section(study: Study) -> Section:
+    groups = {family: study.group(family, "greedy", label=family) for family in FAMILIES}
+    figures = [each for each in (_cloud(groups), _series(groups)) if each is not None]
+    return Section(
+        title="S2. Do the models know what, but not where?",
+        asks="Are the tokens that a model wants most spread over many slots, and what does it "
+        "commit instead; and does deciding on whole segments change that?",
+        how="Greedy runs at layout 1, every family by its own confidence. The models are asked "
+        "again about the canvases they went through ([placement.md](placement.md)); values are "
+        "means over the tenths of a sample's decoding. LOC is the share of a token's mass at its "
+        "best slot; k-LOC is the share in as many slots as the token is expected to fill; a token "
+        "is spread if its mass is 1 or more and its LOC (of committed tokens, at their slot) is "
+        "0.5 or less.",
+        tables=(_summary(groups), *(_steps(group) for group in groups.values())),
+        figures=tuple(figures),
+        claims=_claims(groups),
+        checks=_checks(groups),
+    )
+
+
+def _summary(groups: dict[str, Group]) -> Table:
+    columns: list[Column] = [(_placed(name), number, False) for name, _ in SHOWN]
+    rows = [row for group in groups.values() for row in rows_of(group, columns)]
+    return Table(
+        "Over the whole of decoding", ("model", *(title for _, title in SHOWN)), tuple(rows)
+    )
+
+
+def _steps(group: Group) -> Table:
+    rows = []
+    for tenth in range(TENTHS):
+        name = f"{10 * tenth} to {10 * tenth + 10} %"
+        if not group.stored:
+            rows.append((name, *[NOT_RUN] * len(SHOWN)))
+            continue
+        rows.append((name, *(number(group.mean(_placed(what, tenth))) for what, _ in SHOWN)))
+    heads = ("decoded", *(title for _, title in SHOWN))
+    return Table(f"{group.label} over its decoding, all seeds", heads, tuple(rows))
+
+
+def contrast(left: Group, right: Group, quantity: str) -> Interval:
+    """How much larger the gap is on the left, paired by problem and seed."""
+    ours, theirs = left.against(right)
+    return difference_cell(
+        [run.placement(quantity) for run in ours], [run.placement(quantity) for run in theirs]
+    )
+
+
+def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
+    mdm, latent = groups["mdm"], groups["latentmdm"]
+    gaps = [mdm.mean(_placed(name)) for name in ("gap_loc", "gap_k_loc")]
+    later = contrast(mdm, latent, "gap_loc")
+    spread = latent.minus(mdm, _placed("committed_spread"))
+    return (
+        Claim(
+            "mdm commits tokens that are better localised than those it wants most, also when "
+            "copies are allowed for",
+            "figures of Section 3.2: wanted tokens to the lower right, committed ones to the "
+            "upper left",
+            f"gap in LOC {number(gaps[0])}, in k-LOC {number(gaps[1])}",
+            all_of(*map(above_zero, gaps)),
+        ),
+        Claim(
+            "latentmdm commits wanted tokens although they are not localised: its gap is smaller "
+            "than mdm's",
+            'Section 4.2, A1: "commits a large fraction of high-mass but low-localization tokens"',
+            f"gap of mdm less gap of latentmdm {number(later)}",
+            above_zero(later),
+        ),
+        Claim(
+            "of the tokens that latentmdm commits, more are wanted but not localised (mass of 1 or "
+            "more, LOC of 0.5 or less) than of mdm's",
+            "the brown points of the same figure",
+            f"share, latentmdm less mdm: {number(spread)}",
+            above_zero(spread),
+        ),
+    )
+
+
+def _checks(groups: dict[str, Group]) -> tuple[str, ...]:
+    late = [groups["mdm"].mean(_placed(name, TENTHS - 1)) for name in ("top_k_loc", "gap_k_loc")]
+    early = [groups["mdm"].mean(_placed(name, 1)) for name in ("top_k_loc", "gap_k_loc")]
+    return (
+        "Raw LOC is low for a token that surely stands in five places; k-LOC is not. So the gap "
+        "in LOC is repetition and uncertainty together, the gap in k-LOC uncertainty alone. For "
+        f"mdm the k-LOC of wanted tokens is {number(early[0])} in the second tenth of decoding, "
+        f"with a gap of {number(early[1])}, and {number(late[0])} in the last, with a gap of "
+        f"{number(late[1])}.",
+    )
+
+
+def _cloud(groups: dict[str, Group]) -> Drawing | None:
+    panels = []
+    for family in MAIN:
+        stored = groups[family].stored
+        if not stored:
+            continue
+        clouds = {}
+        for label, kind in ((TOP, "top"), (COMMITTED, "committed")):
+            mass, loc = stored[0].points(kind)
+            kept = [pair for pair in zip(mass, loc, strict=True) if pair[0] >= LEAST_MASS]
+            if kept:
+                clouds[label] = PointSet([x for x, _ in kept], [y for _, y in kept])
+        if clouds:
+            panels.append(PointPanel(family, clouds))
+    if not panels:
+        return None
+    return points(
+        PointChart(
+            "s2-mass-localisation",
+            "Mass against localisation of tokens wanted most and of tokens committed, seed 0.",
+            "mass: how often the token is expected",
+            "localisation: share at one slot",
+            (Series(TOP, "top"), Series(COMMITTED, "committed")),
+            tuple(panels),
+            log_x=True,
+            y_limits=(0, 1.04),
+        )
+    )
+
+
+def _series(groups: dict[str, Group]) -> Drawing | None:
+    panels = []
+    for title, names in (
+        ("LOC", ("top_loc", "committed_localisation")),
+        ("k-LOC", ("top_k_loc", "committed_k_loc")),
+    ):
+        series = []
+        for family in MAIN:
+            for name, dashed in zip(names, (True, False), strict=True):
+                found = [
+                    (10 * tenth + 5, cell)
+                    for tenth in range(TENTHS)
+                    if groups[family].stored
+                    and (cell := groups[family].mean(_placed(name, tenth))).n > 1
+                ]
+                if found:
+                    what = TOP if dashed else COMMITTED
+                    x, y = [each for each, _ in found], [each for _, each in found]
+                    series.append(LineSeries(f"{family}, {what}", family, x, y, dashed=dashed))
+        if series:
+            panels.append(LinePanel(tuple(series), title))
+    if not panels:
+        return None
+    return lines(
+        LineChart(
+            "s2-over-decoding",
+            "Localisation of wanted and committed tokens over decoding, mdm and latentmdm.",
+            "per cent decoded",
+            "share of a token's mass",
+            tuple(panels),
+            y_limits=(0, 1.04),
+        )
+    )
+
+
+QUESTION = Question("s2", "placement", _runs, _section)

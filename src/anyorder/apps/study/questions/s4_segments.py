@@ -1,0 +1,181 @@
+"""S4: which segments first, and how many at once: policies of latentmdm by k.
+
+Paper, appendix E, "Ablation on Segment Scoring" and "Parallel Decoding": accuracy by program,
+greedy within segments.
+"""
+
+from __future__ import annotations
+
+from anyorder.apps.study.cells import Claim, above_zero, all_of
+from anyorder.apps.study.plan import SEGMENT_KS, SEGMENT_POLICIES, Plan
+from anyorder.apps.study.questions.section import (
+    NOT_RUN,
+    Column,
+    Question,
+    Section,
+    Table,
+    number,
+    percent,
+    rows_of,
+)
+from anyorder.apps.study.view import Group, Study, column
+from anyorder.measure.intervals import Interval
+from anyorder.measure.published import published
+from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
+
+BEST = "average"
+COLORS = {
+    "average": "latentmdm",
+    "minimum": "score",
+    "first": "top",
+    "left_to_right": "left_to_right",
+    "random": "random",
+}
+PASSED = column("passed")
+Groups = dict[tuple[str, int], Group]
+
+
+def _runs(plan: Plan) -> list[str]:
+    return [name for name, run in plan.runs.items() if run.kind.startswith("segments-")]
+
+
+def _section(study: Study) -> Section:
+    groups = {
+        (policy, k): study.group("latentmdm", f"segments-{policy}-k{k}", label=policy)
+        for policy in SEGMENT_POLICIES
+        for k in SEGMENT_KS
+    }
+    drawing = _figure(groups)
+    return Section(
+        title="S4. Which segments first, and how many at once?",
+        asks="Does choosing segments by their average log-likelihood beat other orders, and how "
+        "much does revealing several at once cost?",
+        how="latentmdm at layout 1, greedy within segments; five policies, k = 1, 2, 4.",
+        tables=(_accuracy(groups), _differences(groups), _order(groups)),
+        figures=() if drawing is None else (drawing,),
+        claims=_claims(groups),
+        checks=_checks(groups),
+    )
+
+
+def _accuracy(groups: Groups) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for policy in SEGMENT_POLICIES:
+        parts = [groups[policy, k] for k in SEGMENT_KS]
+        columns: list[list[tuple[str, ...]]] = [
+            rows_of(group, [(PASSED, percent, True)]) for group in parts
+        ]
+        longest = max(columns, key=len)
+        for place, (label, *_) in enumerate(longest):
+            values = (own[place][1] if place < len(own) else NOT_RUN for own in columns)
+            rows.append((label, *values))
+    for row in published("segments"):
+        values = (f"{row['accuracy_by_k'][str(k)]:.1f}" for k in SEGMENT_KS)
+        rows.append((f"paper: {row['policy']} (GSM8K)", *values))
+    heads = ("policy", *(f"k = {k}, solved %" for k in SEGMENT_KS))
+    return Table("Problems solved", heads, tuple(rows))
+
+
+def _less(groups: Groups, other: str, k: int) -> Interval:
+    return groups[BEST, k].minus(groups[other, k], PASSED)
+
+
+def _differences(groups: Groups) -> Table:
+    rows = [
+        (f"{BEST} less {other}", *(percent(_less(groups, other, k)) for k in SEGMENT_KS))
+        for other in SEGMENT_POLICIES
+        if other != BEST
+    ]
+    rows.append(
+        (
+            "average, k less k = 1",
+            *(percent(groups[BEST, k].minus(groups[BEST, 1], PASSED)) for k in SEGMENT_KS),
+        )
+    )
+    heads = ("paired difference, points", *(f"k = {k}" for k in SEGMENT_KS))
+    return Table("On the same problems and seeds", heads, tuple(rows))
+
+
+def _order(groups: Groups) -> Table:
+    columns: list[Column] = [
+        (column("segments.tau"), number, False),
+        (column("ties"), percent, False),
+        (column("forwards"), lambda found: number(found, 1), False),
+    ]
+    rows = [row for p in SEGMENT_POLICIES for row in rows_of(groups[p, 1], columns)]
+    heads = ("policy", "tau of segments", "ties %", "network calls")
+    return Table("What the policies did at k = 1", heads, tuple(rows))
+
+
+def _claims(groups: Groups) -> tuple[Claim, ...]:
+    paper = {row["policy"]: row["accuracy_by_k"] for row in published("segments")}
+    found = []
+    for other in ("left_to_right", "random"):
+        gain = _less(groups, other, 1)
+        found.append(
+            Claim(
+                f"at k = 1 average solves more than {other.replace('_', ' ')}",
+                f"GSM8K: {paper[BEST]['1']} against {paper[other]['1']} %",
+                f"{percent(gain)} points",
+                above_zero(gain),
+            )
+        )
+    rest = [_less(groups, other, k) for other in SEGMENT_POLICIES if other != BEST for k in (2, 4)]
+    least = min(rest, key=lambda each: each.estimate)
+    found.append(
+        Claim(
+            "at k = 2 and k = 4 average solves more than every other policy",
+            f"GSM8K, k = 4: {paper[BEST]['4']} %, the next, random, {paper['random']['4']} %",
+            f"its smallest lead: {percent(least)} points",
+            all_of(*map(above_zero, rest)),
+        )
+    )
+    falls = [groups[BEST, 1].minus(groups[BEST, k], PASSED) for k in (2, 4)]
+    found.append(
+        Claim(
+            "revealing more segments at once costs accuracy",
+            f"GSM8K, average: {paper[BEST]['1']}, {paper[BEST]['2']}, {paper[BEST]['4']} %",
+            f"k = 1 less k = 2: {percent(falls[0])}, less k = 4: {percent(falls[1])} points",
+            all_of(*map(above_zero, falls)),
+        )
+    )
+    return tuple(found)
+
+
+def _checks(groups: Groups) -> tuple[str, ...]:
+    top = groups[BEST, 1].mean(PASSED, rate=True)
+    left = groups["left_to_right", 4].minus(groups[BEST, 4], PASSED)
+    return (
+        "Where a policy cannot gain, there may be nothing left to gain: average at k = 1 solves "
+        f"{percent(top)} % here. At k = 4 errors are of another kind: segments that are revealed "
+        "together do not see one another, and neighbours depend on each other most through the "
+        "name that they share. Left to right, which always reveals neighbours, less average at "
+        f"k = 4: {percent(left)} points.",
+    )
+
+
+def _figure(groups: Groups) -> Drawing | None:
+    series = []
+    for policy in SEGMENT_POLICIES:
+        found = [
+            (k, groups[policy, k].mean(PASSED)) for k in SEGMENT_KS if groups[policy, k].stored
+        ]
+        if found:
+            x, y = [k for k, _ in found], [cell for _, cell in found]
+            series.append(LineSeries(policy.replace("_", " "), COLORS[policy], x, y))
+    if not series:
+        return None
+    return lines(
+        LineChart(
+            "s4-segments",
+            "Problems solved by latentmdm under five segment policies, by k.",
+            "segments revealed in a step (k)",
+            "problems solved",
+            (LinePanel(tuple(series)),),
+            x_ticks=(1, 2, 4),
+            percent=True,
+        )
+    )
+
+
+QUESTION = Question("s4", "segments", _runs, _section)

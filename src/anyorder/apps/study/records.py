@@ -1,0 +1,168 @@
+"""What is kept of a run: its card, and small tables that the study's pages are made from.
+
+    run.json           the run card: command, resolved settings, digests, versions
+    records.parquet    a row per sample: verdict, lengths, cost, ties, order and AR-ness with their
+                       controls; a column that was not measured is not there
+    canvases.parquet   a row per sample and tenth of its decoding: placement
+    points.parquet     some points of the mass-localisation plot
+    pairs.parquet      a row per problem and filter: similarity to the reference's programs
+
+`records.parquet` is written last and says which run and which measures it is of, so a folder that
+has it is complete. Reading needs these files alone: neither traces, nor models, nor torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anyorder.apps.study.cells import Values
+from anyorder.files import replacing
+from anyorder.trace import RunCard
+from anyorder.trace.run import CARD_FILE
+
+RUNS = "runs"
+SAMPLES_FILE, CANVASES_FILE = "records.parquet", "canvases.parquet"
+POINTS_FILE, PAIRS_FILE = "points.parquet", "pairs.parquet"
+ABOUT_KEY = b"anyorder.study"
+
+Row = Mapping[str, Any]
+
+
+def write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
+    """Rows as a file; numbers that are missing or NaN are null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: pa.array([_plain(row.get(name)) for row in rows]) for name in names}
+    table = pa.table(columns).replace_schema_metadata(
+        {ABOUT_KEY: json.dumps(dict(about), sort_keys=True).encode()}
+    )
+    with replacing(path) as file:
+        pq.write_table(table, file, compression="zstd")
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What a table says of itself; empty where there is none, or none of ours."""
+    if not path.is_file():
+        return {}
+    try:
+        text = (pq.read_schema(path).metadata or {}).get(ABOUT_KEY)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it and repeat the study") from None
+    return {} if text is None else dict(json.loads(text))
+
+
+class Stored:
+    """The records of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def card(self) -> RunCard:
+        return RunCard.read(self.folder / CARD_FILE)
+
+    @cached_property
+    def _samples(self) -> dict[str, list[Any]]:
+        return self._read(SAMPLES_FILE)
+
+    def _read(self, name: str) -> dict[str, list[Any]]:
+        path = self.folder / name
+        try:
+            return dict(pq.read_table(path).to_pydict())
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(
+                f"{path} is missing or damaged ({error}): delete its folder and repeat the study"
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self._samples["task_id"])
+
+    def has(self, column: str) -> bool:
+        """Whether that was measured."""
+        return column in self._samples
+
+    def values(self, column: str, *, among: str | None = None) -> Values:
+        """A column by task; `among`: only the samples for which that one is true."""
+        if column not in self._samples:
+            return {}
+        chosen = self._samples.get(among, []) if among else [True] * len(self)
+        found: dict[str, list[float]] = {}
+        rows = zip(self._samples["task_id"], self._samples[column], chosen, strict=True)
+        for task, value, wanted in rows:
+            if value is not None and wanted:
+                found.setdefault(task, []).append(float(value))
+        return found
+
+    def minus(self, column: str, other: str) -> Values:
+        """The difference of two columns, sample by sample, by task."""
+        found: dict[str, list[float]] = {}
+        sides = (self._samples.get(name, [None] * len(self)) for name in (column, other))
+        for task, left, right in zip(self._samples["task_id"], *sides, strict=True):
+            if left is not None and right is not None:
+                found.setdefault(task, []).append(left - right)
+        return found
+
+    @cached_property
+    def _pairs(self) -> dict[str, list[Any]]:
+        return self._read(PAIRS_FILE) if (self.folder / PAIRS_FILE).is_file() else {}
+
+    def pairs(self, metric: str, kind: str, *, ceiling: bool = False) -> Values:
+        """Similarity to the reference by task, of valid or of correct programs."""
+        if metric not in self._pairs:
+            return {}
+        names = ("task_id", "filter", "ceiling", metric)
+        rows = zip(*(self._pairs[name] for name in names), strict=True)
+        return {
+            task: [value]
+            for task, filtered, own, value in rows
+            if filtered == kind and own == ceiling and value is not None
+        }
+
+    @cached_property
+    def _canvases(self) -> dict[str, list[Any]]:
+        return self._read(CANVASES_FILE) if (self.folder / CANVASES_FILE).is_file() else {}
+
+    def placement(self, quantity: str, tenth: int | None = None) -> Values:
+        """A quantity of placement by task: in one tenth of decoding, or the mean over tenths."""
+        if quantity not in self._canvases:
+            return {}
+        names = ("task_id", "sample", "tenth", quantity)
+        samples: dict[tuple[str, int], list[float]] = {}
+        for task, sample, part, value in zip(
+            *(self._canvases[name] for name in names), strict=True
+        ):
+            if value is not None and tenth in (None, part):
+                samples.setdefault((task, sample), []).append(value)
+        found: dict[str, list[float]] = {}
+        for (task, _), values in samples.items():
+            found.setdefault(task, []).append(math.fsum(values) / len(values))
+        return found
+
+    def points(self, kind: str) -> tuple[list[float], list[float]]:
+        """Masses and localisations of some `top` or `committed` tokens."""
+        if not (self.folder / POINTS_FILE).is_file():
+            return [], []
+        table = self._read(POINTS_FILE)
+        rows = zip(table["kind"], table["mass"], table["loc"], strict=True)
+        chosen = [(mass, loc) for each, mass, loc in rows if each == kind]
+        return [mass for mass, _ in chosen], [loc for _, loc in chosen]
+
+
+def pool(stored: Iterable[Values]) -> Values:
+    """The samples of several runs together, by task."""
+    found: dict[str, list[float]] = {}
+    for each in stored:
+        for task, values in each.items():
+            found.setdefault(task, []).extend(values)
+    return found

@@ -1,0 +1,122 @@
+"""The stored study as the questions see it: runs by seed, models and whether they are there.
+
+Reads FOLDER alone. A run that is missing is None and shows as such; nothing is made up for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from anyorder.apps.study.cells import Values, difference_cell, mean_cell
+from anyorder.apps.study.model_plan import StudyModel
+from anyorder.apps.study.plan import Plan
+from anyorder.apps.study.records import RUNS, SAMPLES_FILE, Stored
+from anyorder.measure.intervals import Interval
+
+RACE_FILE = "race.json"
+MODELS, WEIGHTS_FILE = "models", "model.safetensors"
+
+Reading = Callable[[Stored], Values]
+"""What is read of a run, by task."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The same run of several seeds; those that are missing are None."""
+
+    label: str
+    seeds: tuple[tuple[int, Stored | None], ...]
+
+    @property
+    def stored(self) -> list[Stored]:
+        """Those that are there."""
+        return [run for _, run in self.seeds if run is not None]
+
+    @property
+    def missing(self) -> list[int]:
+        """Seeds without a run."""
+        return [seed for seed, run in self.seeds if run is None]
+
+    def mean(self, read: Reading, *, rate: bool = False) -> Interval:
+        """Over all seeds that are there."""
+        return mean_cell([read(run) for run in self.stored], rate=rate)
+
+    def mean_of(self, seed: int, read: Reading, *, rate: bool = False) -> Interval | None:
+        """Of one seed."""
+        run = dict(self.seeds)[seed]
+        return None if run is None else mean_cell([read(run)], rate=rate)
+
+    def minus(self, other: Group, read: Reading, other_read: Reading | None = None) -> Interval:
+        """The paired difference over the seeds that both have."""
+        ours, theirs = self.against(other)
+        second = other_read or read
+        return difference_cell([read(run) for run in ours], [second(run) for run in theirs])
+
+    def against(self, other: Group) -> tuple[list[Stored], list[Stored]]:
+        """The runs of the seeds that both have."""
+        theirs = dict(other.seeds)
+        pairs = [
+            (run, mate)
+            for seed, run in self.seeds
+            if run is not None and (mate := theirs.get(seed)) is not None
+        ]
+        return [run for run, _ in pairs], [mate for _, mate in pairs]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study's folder, read by its plan."""
+
+    folder: Path
+    plan: Plan
+
+    @cached_property
+    def _known(self) -> dict[str, Stored | None]:
+        return {}
+
+    def run(self, name: str) -> Stored | None:
+        """A run's records; None: it was not done yet."""
+        if name not in self.plan.runs:
+            raise ValueError(f"the study has no run {name!r}")
+        if name not in self._known:
+            folder = self.folder / RUNS / name
+            there = (folder / SAMPLES_FILE).is_file()
+            self._known[name] = Stored(folder) if there else None
+        return self._known[name]
+
+    def group(self, family: str, kind: str, dial: str = "layout1", label: str = "") -> Group:
+        """A kind of run over the seeds of a family at one setting of the dials."""
+        models = self.plan.seeds_of(family, dial)
+        return self.of_models(models, kind, label or f"{family} {kind}")
+
+    def of_models(self, models: Sequence[StudyModel], kind: str, label: str) -> Group:
+        """A kind of run over some models."""
+        return Group(
+            label, tuple((model.seed, self.run(f"{model.name}.{kind}")) for model in models)
+        )
+
+    def trained(self, model: StudyModel) -> bool:
+        """Whether the model is there."""
+        path = self.folder / MODELS / model.name / WEIGHTS_FILE
+        return model.shipped is not None or path.is_file()
+
+    @cached_property
+    def race(self) -> dict[str, Any] | None:
+        """What the race found; None: it was not run yet."""
+        path = self.folder / RACE_FILE
+        if not path.is_file():
+            return None
+        try:
+            return dict(json.loads(path.read_bytes()))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): delete it and race again") from None
+
+
+def column(name: str, among: str | None = None) -> Reading:
+    """A column of the samples' records."""
+    return lambda run: run.values(name, among=among)

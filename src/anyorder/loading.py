@@ -1,0 +1,243 @@
+"""From a name to a model: our own folders, shipped models, published checkpoints, hub ids.
+
+    name       a folder, a shipped name, or a hub id (owner/name, owner/name@revision)
+    opened     its family, card, vocabulary and digest; the network on the meta device, without
+               memory; and where each of its tensors is stored, all checked
+    model      the network with its weights, copied tensor by tensor in the wanted precision
+
+A folder whose config.json has our `format` is ours (model.py says what it holds). Any other is a
+published checkpoint in one of the formats of nets/hub_config.py. No code of a checkpoint is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.families import Family, find_family
+from anyorder.files import sha256_of
+from anyorder.model import CONFIG_FILE, FORMAT, SHIPPED, Card, Model, checked_config
+from anyorder.nets.hub import open_own
+from anyorder.nets.hub_config import EXTRAS_FILE, Folder, Published, read_published
+from anyorder.nets.hub_files import INDEX, SINGLE, SafetensorFiles, Store, TensorPickle, open_folder
+from anyorder.nets.hub_fill import Weights, fill, is_real, match_published, on_meta, shared
+from anyorder.nets.hub_names import extra_names, names_for
+from anyorder.nets.hub_remote import fetch, is_hub_id
+from anyorder.nets.hub_vocab import open_vocab
+from anyorder.nets.hub_write import OUR_KEY
+from anyorder.train.machine import usable_device
+from anyorder.vocab import VOCABULARY_FILE, Vocab
+
+PUBLISHED = {"model_type", "architectures"}
+"""What the config.json of other libraries has, and ours has not."""
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model of which everything is known and nothing is in memory."""
+
+    name: str
+    family: Family
+    card: Card
+    vocab: Vocab
+    digest: str
+    """Of the model: what `Model.digest` will be."""
+    net: nn.Module
+    """On the meta device."""
+    weights: Weights
+
+    def tensor(self, name: str) -> Tensor:
+        """The whole tensor of one of our parameter names, on the CPU, as it is stored."""
+        return self.weights.tensor(name)
+
+    def model(self, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Model:
+        """A network with its weights; `net` stays as it is."""
+        place, kind = usable_device(device), self._kind(device, dtype)
+        network = self.family.network
+        net = on_meta(lambda: network.build(network.read(self.card.net)), Path(self.name))
+        fill(net, self.weights, device=place, dtype=kind)
+        if not is_real(net):
+            # A network of somebody else's family that computes constants of its own.
+            net = network.build(network.read(self.card.net)).to(kind)
+            for names, tensor in shared(net):
+                self.weights.copy(names[0], tensor)
+        net.eval()
+        model = Model(self.family, net, self.vocab, self.card, name=self.name, digest=self.digest)
+        return model.to(device)
+
+    def _kind(self, device: str, dtype: str | torch.dtype | None) -> torch.dtype:
+        if dtype is None:
+            # Half precision is slow or unsafe on many CPUs: only on request.
+            return torch.float32 if device == "cpu" else self.weights.stored_kind()
+        if isinstance(dtype, str):
+            if dtype not in DTYPES:
+                raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
+            return DTYPES[dtype]
+        return dtype
+
+
+def open_model(
+    name: str, *, device: str, dtype: str | torch.dtype | None, family: str | None
+) -> Model:
+    """See `anyorder.load`."""
+    return open_weights(name, family=family).model(device, dtype)
+
+
+def open_weights(name: str | Path, *, family: str | None = None) -> Opened:
+    """Open a model without reading its weights; all that can be checked is checked."""
+    folder = find_folder(str(name))
+    record = _read_json(folder / CONFIG_FILE)
+    if isinstance(record, dict) and "format" not in record and PUBLISHED & record.keys():
+        return _open_published(str(name), folder, record, family)
+    return _open_own(str(name), folder, record, family)
+
+
+def find_folder(name: str) -> Path:
+    """Where a model is: a folder, a shipped one, or the cached copy of a hub id."""
+    shipped = sorted(card.parent.name for card in SHIPPED.glob(f"*/{CONFIG_FILE}"))
+    for folder in (Path(name), SHIPPED / name):
+        # A folder that only happens to have a shipped model's name does not hide it.
+        if folder.is_dir() and (name not in shipped or (folder / CONFIG_FILE).is_file()):
+            weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+            if (folder / "checkpoints").is_dir() and not weights:
+                raise ValueError(f"the training in {folder} is unfinished: repeat its command")
+            if not (folder / CONFIG_FILE).is_file():
+                raise ValueError(
+                    f"{folder} is not a model folder ({CONFIG_FILE} is missing): name a folder "
+                    "written by `anyorder train`, or a published checkpoint"
+                )
+            return folder
+    if is_hub_id(name):
+        return fetch(name)
+    raise ValueError(
+        f"no model {name!r}: name a shipped one ({', '.join(shipped)}), a folder written by "
+        "`anyorder train` (for example `anyorder train tiny/mdm --out runs/mdm`), or a published "
+        "checkpoint (a folder or a hub id)"
+    )
+
+
+def find_vocab(name: str) -> Vocab:
+    """The vocabulary of a model or of a tokenizer's folder; `qwen2:NAME` says whose special tokens.
+
+    What may stand before the colon is vocab.SPECIALS.
+    """
+    preset, colon, rest = name.rpartition(":")
+    if not colon or Path(name).is_dir():
+        preset, rest = "", name
+    folder = Path(rest)
+    if not folder.is_dir():
+        folder = fetch(rest) if is_hub_id(rest) else find_folder(rest)
+    return open_vocab(folder, preset or None)
+
+
+def _open_own(name: str, folder: Path, record: Any, family: str | None) -> Opened:
+    card = _read_card(folder / CONFIG_FILE, record)
+    if family is not None and card.family != family:
+        raise ValueError(f"{folder} holds a model of family {card.family!r}, not {family!r}")
+    store = open_folder(folder, what="finish its training, or name another model")
+    vocab = Vocab.load(folder)
+    found = find_family(card.family)
+    net = on_meta(lambda: found.network.build(checked_config(card, vocab)), folder / CONFIG_FILE)
+    weights = open_own(store, net, f"a model of family {card.family}")
+    digest = _digest(card, [sha256_of(path) for path in store.paths])
+    return Opened(name, found, card, vocab, digest, net, weights)
+
+
+def _open_published(
+    name: str, folder: Path, record: Mapping[str, Any], family: str | None
+) -> Opened:
+    files = open_folder(folder)
+    ours = dict(record.get(OUR_KEY) or {})
+    published = read_published(Folder(folder, record, files.shapes), family or ours.get("family"))
+    card = Card(
+        published.family,
+        asdict(published.config),
+        ours.get("max_new_tokens", published.max_new_tokens),
+        ours.get("max_length", published.max_length),
+        ours.get("recipe", {}),
+    )
+    vocab = open_vocab(folder)
+    if (folder / VOCABULARY_FILE).is_file():
+        _check_ids(folder, vocab, record)
+    found = find_family(card.family)
+    config = checked_config(card, vocab)
+    net = on_meta(lambda: found.network.build(config), folder / CONFIG_FILE)
+    stores = _stores(published, files, folder)
+    weights = match_published(published.layout, stores, net)
+    digest = _digest(card, [sha256_of(path) for path in _files_of(stores)])
+    return Opened(name, found, card, vocab, digest, net, weights)
+
+
+def _stores(
+    published: Published, files: SafetensorFiles, folder: Path
+) -> dict[Store, dict[str, str]]:
+    """Which of our names are in which file."""
+    names = names_for(published.layout, published.config)
+    if published.layout != "flexmdm":
+        return {files: names}
+    extras = extra_names(published.config)
+    backbone = {ours: theirs for ours, theirs in names.items() if ours not in extras}
+    # The smaller store first: its file is mapped while little else is in memory.
+    return {TensorPickle(folder / EXTRAS_FILE): extras, files: backbone}
+
+
+def _files_of(stores: Mapping[Store, Any]) -> list[Path]:
+    return [path for store in stores for path in getattr(store, "paths", [store.where])]
+
+
+def _digest(card: Card, weights: list[str]) -> str:
+    """Shape and family decide the output as much as the weights do."""
+    about = [card.family, card.net, weights[0] if len(weights) == 1 else weights]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _check_ids(folder: Path, vocab: Vocab, record: Mapping[str, Any]) -> None:
+    """Refuse a vocabulary of ours beside a config.json that says otherwise."""
+    for role, id in {"mask": vocab.mask_id, "eos": vocab.eos_id, "pad": vocab.pad_id}.items():
+        told = record.get(f"{role}_token_id")
+        if told is not None and told != id:
+            raise ValueError(
+                f"{folder}: {role} is {told} in config.json and {id} in {VOCABULARY_FILE}: restore "
+                "them from one model"
+            )
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is truncated or not JSON ({error}): restore it") from None
+
+
+def _read_card(path: Path, record: Any) -> Card:
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} is neither a model of format {FORMAT}, which this version trains, nor the "
+            "config.json of a published checkpoint (model_type is missing)"
+        )
+    names = {field.name for field in fields(Card)}
+    if set(record) != names:
+        wrong = sorted(set(record) ^ names)
+        raise ValueError(f"{path} lacks or does not know {', '.join(wrong)}: restore the file")
+    kinds = {"family": str, "net": dict, "recipe": dict, "max_new_tokens": int}
+    for field, kind in kinds.items():
+        if not isinstance(record[field], kind):
+            raise ValueError(f"{path}: {field} is no {kind.__name__}: restore the file")
+    if not isinstance(record["max_length"], int | None):
+        raise ValueError(f"{path}: max_length is neither a number nor null: restore the file")
+    if not isinstance(record["recipe"].get("data", {}), dict):
+        raise ValueError(f"{path}: recipe.data is no dict: restore the file")
+    return Card(**record)

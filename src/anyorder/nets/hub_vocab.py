@@ -1,0 +1,233 @@
+"""The tokenizer of a published checkpoint, read natively: no code of the checkpoint is run.
+
+`tokenizer.json` where there is one, otherwise Qwen2's `vocab.json` and `merges.txt` with the added
+tokens of `tokenizer_config.json` and `added_tokens.json`. The roles of special tokens are told
+twice, by spelling in tokenizer_config.json and by id in config.json. Where the two contradict each
+other the folder is refused, except that config.json often repeats the id of eos as bos or pad for
+want of one: there the tokenizer knows better.
+
+The table of a network often has more rows than the tokenizer has tokens. The vocabulary ends with
+the last token, and decoders never draw an id beyond it. A left-to-right model has no mask: then the
+first row beyond the tokens is it, or else the last special token that plays no other part.
+
+Not here: cutting text (vocab.py), chat templates.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
+
+QWEN_CLASSES = ("", "Qwen2Tokenizer", "Qwen2TokenizerFast", "DreamTokenizer")
+"""Whose vocab.json and merges.txt are cut as Qwen2 cuts; an empty name: not said."""
+
+
+def open_vocab(folder: Path, preset: str | None = None) -> Vocab:
+    """The vocabulary of a folder: ours, or a published tokenizer with its config.json.
+
+    `preset`: the special tokens and the size of `SPECIALS`, whatever the folder says of them.
+    """
+    if preset is not None:
+        if preset not in SPECIALS:
+            raise ValueError(f"unknown special tokens {preset!r}: choose {' or '.join(SPECIALS)}")
+        return _Files(folder).vocab(SPECIALS[preset])
+    if (folder / VOCABULARY_FILE).is_file():
+        return Vocab.load(folder)
+    record = _json(folder / "config.json")
+    return published_vocab(folder, record)
+
+
+def published_vocab(folder: Path, record: Mapping[str, Any]) -> Vocab:
+    """The tokenizer of a folder with its special ids checked against config.json (`record`)."""
+    files = _Files(folder)
+    roles = _Roles(folder, record, files).found()
+    rows = record.get("embedding_size") or record.get("vocab_size")
+    last = max(files.last, *files.spelled.values(), *roles.values())
+    if not isinstance(rows, int) or last >= rows:
+        raise ValueError(
+            f"{folder}: the tokenizer has id {last}, the network {rows} rows: is it the tokenizer "
+            "of another model?"
+        )
+    mask = roles.get("mask")
+    if mask is None:
+        mask = _spare(folder, last, rows, files.spelled, set(roles.values()))
+    return files.vocab(
+        {
+            "mask": mask,
+            "pad": roles["pad"],
+            "eos": roles["eos"],
+            "bos": roles.get("bos"),
+            "pad_is_eos": roles["pad"] == roles["eos"],
+            "size": max(last, mask) + 1,
+        }
+    )
+
+
+class _Files:
+    """The files of a tokenizer, either way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = _optional(folder / "tokenizer_config.json")
+        self.whole = _either(folder, "tokenizer.json")
+        self.pieces, self.merges = _either(folder, "vocab.json"), _either(folder, "merges.txt")
+        if self.whole is None and (self.pieces is None or self.merges is None):
+            raise ValueError(
+                f"{folder} has no tokenizer.json, and not both vocab.json and merges.txt: a "
+                "vocabulary is read from these"
+            )
+        self.beside = self._beside()
+        """The added tokens that stand outside tokenizer.json, by spelling."""
+        if self.whole is not None:
+            spec = _json(self.whole)
+            own = {token["content"]: token["id"] for token in spec.get("added_tokens", ())}
+            table = spec.get("model", {}).get("vocab")
+            self.beside = {name: each for name, each in self.beside.items() if name not in own}
+        else:
+            kind = str(self.settings.get("tokenizer_class") or "")
+            if kind not in QWEN_CLASSES:
+                raise ValueError(
+                    f"{folder}: the tokenizer is a {kind} without tokenizer.json, and how it cuts "
+                    "text is not known here: save it as tokenizer.json with its own library"
+                )
+            assert self.pieces is not None
+            own, table = {}, _json(self.pieces)
+        if not isinstance(table, dict):
+            raise ValueError(f"{folder}: the tokenizer is no byte-level BPE, which is read here")
+        self.last = max(table.values(), default=-1)
+        """The largest id of ordinary text."""
+        self.spelled = own | {name: each["id"] for name, each in self.beside.items()}
+        """Added tokens by spelling -> id."""
+
+    def _beside(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        for id, token in (self.settings.get("added_tokens_decoder") or {}).items():
+            found[token["content"]] = {**_PLAIN, **token, "id": int(id)}
+        for name, id in _optional(self.folder / "added_tokens.json").items():
+            entry = found.setdefault(name, {**_PLAIN, "content": name, "id": id})
+            if entry["id"] != id:
+                raise ValueError(
+                    f"{self.folder}: {name!r} has the ids {entry['id']} and {id}: restore the files"
+                )
+        return dict(sorted(found.items(), key=lambda item: item[1]["id"]))
+
+    def vocab(self, tokens: SpecialTokens) -> Vocab:
+        if self.whole is not None:
+            named = {name: each["id"] for name, each in self.beside.items()}
+            # A preset says by itself which tokens there are.
+            both: SpecialTokens = {**tokens, "named": tokens.get("named", named)}
+            return Vocab.from_tokenizer_json(self.whole, **both)
+        assert self.pieces is not None and self.merges is not None
+        added = list(self.beside.values())
+        return Vocab.from_vocab_merges(self.pieces, self.merges, added, **tokens)
+
+
+class _Roles:
+    """Which id plays which part, as the two files say it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        record: Mapping[str, Any],
+        files: _Files,
+    ) -> None:
+        self.folder, self.spelled, settings = folder, files.spelled, files.settings
+        generation = _optional(folder / "generation_config.json")
+        self.told = {
+            role: _ids(record.get(f"{role}_token_id", generation.get(f"{role}_token_id")))
+            for role in ("mask", "eos", "pad", "bos")
+        }
+        special = _optional(folder / "special_tokens_map.json")
+        self.named = {
+            role: self._spelled_id(settings.get(f"{role}_token", special.get(f"{role}_token")))
+            for role in self.told
+        }
+
+    def _spelled_id(self, token: Any) -> int | None:
+        spelling = token.get("content") if isinstance(token, dict) else token
+        if spelling is None:
+            return None
+        if spelling not in self.spelled:
+            raise ValueError(
+                f"{self.folder}: tokenizer_config.json names {spelling!r}, which is no token of "
+                "the tokenizer: restore the tokenizer's files"
+            )
+        return self.spelled[spelling]
+
+    def found(self) -> dict[str, int]:
+        eos = self._agreed("eos")
+        if eos is None:
+            raise ValueError(f"{self.folder}: no file says which id ends a text (eos_token_id)")
+        roles = {"eos": eos}
+        for role in ("mask", "pad", "bos"):
+            told = self.told[role]
+            if role != "mask" and set(told) <= {*self.told["eos"], eos}:
+                # Repeated for want of one, unless the tokenizer says the same.
+                id = self.named[role]
+            else:
+                id = self._agreed(role)
+            if id is not None:
+                roles[role] = id
+        roles.setdefault("pad", eos)
+        return roles
+
+    def _agreed(self, role: str) -> int | None:
+        told, named = self.told[role], self.named[role]
+        if told and named is not None and named not in told:
+            raise ValueError(
+                f"{self.folder}: {role} is {' or '.join(map(str, told))} in config.json and "
+                f"{named} in the tokenizer: is it the tokenizer of another model?"
+            )
+        if named is not None:
+            return named
+        return told[0] if told else None
+
+
+def _spare(folder: Path, last: int, rows: int, spelled: Mapping[str, int], taken: set[int]) -> int:
+    """An id that stands for no text and plays no part."""
+    if last + 1 < rows:
+        return last + 1
+    free = [id for name, id in spelled.items() if id not in taken and name.startswith("<|")]
+    if free:
+        return max(free)
+    raise ValueError(
+        f"{folder}: no id is left for the mask: the network has no row beyond the tokenizer's "
+        f"{last + 1} tokens, and every special token plays a part"
+    )
+
+
+_PLAIN = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
+
+
+def _ids(value: Any) -> list[int]:
+    """config.json tells one id, several, or none."""
+    if value is None:
+        return []
+    return [int(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return _json(path) if path.is_file() else {}
+
+
+def _json(path: Path) -> Any:
+    try:
+        data = path.read_bytes()
+        return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} is missing, cut off or not JSON ({error}): restore it") from None
+
+
+def _either(folder: Path, name: str) -> Path | None:
+    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)

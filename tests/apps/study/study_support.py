@@ -1,0 +1,148 @@
+"""A stored study with made-up records, for tests of what reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, Plan, StudyRun
+from anyorder.apps.study.records import (
+    CANVASES_FILE,
+    PAIRS_FILE,
+    POINTS_FILE,
+    RUNS,
+    SAMPLES_FILE,
+    write_table,
+)
+from anyorder.apps.study.runs import QUANTITIES
+from anyorder.apps.study.view import MODELS, RACE_FILE, WEIGHTS_FILE
+from anyorder.measure.intervals import Interval
+from anyorder.measure.order_nodes import METRICS
+from anyorder.trace import RunCard
+from anyorder.trace.run import CARD_FILE
+
+PROBLEMS, SAMPLES = 6, 2
+TENTHS = 10
+SCORES = ("global@1", "global@3", "local@1", "local@3", "adjacent", "tau")
+
+
+def make_study(folder: Path, plan: Plan, *, without: Collection[str] = ()) -> None:
+    """Records of every run, but for those of models whose names are in `without`."""
+    for number, run in enumerate(plan.runs.values()):
+        if run.model not in without:
+            make_run(folder / RUNS / run.name, run, number)
+    for model in plan.models.values():
+        if model.shipped is None and model.name not in without:
+            path = folder / MODELS / model.name
+            path.mkdir(parents=True)
+            (path / WEIGHTS_FILE).write_bytes(b"")
+    (folder / RACE_FILE).write_text(json.dumps(race()))
+
+
+def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
+    """Records of one run, by chance of its number."""
+    chance = np.random.default_rng(number)
+    folder.mkdir(parents=True)
+    card = RunCard(command=f"anyorder sample {run.model} --out x", config={})
+    card.write(folder / CARD_FILE)
+    keys = [(f"stories/{task}", s) for task in range(PROBLEMS) for s in range(SAMPLES)]
+    names = ["forwards", "seconds", "ties"]
+    if ARNESS in run.measures:
+        endings = ("", ".chance", ".left_to_right", ".mirrored")
+        names += [f"arness.{score}{ending}" for score in SCORES for ending in endings]
+    if ORDER in run.measures:
+        names += [
+            f"order.{part}.{metric}{ending}"
+            for part in ("overall", "split_only")
+            for metric in METRICS
+            for ending in ("", ".left_to_right", ".random")
+        ]
+        names += ["segments.tau", "segments.tau.chance", "segments.count"]
+    rows = [
+        {
+            "task_id": task,
+            "sample": sample,
+            "verdict": "passed",
+            "passed": bool(chance.random() < 0.7),
+            "valid": True,
+            "tokens": int(chance.integers(20, 40)),
+            **{name: float(chance.random()) for name in names},
+        }
+        for task, sample in keys
+    ]
+    about = {"run": run.name}
+    if PLACEMENT in run.measures:
+        canvases = [
+            {
+                "task_id": task,
+                "sample": sample,
+                "tenth": tenth,
+                **{name: float(chance.random()) for name in QUANTITIES},
+            }
+            for task, sample in keys
+            for tenth in range(TENTHS)
+        ]
+        write_table(folder / CANVASES_FILE, canvases, about)
+        points = [
+            {"kind": kind, "mass": float(chance.random()), "loc": float(chance.random())}
+            for kind in ("top", "committed")
+            for _ in range(5)
+        ]
+        write_table(folder / POINTS_FILE, points, about)
+    if run.reference is not None:
+        pairs = [
+            {
+                "task_id": f"stories/{task}",
+                "filter": kind,
+                "ceiling": run.reference == run.name,
+                **{metric: float(chance.random()) for metric in ("TSED", "ASTD", "Coarse")},
+            }
+            for kind in ("valid", "correct")
+            for task in range(PROBLEMS)
+        ]
+        write_table(folder / PAIRS_FILE, pairs, about)
+    write_table(folder / SAMPLES_FILE, rows, about)
+
+
+def race() -> dict[str, Any]:
+    """The record of a race in which latentmdm is twice as fast as ar and as good."""
+
+    def told(value: float, width: float = 0.05) -> dict[str, Any]:
+        return Interval(value, value - width, value + width, 10, 0.95).to_record()
+
+    lanes = []
+    for family, seconds in {"ar": 1.0, "mdm": 2.0, "latentmdm": 0.5}.items():
+        for way, k in (("one", 1), ("several", 4)):
+            rate = {"k": k, "estimator": "unbiased", **told(0.9)}
+            rate["tasks"] = rate.pop("n")
+            lanes.append(
+                {
+                    "lane": f"{family}/plain-{way}",
+                    "entrant": family,
+                    "family": family,
+                    "setting": "k 1" if family == "latentmdm" else "",
+                    "way": way,
+                    "rates": [rate],
+                    "seconds": told(seconds),
+                    "forwards": told(20 * seconds),
+                    "against": told(seconds),
+                    "front": family == "latentmdm",
+                }
+            )
+    return {
+        "conditions": {
+            "problems": 10,
+            "samples": 4,
+            "temperature": 1.0,
+            "threads": 1,
+            "busy": False,
+            "reference": "ar",
+        },
+        "lanes": lanes,
+        "likelihood": {"mdm": {"nats_per_answer": told(3.0)}, "flexmdm": {"nats_per_answer": None}},
+        "infill": {"mdm": {"rate": told(0.8)}},
+    }

@@ -1,0 +1,77 @@
+"""Cells: means, paired differences, and the rule that says whether a claim holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from anyorder.apps.study.cells import (
+    NO,
+    UNDECIDED,
+    UNKNOWN,
+    YES,
+    above_zero,
+    all_of,
+    contrast_cell,
+    difference_cell,
+    mean_cell,
+    negated,
+    pass_values,
+    within,
+)
+from anyorder.measure.intervals import Interval
+
+
+def interval(low: float, high: float) -> Interval:
+    return Interval((low + high) / 2, low, high, 10, 0.95)
+
+
+def test_a_mean_is_over_samples_and_seeds() -> None:
+    found = mean_cell([{"a": [1.0, 0.0, 0.0], "b": [1.0]}, {"a": [1.0]}])
+    assert found.estimate == pytest.approx(3 / 5) and found.n == 2
+
+
+def test_rates_without_variation_have_wilsons_bounds() -> None:
+    sure = mean_cell([{"a": [1.0], "b": [1.0]}, {"a": [1.0], "b": [1.0]}], rate=True)
+    assert sure.method == "wilson" and sure.n == 2 and sure.low < 0.5
+    assert mean_cell([{"a": [1.0], "b": [1.0]}]).method == "constant"
+
+
+def test_differences_are_paired_by_problem_and_seed() -> None:
+    left = [{"a": [1.0, 3.0], "b": [5.0], "only": [100.0]}, {"a": [1.0]}]
+    right = [{"a": [1.0], "b": [3.0]}, {"a": [2.0], "b": [7.0]}]
+    found = difference_cell(left, right)
+    assert found.estimate == pytest.approx((1 + 2 - 1) / 3)
+    swapped = difference_cell(right, left)
+    assert swapped.estimate == pytest.approx(-found.estimate)
+
+
+def test_a_contrast_is_a_difference_of_differences() -> None:
+    one, none = [{"a": [3.0], "b": [5.0]}], [{"a": [1.0], "b": [1.0]}]
+    other = [{"a": [2.0], "b": [2.0]}]
+    found = contrast_cell((one, none), (other, none))
+    assert found.estimate == pytest.approx((2 - 1 + 4 - 1) / 2)
+
+
+def test_nothing_is_no_number() -> None:
+    for found in (mean_cell([]), mean_cell([{}]), difference_cell([], [])):
+        assert math.isnan(found.estimate) and above_zero(found) == UNKNOWN
+
+
+def test_pass_at_k_of_every_problem() -> None:
+    assert pass_values({"a": [1.0, 0.0], "b": [0.0, 0.0]}, 1) == {"a": [0.5], "b": [0.0]}
+    assert pass_values({"a": [1.0, 0.0]}, 2) == {"a": [1.0]}
+
+
+def test_the_rule() -> None:
+    assert [above_zero(interval(*each)) for each in ((0.1, 1), (-1, -0.1), (-1, 1))] == [
+        YES, NO, UNDECIDED,
+    ]  # fmt: skip
+    assert above_zero(None) == UNKNOWN
+    assert above_zero(Interval(1.0, math.nan, math.nan, 1, 0.95)) == UNDECIDED
+    near = [within(interval(*each), 0.5) for each in ((-0.4, 0.5), (0.6, 1), (-1, -0.6), (0, 1))]
+    assert near == [YES, NO, NO, UNDECIDED]
+    assert all_of(YES, YES) == YES and all_of(YES, UNDECIDED) == UNDECIDED
+    assert all_of(YES, UNKNOWN, NO) == NO and all_of() == UNKNOWN
+    assert [negated(each) for each in (YES, NO, UNDECIDED)] == [NO, YES, UNDECIDED]

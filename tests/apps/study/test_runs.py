@@ -1,0 +1,124 @@
+"""Doing runs: what is kept agrees with the measures themselves, and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from anyorder.apps.study.comparing import comparisons
+from anyorder.apps.study.free_setting import FreeSetting
+from anyorder.apps.study.model_plan import StudyModel, Training
+from anyorder.apps.study.models import check_made, keep, train_missing, where
+from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, StudyRun
+from anyorder.apps.study.records import SAMPLES_FILE, Stored
+from anyorder.apps.study.runs import RunJob
+from anyorder.measure.arness import arness
+from anyorder.measure.order import order
+from anyorder.measure.placement_table import PlacementTable
+from anyorder.model import load
+from anyorder.trace import Run
+
+ALL = (ORDER, ARNESS, PLACEMENT)
+
+
+def job_of(run: StudyRun, folder: Path, family: str) -> RunJob:
+    digest = "" if run.free else load(family).digest
+    model = "" if run.free else family
+    return RunJob(run, model, digest, family, folder / "study", folder / "traces")
+
+
+@pytest.mark.timeout(240)
+def test_the_records_are_what_the_measures_say(tmp_path: Path) -> None:
+    run = StudyRun("latentmdm-layout1", "greedy", {"policy": "average", "k": 1}, 3, 1, ALL)
+    job = job_of(run, tmp_path, "latentmdm")
+    assert not job.done
+    job.do()
+    assert job.done
+    stored, traced = Stored(job.target), Run.open(job.traced)
+    lines, trees = arness(traced), order(traced, scopes=("code_only",))
+    for score in ("tau", "global@1"):
+        values = stored.values(f"arness.{score}")
+        for sample in lines.samples:
+            assert values[sample.task_id] == [pytest.approx(sample.scores[score].value)]
+    own = stored.values("order.split_only.rub.random")
+    for tree in trees.samples:
+        scope = tree.scopes["code_only"]
+        assert scope is not None
+        assert own[tree.task_id] == [pytest.approx(scope.controls["random"][1, 1])]
+    passed = stored.values("passed")
+    assert set(passed) == {"stories/0", "stories/1", "stories/2"}
+    table = PlacementTable.read(job.traced / "placement.parquet")
+    masses = [float(row["mass"][0]) for row in table.rows() if row["masked"]]
+    placed = stored.placement("top_mass")
+    assert set(placed) == set(passed) and max(v[0] for v in placed.values()) <= max(masses)
+    assert stored.card.command.startswith("anyorder sample latentmdm --task stories --limit 3")
+    assert stored.points("top")[0] and stored.points("committed")[0]
+
+
+@pytest.mark.timeout(240)
+def test_programs_are_compared_with_those_of_the_reference(tmp_path: Path) -> None:
+    options = {"temperature": 1.0, "k": 1}
+    base = StudyRun("m", "l2r", {**options, "policy": "left_to_right"}, 2, 2, (), reference="m.l2r")
+    other = StudyRun("m", "random", {**options, "policy": "random"}, 2, 1, (), reference="m.l2r")
+    jobs = [job_of(each, tmp_path, "latentmdm") for each in (base, other)]
+    for job in jobs:
+        job.do()
+    [compared] = comparisons(jobs)
+    assert not compared.done
+    compared.do()
+    assert compared.done
+    ceiling, own = (Stored(job.target) for job in jobs)
+    assert set(own.pairs("ASTD", "valid")) <= {"stories/0", "stories/1"}
+    assert not own.pairs("ASTD", "valid", ceiling=True)
+    assert not ceiling.pairs("ASTD", "valid")
+    for value in ceiling.pairs("TSED", "valid", ceiling=True).values():
+        assert 0 <= value[0] <= 1
+
+
+@pytest.mark.timeout(120)
+def test_another_setting_is_another_run(tmp_path: Path) -> None:
+    setting = FreeSetting(layout=1.0, draws=16, problems=2)
+    job = job_of(StudyRun("counted", "x", {}, 2, 1, (ARNESS,), free=setting), tmp_path, "counted")
+    job.do()
+    assert job.done
+    changed = [
+        replace(job, digest="another"),
+        replace(job, run=replace(job.run, samples=2)),
+        replace(job, run=replace(job.run, free=replace(setting, draws=17))),
+        replace(job, run=replace(job.run, measures=())),
+    ]
+    assert not any(each.done for each in changed)
+    assert len({each.key for each in changed[:3]} | {job.key}) == 4
+    (job.target / SAMPLES_FILE).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="damaged"):
+        _ = job.done
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    changes = {"steps": 2, "data.layout": 0.5, "threads": 1, "batch": 2, "warmup": 1}
+    small = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
+    training = Training("mine", "tiny/mdm", {**changes, **small})
+    model = StudyModel("mine", "mdm", "layout05", trainings=(training,))
+    folder, work = tmp_path / "study", tmp_path / "work"
+    assert where(model, folder) is None
+    assert train_missing([model], folder, work, progress=False) == ["mine"]
+    assert train_missing([model], folder, work, progress=False) == []
+    found = where(model, folder)
+    assert found is not None and load(found).trained_on["layout"] == 0.5
+    assert not (folder / "models" / "mine" / "checkpoints").exists()
+    assert json.loads((folder / "models" / "mine" / "training.json").read_bytes())
+    other = replace(training, changes={**training.changes, "data.layout": 1.0})
+    with pytest.raises(ValueError, match=r"trained with data\.layout 0\.5"):
+        check_made(replace(model, trainings=(other,)), folder)
+    keep(work / "mine", tmp_path / "kept")
+    assert load(tmp_path / "kept").digest == load(found).digest
+
+
+def test_shipped_models_need_no_training(tmp_path: Path) -> None:
+    model = StudyModel("mdm-layout1", "mdm", "layout1", shipped="mdm")
+    assert where(model, tmp_path) == "mdm"
+    check_made(model, tmp_path)
+    assert train_missing([model], tmp_path, tmp_path, progress=False) == []

@@ -1,0 +1,190 @@
+"""`train --dry-run`: for every recipe, on any machine, and refusals that say what to change."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anyorder.apps.dry_run import Machine, dry_run, measure_sizes, meta_network
+from anyorder.apps.gpus import GPUS, find_gpu
+from anyorder.cli import main
+from anyorder.recipes import RECIPES, find_recipe, override
+from anyorder.train.lora import adapt
+
+H100 = find_gpu("h100")
+FLEX = "paper/flexmdm-dreamcoder-7b"
+SMALL = "paper/mdm-125m"
+
+
+@lru_cache
+def net_of(recipe: str) -> Any:
+    return meta_network(find_recipe(recipe))
+
+
+def told(recipe: str, machine: Machine | None = None, **changes: Any) -> dict[str, Any]:
+    """A dry run; no change here is one of the network."""
+    changed = override(find_recipe(recipe), changes)
+    return dry_run(changed, machine or Machine(16, H100), net_of(recipe))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_can_be_told(recipe: str) -> None:
+    found = told(recipe, Machine(1))
+    json.dumps(found)
+    assert sum(found["by_module"].values()) == found["parameters"]
+    assert found["rank_bytes"] == pytest.approx(sum(found["memory_per_rank"].values()), abs=16)
+    assert found["trained_parameters"] <= found["parameters"]
+    assert found["flops"] > 0 and found["fits"] is None and found["days"] is None
+    sizes = measure_sizes(find_recipe(recipe), net_of(recipe))
+    assert found | sizes == found, "what was told before is told still"
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name.startswith("paper/")])
+def test_the_papers_recipes_fit_on_what_they_are_for(recipe: str) -> None:
+    gpus = 16 if recipe in (FLEX, "paper/mdm-llada-8b") else 1
+    assert told(recipe, Machine(gpus, find_gpu("a100-80")))["fits"]
+    for count in (1, 2, 4, 8, 16):
+        told(recipe, Machine(count, H100))  # micro batches divide
+
+
+def test_the_published_training_is_of_the_published_length() -> None:
+    """16 H100 for three days and 49,500 steps: at the utilisation of 22 % that this amounts to."""
+    found = told(FLEX, Machine(16, H100, nodes=4, utilisation=0.22))
+    assert 49_500 * found["seconds_per_step"] / 86_400 == pytest.approx(3, rel=0.1)
+    assert found["tokens_per_step"] == 576 * 768
+    assert found["flops_per_step"] == pytest.approx(6 * 7.1e9 * 576 * 768, rel=0.1)
+
+
+def test_memory_is_divided_as_weights_are() -> None:
+    def parts(**changes: Any) -> dict[str, float]:
+        found: dict[str, float] = told(FLEX, Machine(16, H100, nodes=4), **changes)
+        return found["memory_per_rank"]  # type: ignore[return-value]
+
+    numbers = measure_sizes(find_recipe(FLEX), net_of(FLEX))["parameters"]
+    full, hybrid, none = (parts(shard=way) for way in ("full", "hybrid", "none"))
+    for name, size in (("weights_bytes", 4), ("gradients_bytes", 4), ("optimiser_bytes", 8)):
+        assert full[name] == pytest.approx(size * numbers / 16, abs=1)
+        assert hybrid[name] == pytest.approx(size * numbers / 4, abs=1)
+        assert none[name] == size * numbers
+    # Everything but the layers, and two layers, in bfloat16.
+    layer = 233_057_792 + 25_697_280
+    root = numbers - 28 * layer
+    assert full["gathered_weights_bytes"] == 2 * (root + 2 * layer)
+    assert parts(reduce="step")["whole_gradients_bytes"] == 4 * numbers
+    assert parts(accumulate=16, reduce="step")["whole_gradients_bytes"] < numbers
+    assert parts(ema=0.9)["average_bytes"] == pytest.approx(4 * numbers / 16, abs=1)
+
+
+def test_computing_twice_trades_memory_for_time() -> None:
+    once, twice = told(SMALL), told(SMALL, recompute=True)
+    assert twice["memory_per_rank"]["activations_bytes"] < (
+        once["memory_per_rank"]["activations_bytes"] / 5
+    )
+    assert 1 < twice["flops_per_step"] / once["flops_per_step"] < 4 / 3
+    assert twice["rank_bytes"] < once["rank_bytes"]
+
+
+def test_adapters_learn_little() -> None:
+    found = told(FLEX, Machine(1, H100), lora=8, recompute=True, accumulate=576)
+    shape = {"q": (3584, 3584), "k": (3584, 512), "v": (3584, 512), "o": (3584, 3584)}
+    shape |= {"gate": (3584, 18_944), "up": (3584, 18_944), "down": (18_944, 3584)}
+    adapters = 28 * 8 * sum(a + b for a, b in shape.values())
+    assert found["trained_parameters"] == adapters + 835_161_601
+    assert found["memory_per_rank"]["optimiser_bytes"] == 8 * found["trained_parameters"]
+    assert found["flops_per_step"] < told(FLEX, recompute=True)["flops_per_step"]
+
+
+@pytest.mark.parametrize("targets", [(), ("query", "value")])
+def test_adapters_are_those_of_training(targets: tuple[str, ...]) -> None:
+    pytest.importorskip("peft")
+    recipe = override(find_recipe("tiny/flexmdm"), {"lora": 4, "lora_targets": targets})
+    found = dry_run(recipe, Machine())["trained_parameters"]
+    net: Any = meta_network(recipe)
+    adapt(net, recipe.train, net.additions())
+    assert found == sum(each.numel() for each in net.parameters() if each.requires_grad)
+
+
+@settings(max_examples=8)
+@given(st.sampled_from(sorted(GPUS)), st.sampled_from([1, 2, 4, 8, 16]), st.floats(0.05, 1))
+def test_time_is_operations_over_speed(gpu: str, gpus: int, utilisation: float) -> None:
+    kind = find_gpu(gpu)
+    found = told(SMALL, Machine(gpus, kind, utilisation=utilisation))
+    speed = gpus * kind.bfloat16 * 1e12 * utilisation
+    assert found["seconds_per_step"] == pytest.approx(found["flops_per_step"] / speed)
+    assert found["days"] == pytest.approx(found["flops"] / speed / 86_400)
+
+
+def test_shorter_examples_take_less_time_and_as_much_memory() -> None:
+    long, short = told("paper/ar-125m"), told("paper/ar-125m", Machine(16, H100, length=155))
+    assert short["flops_per_step"] < long["flops_per_step"] / 3
+    assert short["rank_bytes"] == long["rank_bytes"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["train", *words])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (FLEX, "--gpus 1 --gpu h100"),
+        (FLEX, "--gpus 8 --gpu a100-40"),
+        (FLEX, "--gpus 16 --gpu h100 --shard none"),
+        (SMALL, "--gpus 1 --gpu rtx4090 --accumulate 2"),
+        ("paper/duo-125m", "--gpus 4 --gpu a100-40 --dtype float32 --accumulate 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(
+    recipe: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, recipe, "--dry-run", "--json", *words.split())
+    assert code == 1 and json.loads(out)["fits"] is False
+    assert "it does not fit: a rank needs" in err and err.count("\n") == 1
+    ways = re.search(r"It fits with (.*)", err)
+    assert ways is not None
+    for advice in ways[1].split(", or with "):
+        given = [*words.split(), *shlex.split(advice)]
+        assert run(capsys, recipe, "--dry-run", *given)[0] == 0, advice
+
+
+def test_the_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, FLEX, "--dry-run", "--gpus", "16", "--gpu", "h100", "--nodes", "4")
+    assert code == 0
+    for line in (
+        "8,450,778,113 in 405 tensors",
+        "835,161,601 in 66 tensors",
+        "16 h100 on 4 machines; 6 micro batches of 6 for each, in bfloat16",
+        "GiB of 79.6 GiB: fits",
+        "442,368 at the most",
+        "assumed: 40% of 989",
+    ):
+        assert line in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("--dry-run --gpus 3", 1, "do not divide among 3 GPUs"),
+        ("--dry-run --gpus 32", 1, "give --accumulate 32 or 64 or 128"),
+        ("--dry-run --gpu h1000", 1, "choose one of b200"),
+        ("--dry-run --gpus 16 --nodes 3", 1, "do not divide among 3 machines"),
+        ("--dry-run --utilisation 40", 1, "a share in (0, 1]"),
+        ("--dry-run --length 0", 1, "at least 1 token"),
+        ("--gpus 8", 2, "--gpus belongs to --dry-run"),
+    ],
+)
+def test_wrong_machines(
+    words: str, code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _, err = run(capsys, SMALL, *words.split())
+    assert found == code and says in err

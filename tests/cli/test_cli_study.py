@@ -1,0 +1,82 @@
+"""`anyorder study` from the command line: help, one JSON document, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anyorder.cli import main
+
+SMALL = ["--problems", "2", "--drawn", "1", "--attempts", "1", "--reference", "2"]
+SMALL += [
+    "--counted",
+    "2",
+    "--compared",
+    "2",
+    "--attempted",
+    "2",
+    "--draws",
+    "8",
+    "--race",
+    "2",
+    "--processes",
+    "1",
+]
+
+
+def places(folder: Path) -> list[str]:
+    return [
+        *("--folder", str(folder / "tiny"), "--page", str(folder / "docs" / "results.md")),
+        *("--traces", str(folder / "traces")),
+    ]
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["study", "--help"])
+    assert not stop.value.code
+    said = capsys.readouterr().out
+    assert "anyorder study --only page" in said and "--folder" in said
+
+
+def test_the_page_alone_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--only", "page", *places(tmp_path), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["runs"] == [] and "mdm-layout0" in record["untrained"]
+    assert {claim["holds"] for claim in record["claims"]["s1"]} == {"not measured yet"}
+    assert Path(record["page"]).read_text().startswith("# Results")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["s7"], 1, "no question 's7': choose from s1"),
+        (["--only", "pictures"], 1, "choose from models, runs, page"),
+        (["--problems", "x"], 2, "anyorder study --help"),
+        (["--only", "page", "--train"], 1, "no effect"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    words: list[str], code: int, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", *words, *places(tmp_path)]) == code
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "tiny").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_question_from_samples_to_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["study", "flexlatent", "ties", *SMALL, *places(tmp_path)]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "runs done" in said.out and "mdm-layout0" in said.err
+    first = (tmp_path / "docs" / "results.md").read_bytes()
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == []
+    assert main(["study", "--only", "page", *places(tmp_path)]) == 0
+    assert (tmp_path / "docs" / "results.md").read_bytes() == first

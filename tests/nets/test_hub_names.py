@@ -1,0 +1,85 @@
+"""The tables of names: every parameter of a network, and exactly the tensors of the formats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import made_checkpoints as made
+from anyorder.nets.flex import FlexConfig, FlexNet
+from anyorder.nets.hub_config import RELEASE
+from anyorder.nets.hub_names import extra_names, names_for, planner_names
+from anyorder.nets.planner import PlannedConfig, PlannedNet
+from anyorder.nets.shifted import ShiftedConfig, ShiftedNet
+from anyorder.nets.transformer import Transformer, TransformerConfig
+
+SEVEN_B = TransformerConfig(152_064, 3584, 28, 28, 4, 128, 18_944, rope_theta=1e6, tied=False)
+EIGHT_B = TransformerConfig(
+    126_464, 4096, 32, 32, 32, 128, 12_288,
+    rope_theta=5e5, norm_eps=1e-5, qkv_bias=False, tied=False,
+)  # fmt: skip
+
+
+def flex(shape: TransformerConfig) -> FlexConfig:
+    settings: dict[str, Any] = dict(RELEASE)
+    return FlexConfig(replace(shape, time_modulated=True), **settings)
+
+
+PUBLISHED = {
+    "dream": ("qwen2", ShiftedConfig(SEVEN_B), ShiftedNet, 339, 7_615_616_512),
+    "flexmdm": ("flexmdm", flex(SEVEN_B), FlexNet, 339 + 66, 7_615_616_512 + 835_161_601),
+    "llada": ("llada", EIGHT_B, Transformer, 291, 8_015_581_184),
+    "dultra": ("dultra", PlannedConfig(EIGHT_B, 12_288), PlannedNet, 311, 8_318_664_705),
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "config", "kind", "tensors", "parameters"), PUBLISHED.values(), ids=PUBLISHED
+)
+def test_published_sizes_on_the_meta_device(
+    layout: str, config: Any, kind: Any, tensors: int, parameters: int
+) -> None:
+    with torch.device("meta"):
+        net = kind(config)
+    names = names_for(layout, config)
+    sizes = {name: value.numel() for name, value in net.named_parameters()}
+    assert names.keys() == sizes.keys()
+    assert len(set(names.values())) == len(names) == tensors
+    assert sum(sizes.values()) == parameters
+
+
+def shapes_of(layout: str, config: Any, kind: Any) -> dict[str, tuple[int, ...]]:
+    """Their names -> the shapes of our parameters."""
+    with torch.device("meta"):
+        net = kind(config)
+    names = names_for(layout, config)
+    return {names[name]: tuple(value.shape) for name, value in net.named_parameters()}
+
+
+def test_names_and_shapes_are_those_of_the_descriptions() -> None:
+    """Written down twice, here and in made_checkpoints.py, from the same descriptions."""
+    width = made.WIDTH // made.HEADS
+    shape = TransformerConfig(
+        made.ROWS, made.WIDTH, made.LAYERS, made.HEADS, made.KV_HEADS, width, made.INNER, tied=False
+    )
+    assert shapes_of("qwen2", ShiftedConfig(shape), ShiftedNet) == made.qwen_shapes()
+    found = shapes_of("flexmdm", flex(shape), FlexNet)
+    assert found == made.qwen_shapes() | made.extra_shapes()
+    plain = replace(shape, kv_heads=made.HEADS, qkv_bias=False)
+    config = PlannedConfig(plain, made.INNER)
+    found = shapes_of("dultra", config, PlannedNet)
+    assert {name: found[name] for name in planner_names(config).values()} == made.planner_shapes()
+    assert len(made.planner_shapes()) == 20
+    assert len(extra_names(flex(SEVEN_B))) == len(made.extra_shapes(28)) == 66
+
+
+def test_a_tied_head_and_biases_follow_the_configuration() -> None:
+    shape = TransformerConfig(11, 16, 1, 2, 2, 8, 24, qkv_bias=False, o_bias=True)
+    names = names_for("llama", shape)
+    assert "unembed.weight" not in names and len(names) == 12
+    assert names["blocks.0.attention.out.bias"] == "model.layers.0.self_attn.o_proj.bias"
+    with pytest.raises(ValueError, match="unknown layout 'gpt2': choose one of qwen2"):
+        names_for("gpt2", shape)
