@@ -3,9 +3,10 @@
 Makes the five code sources in their own columns (JSON lines, gzipped ones and Parquet), rows drawn
 from thousands of words, and plants among them: every problem of HumanEval as it is, rewritten
 (other names, layout and comments), and as it is again; and repeats of made rows, as they are and
-rewritten. Then runs `anyorder data code-mixture` in a process of its own, twice: to the end, and
-killed with SIGKILL half-way and repeated. Prints what was found, what was dropped that is clean,
-the peak memory as the kernel tells it, and whether all files are the same bytes.
+rewritten. Then runs `anyorder data code-mixture` in a process of its own, twice: to the end in one
+process, and with workers, killed with SIGKILL half-way and repeated. Prints what was found, what
+was dropped that is clean, the peak memory as the kernel tells it, and whether all files are the
+same bytes.
 
     python benchmarks/data_pipeline.py --benchmark HumanEval.jsonl.gz                 200,000 rows
     python benchmarks/data_pipeline.py --benchmark HumanEval.jsonl.gz --rows 4000     to try it
@@ -129,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--benchmark", type=Path, required=True, help="HumanEval.jsonl.gz")
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--workers", type=int, default=2, help="processes of the second run")
     parser.add_argument("--folder", type=Path, help="where to work; unset: a temporary one")
     given = parser.parse_args()
     with gzip.open(given.benchmark, "rt") as file:
@@ -148,14 +150,15 @@ def main() -> None:
     begun = time.perf_counter()
     peak = finish(start([*words, "--out", str(folder / "whole")]))
     seconds = time.perf_counter() - begun
-    killed = start([*words, "--out", str(folder / "killed")])
+    second = [*words, "--workers", str(given.workers), "--out", str(folder / "killed")]
+    killed = start(second)
     while rows_done(folder / "killed") < total // 2:
         assert killed.poll() is None, "it ended before it could be killed"
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     at = rows_done(folder / "killed")
-    peak_after = finish(start([*words, "--out", str(folder / "killed")]))
+    finish(start(second))
 
     manifest = json.loads((folder / "whole" / "manifest.json").read_text())
     same = digests(folder / "whole") == digests(folder / "killed")
@@ -164,9 +167,9 @@ def main() -> None:
     print(
         f"{total:,} rows in {seconds:,.0f} s ({1000 * seconds / total:.2f} ms a row, one process)"
     )
-    print(f"peak memory {peak:,.0f} MB; of the run that went on {peak_after:,.0f} MB")
+    print(f"peak memory {peak:,.0f} MB")
     print(f"state in memory: {manifest['state_bytes_per_row']} bytes a kept row")
-    print(f"killed after {at:,} rows had been committed, repeated: ", end="")
+    print(f"{given.workers} workers, killed after {at:,} rows, repeated: ", end="")
     print(
         f"all {len(digests(folder / 'whole'))} files are the same bytes" if same else "FILES DIFFER"
     )

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.files import alone_in, replacing, replacing_path, sha256_of, sweep
+from anyorder import files
+from anyorder.files import (
+    alone_if_free,
+    alone_in,
+    creating,
+    replacing,
+    replacing_path,
+    sha256_of,
+    sweep,
+    together_in,
+)
 
 # Many processes want one folder; who gets it counts, with a pause between reading and writing.
 COUNTER = """
@@ -171,3 +181,85 @@ def test_what_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
         ):
             fail_alone_in(tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]
+
+
+def enter_together(folder: Path) -> None:
+    with together_in(folder):
+        pass
+
+
+def free(folder: Path) -> bool:
+    with alone_if_free(folder) as alone:
+        return alone
+
+
+def test_several_are_together_and_nobody_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "WAIT_SECONDS", 0.0)
+    folder = tmp_path / "deep" / "run"
+    with together_in(folder):
+        with together_in(folder):
+            assert in_use(folder) and not free(folder)
+        assert in_use(folder), "the first is still there"
+        assert (folder / ".lock").exists(), "who leaves first leaves the lock to the others"
+        (folder / "a.txt").touch()
+    assert [path.name for path in folder.iterdir()] == ["a.txt"]
+    assert free(folder)
+    with alone_in(folder), pytest.raises(ValueError, match="another process is working"):
+        enter_together(folder)
+    assert [path.name for path in folder.iterdir()] == ["a.txt"]
+
+
+def test_who_comes_together_waits_for_one_who_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = alone_in(tmp_path)
+    alone.__enter__()
+    waited = []
+
+    def leave(seconds: float) -> None:
+        waited.append(seconds)
+        alone.__exit__(None, None, None)
+
+    monkeypatch.setattr(files.time, "sleep", leave)
+    enter_together(tmp_path)
+    assert len(waited) == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_nobody_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def unsupported(handle: int, flags: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with together_in(tmp_path / "run"), together_in(tmp_path / "run"):
+        assert free(tmp_path / "run")
+        with alone_if_free(tmp_path / "run", without_locks=False) as sure:
+            assert not sure
+    with pytest.raises(ValueError, match="disk without locks"):
+        fail_alone_in(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def create(path: Path, content: bytes) -> None:
+    with creating(path) as file:
+        file.write(content)
+
+
+def test_of_several_who_create_a_file_the_first_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path / "a", b"first")
+    with pytest.raises(FileExistsError):
+        create(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+
+    def unsupported(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unsupported)
+    with pytest.raises(ValueError, match="without hard links"):
+        create(tmp_path / "b", b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -86,6 +86,8 @@ class Opened:
             if dtype not in DTYPES:
                 raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
             return DTYPES[dtype]
+        if not dtype.is_floating_point:
+            raise ValueError(f"dtype={dtype}: weights are floating-point numbers")
         return dtype
 
 

@@ -27,7 +27,7 @@ if sys.platform == "linux":
     print("PEAK", peak, file=sys.stderr)
 sys.exit(code)
 """
-ROWS, SHARD = 1200, 150
+ROWS, SHARD = 400, 50
 MEMORY = 1_000_000
 
 
@@ -57,6 +57,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_killed_half_way_and_repeated_gives_the_same_shards(tmp_path: Path) -> None:
     words = ["data", "code-mixture", "--vocab", "bytes", "--max-tokens", "4096"]
     words += ["--against", "none", "--shard-rows", str(SHARD), "--source"]

@@ -14,6 +14,7 @@ import pytest
 
 from anyorder.apps import data_pipeline
 from anyorder.apps.corpus import open_corpus
+from anyorder.apps.data_against import open_benchmarks
 from anyorder.apps.data_job import DataJob, open_plan
 from anyorder.apps.data_pipeline import make_shards
 from anyorder.apps.training import train
@@ -430,3 +431,27 @@ def test_gsm8k_becomes_shards_without_its_test(
     assert main([*words, "--source", given[1], "--out", str(tmp_path / "b")]) == 0
     found = json.loads(capsys.readouterr().out)["sources"][0]
     assert found["train"] + found["validation"] == 0
+
+
+FILES = {
+    "HumanEval.jsonl.gz": ("HumanEval", 164),
+    "HumanEvalPlus-v0.1.10.jsonl.gz": ("HumanEval", 164),
+    "HumanEvalPlus-OriginFmt-v0.1.10.jsonl.gz": ("HumanEval", 164),
+    "mbpp.jsonl.gz": ("MBPP", 974),
+    "sanitized-mbpp.json.gz": ("MBPP", 427),
+    "MbppPlus-v0.2.0.jsonl.gz": ("MBPP", 378),
+    "MbppPlus-OriginFmt-v0.2.0.jsonl.gz": ("MBPP", 378),
+    "gsm8k_test.jsonl.gz": ("GSM8K", 1319),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long) if "Plus" in n else n for n in FILES]
+)
+def test_every_published_file_of_a_benchmark_is_known(
+    name: str, data_file: Callable[[str], Path]
+) -> None:
+    (found,) = open_benchmarks([str(data_file(f"benchmarks/{name}"))])
+    assert (found.name, len(found.items)) == FILES[name]
+    assert all(item.parts["statement"].strip() for item in found.items)
+    assert all(item.name.startswith(("HumanEval/", "Mbpp/", "GSM8K/")) for item in found.items)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import anyorder
 import made_checkpoints as made
 from anyorder.apps import exporting
-from anyorder.apps.exporting import ExportOptions, export, push_model
+from anyorder.apps.exporting import ExportOptions, export, export_to, push_model
 from anyorder.files import sha256_of
 from anyorder.model import Model
 
@@ -109,6 +110,15 @@ def test_precision_and_layout_on_request(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["half"]
     with pytest.raises(ValueError, match="is there already"):
         export(model, tmp_path / "half")
+
+
+def test_by_name_the_stored_precision_is_kept(tmp_path: Path) -> None:
+    export(anyorder.load("mdm"), tmp_path / "half", ExportOptions(dtype="bfloat16"))
+    export_to(str(tmp_path / "half"), tmp_path / "again", ExportOptions())
+    files = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "again"))
+    one, other = files
+    assert all(other[name].dtype == torch.bfloat16 for name in one)
+    assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
 def vars_of(model: Model, net: Any) -> dict[str, Any]:

@@ -29,7 +29,8 @@ FLAGS = [
     "--no-first-run",
 ]
 WIDTHS = pytest.mark.parametrize("width", [1280, 390])
-PATIENCE = 30_000
+PATIENCE = 90_000
+"""Milliseconds; a busy machine needs them."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt install chromium")
 
@@ -134,8 +135,7 @@ def test_it_streams_a_generation_and_saves_it(tab: Tab, width: int) -> None:
     assert tab.page.evaluate(overflow) <= 0, "the page is wider than the screen"
 
 
-@WIDTHS
-def test_stop_stops(tab: Tab, place: Playground, width: int) -> None:
+def test_stop_stops(tab: Tab, place: Playground) -> None:
     tab.set(pause="1")
     tab.find("#generate").click()
     tab.says(r"step \d")

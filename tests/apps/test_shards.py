@@ -123,6 +123,18 @@ def test_any_shares_make_the_bytes_of_the_whole(
         assert "--shard" not in card(out)["command"]
 
 
+@pytest.mark.usefixtures("still_clock")
+def test_samples_that_depend_on_their_batch_too(tmp_path: Path) -> None:
+    """As the release samples flexmdm, on one stream for a batch: shards keep batches whole."""
+    words = ["sample", "flexmdm", "--task", "stories", "--limit", "5", "--batch", "2"]
+    words += ["--mode", "compat", "--steps", "6", "--temperature", "1.0", "--out"]
+    for folder, shards in (("whole", ["0/1"]), ("both", ["1/2", "0/2"])):
+        for shard in shards:
+            assert main([*words, str(tmp_path / folder), "--shard", shard]) == 0
+    whole, both = ((tmp_path / name / "traces.parquet").read_bytes() for name in ("whole", "both"))
+    assert whole == both
+
+
 def test_a_share_of_nothing_does_no_harm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,8 +195,8 @@ def test_without_locks_they_still_do_no_harm(
     assert names(tmp_path / "run") == ["run.json", "traces.parquet"]
 
 
-# Imports once and forks for each command, which waits `slow` seconds after each batch that it has
-# written. It answers with the number of the process, or with how one ended.
+# Imports once and forks for each command; one that is to be killed waits for it after `parts`
+# batches. Answers with the number of the process, or with how one ended.
 NURSERY = """
 import json, os, sys, time
 import anyorder.model
@@ -202,10 +214,14 @@ for line in sys.stdin:
     if child:
         print(child, flush=True)
         continue
-    def late(run, part, traces):
+    written = 0
+    def counted(run, part, traces):
+        global written
         append(run, part, traces)
-        time.sleep(order["slow"])
-    Run.append = late
+        written += 1
+        if written == order["parts"]:
+            time.sleep(3600)
+    Run.append = counted
     os.dup2(os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
     os.dup2(1, 2)
     os._exit(main(order["words"]))
@@ -225,10 +241,10 @@ class Nursery:
             text=True,
         )
 
-    def start(self, words: list[str], *, slow: float = 0.0) -> int:
+    def start(self, words: list[str], *, parts: int | None = None) -> int:
         """The new process."""
         output = self.folder / f"{len(list(self.folder.iterdir()))}.txt"
-        return self._ask({"words": words, "slow": slow, "output": str(output)})
+        return self._ask({"words": words, "parts": parts, "output": str(output)})
 
     def wait(self, pid: int) -> int:
         """Its exit code."""
@@ -261,7 +277,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 def test_processes_at_once_one_of_them_killed(tmp_path: Path, nursery: Nursery) -> None:
     out = tmp_path / "run"
     words = [*SAMPLE, "--out", str(out)]
-    doomed = nursery.start([*words, "--shard", "1/3"], slow=3600)
+    doomed = nursery.start([*words, "--shard", "1/3"], parts=1)
     while not list(out.glob("parts/*.parquet")):
         os.kill(doomed, 0)
         time.sleep(0.01)
@@ -344,23 +360,23 @@ def test_gradings_at_once(tmp_path: Path) -> None:
 def test_killed_at_random_moments(tmp_path: Path, nursery: Nursery) -> None:
     """Three shards at once, all killed again and again while they write, end as one command."""
     chance = random.Random(0)
-    words = [*SAMPLE, "--samples", "24", "--out", str(tmp_path / "run"), "--shard"]
+    words = [*SAMPLE, "--samples", "12", "--out", str(tmp_path / "run"), "--shard"]
 
     def parts() -> int:
         return len(list(tmp_path.glob("run/parts/*.parquet")))
 
-    for _ in range(8):
+    for _ in range(3):  # 20 batches, of which each round makes 2 to 6
         before = parts()
-        pids = [nursery.start([*words, f"{index}/3"], slow=0.05) for index in range(3)]
+        pids = [nursery.start([*words, f"{index}/3"], parts=2) for index in range(3)]
         while parts() < before + 2:
             time.sleep(0.002)
         for pid in pids:
-            time.sleep(chance.uniform(0, 0.03))
+            time.sleep(chance.uniform(0, 0.05))
             nursery.kill(pid)
     assert not Run.open(tmp_path / "run").complete
     pids = [nursery.start([*words, f"{index}/3"]) for index in range(3)]
     assert [nursery.wait(pid) for pid in pids] == [0, 0, 0], nursery.said()
-    assert main([*SAMPLE, "--samples", "24", "--out", str(tmp_path / "whole")]) == 0
+    assert main([*SAMPLE, "--samples", "12", "--out", str(tmp_path / "whole")]) == 0
     assert names(tmp_path / "run") == ["run.json", "traces.parquet"]
     whole = (tmp_path / "whole" / "traces.parquet").read_bytes()
     assert (tmp_path / "run" / "traces.parquet").read_bytes() == whole

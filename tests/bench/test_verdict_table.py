@@ -136,6 +136,41 @@ def _written(path: Path, content: bytes) -> Path:
     return path
 
 
+def test_several_append_together(tmp_path: Path) -> None:
+    """Parts do not meet, whoever writes when, and temporary files of others stay."""
+    one, two = (VerdictTable(tmp_path, FIRST, together=True) for _ in range(2))
+    two._parts.mkdir(parents=True)
+    busy = two._parts / ".00000.parquet.0.anyorder-tmp"
+    busy.touch()
+    for table, key in ((one, ("a", 0)), (two, ("a", 1)), (one, ("b", 0)), (two, ("b", 1))):
+        table._part_files = list  # type: ignore[method-assign]
+        table.append([verdict(*key)])  # as if both had looked at the same moment
+    assert busy.exists()
+    last = VerdictTable(tmp_path, FIRST, together=True)
+    assert last.done() == set(ORDER)
+    last.finish(ORDER)
+    assert [row[1:3] for row in stored(tmp_path)] == list(ORDER)
+    assert [path.name for path in tmp_path.iterdir()] == ["verdicts.parquet"]
+
+
+@pytest.mark.parametrize("moment", ["_part_files", "_part_rows", "_stored"])
+def test_two_finish_at_once(tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without locks another may merge, and remove the parts, after any look of ours."""
+    ours, other = (VerdictTable(tmp_path, FIRST, together=True) for _ in range(2))
+    for key in ORDER:
+        ours.append([verdict(*key)])
+    real = getattr(ours, moment)
+
+    def look() -> Any:
+        found = real()
+        other.finish(ORDER)
+        return found
+
+    monkeypatch.setattr(ours, moment, look)
+    ours.finish(ORDER)
+    assert [row[1:3] for row in stored(tmp_path)] == list(ORDER)
+
+
 # Grades four samples in parts of two, going on with what is there, beside a finished grading.
 # Killed before the N-th operation on a file of the folder; forks once per moment.
 EVERY_MOMENT = """

@@ -167,7 +167,7 @@ def test_what_varies_at_one_setting_varies_at_every_higher_one() -> None:
     assert fewer < 0.01 * lines, "only where there is no room left"
 
 
-@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("index", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_freedom_counts_the_bits(index: int) -> None:
     """The stated bits are the entropy of what was chosen."""
     config = StoriesConfig(wording=0.6)

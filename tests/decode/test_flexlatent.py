@@ -103,10 +103,8 @@ def assert_same(row: Decoded, alone: Decoded) -> None:
 # --- rows ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=label)
-@pytest.mark.parametrize("kind", ["mock", "bidirectional", "prefix_lm"])
-def test_batched_equals_alone(options: FlexLatentOptions, kind: str) -> None:
-    net: Any = about(5, SCRIPTS) if kind == "mock" else small_net(kind)
+def check_batched(options: FlexLatentOptions, net: Any) -> None:
+    """Every row is what it is when it is decoded alone."""
     canvases = ragged()
     keys = [key_of(0, i) for i in range(len(canvases))]
     together = flexlatent.decode(net, VOCAB, canvases, keys, options)
@@ -114,6 +112,22 @@ def test_batched_equals_alone(options: FlexLatentOptions, kind: str) -> None:
     for canvas, key, row in zip(canvases, keys, together, strict=True):
         (alone,) = flexlatent.decode(net, VOCAB, [canvas], [key], options)
         assert_same(row, alone)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=label)
+def test_batched_equals_alone(options: FlexLatentOptions) -> None:
+    """With a mock, and with a real network of one of the two kinds in turn."""
+    check_batched(options, about(5, SCRIPTS))
+    check_batched(options, small_net(("bidirectional", "prefix_lm")[OPTIONS.index(options) % 2]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", OPTIONS, ids=label)
+@pytest.mark.parametrize("kind", ["bidirectional", "prefix_lm"])
+def test_batched_equals_alone_in_networks_of_both_kinds(
+    options: FlexLatentOptions, kind: str
+) -> None:
+    check_batched(options, small_net(kind))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=label)

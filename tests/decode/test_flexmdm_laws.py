@@ -72,7 +72,9 @@ def test_the_networks_coordinate_makes_no_difference(name: str) -> None:
     assert total_variation(in_progress, in_time) < 1e-12
 
 
-@pytest.mark.parametrize(("insertion", "bias"), [(1.7, 0.07), (2.9, 0.1)])
+@pytest.mark.parametrize(
+    ("insertion", "bias"), [pytest.param(1.7, 0.07, marks=pytest.mark.long), (2.9, 0.1)]
+)
 def test_the_published_score_stays_biased(insertion: float, bias: float) -> None:
     """Ranking by the drawn token's probability prefers likely tokens, however fine the steps."""
     rule = Rule(steps=256, insertion=insertion, policy="sampled", counts="poisson")
@@ -118,7 +120,7 @@ def test_a_bound_that_is_too_low_shows_in_the_law_of_events() -> None:
 
 # --- the real sampler ------------------------------------------------------------------------
 
-SAMPLES = 5000
+SAMPLES = 2500
 
 
 def decoded(net: Any, options: FlexOptions, seed: int = 3) -> list[Decoded]:

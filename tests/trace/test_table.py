@@ -201,9 +201,7 @@ def test_foreign_tables_are_refused(tmp_path: Path, make_trace: Any) -> None:
     with pytest.raises(ValueError, match=r"x.parquet .* differs in seed, ties"):
         read(path)
     pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "1"}), path)
-    with pytest.raises(
-        ValueError, match=r"schema 1 but differs in candidates, columns, score"
-    ):
+    with pytest.raises(ValueError, match=r"schema 1 but differs in candidates, columns, score"):
         read(path)
     wrong = good.set_column(
         good.schema.get_field_index("steps"), table.SCHEMA.field("steps"), pa.array([1], pa.int32())

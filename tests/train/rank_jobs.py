@@ -78,7 +78,7 @@ def start(count: int, program: list[str], **environment: str) -> list[subprocess
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], seconds: float = 240) -> list[tuple[int, str]]:
+def finish(processes: list[subprocess.Popen[str]], seconds: float = 1200) -> list[tuple[int, str]]:
     """Exit code and standard error of each; what does not end by itself is ended."""
     try:
         said = [process.communicate(timeout=seconds)[1] for process in processes]

@@ -205,6 +205,8 @@ class Kept:
     """Of one layer: what it keeps while it is computed again."""
     around: float
     """Outside the layers: final norms, the gap head."""
+    passing: float
+    """Of one layer that runs without gradients, before the others."""
 
 
 def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Kept:
@@ -213,21 +215,23 @@ def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Kept:
     `wide` is the size of a number on the residual path (norms in and out), `narrow` that of one
     inside attention and feed-forward maps.
     """
-    layers = inputs = largest = around = 0.0
+    layers = inputs = largest = around = passing = 0.0
     for each in PASSES[type(net)](net, shapes):
         columns = each.rows * each.columns
-        if not _learns(each.module):
-            continue  # runs without gradients: nothing is kept
+        learns = _learns(each.module)
         for block, shape in _blocks(each.module):
             own = columns * LAYERS[type(block)](block, shape, wide, narrow)
+            if not learns:  # runs without gradients: one layer at a time, and nothing is kept
+                passing = max(passing, own)
+                continue
             layers += own
             inputs += columns * shape.width * wide
             largest = max(largest, own)
-        if isinstance(each.module, Stack | DiT):
+        if learns and isinstance(each.module, Stack | DiT):
             around += columns * CPU_NORM * each.module.config.width * wide
-        else:
+        elif learns:
             around += columns * _around(each.module, wide)
-    return Kept(layers, inputs, largest, around)
+    return Kept(layers, inputs, largest, around, passing)
 
 
 def _plain_layer(block: Block, shape: TransformerConfig, wide: int, narrow: int) -> float:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyorder import __version__
-from anyorder.apps.corpus import open_vocab
 from anyorder.apps.data_against import NOTHING, OpenedBenchmark, open_benchmarks
 from anyorder.apps.data_sources import OpenedSource, open_sources
 from anyorder.data.corpora import CorpusRecipe, Limits, Mode, find_corpus
@@ -133,6 +132,8 @@ class DataPlan:
 
 def open_plan(job: DataJob) -> DataPlan:
     """Find what the flags name."""
+    from anyorder.apps.corpus import open_vocab  # brings torch: not for --help
+
     recipe = find_corpus(job.recipe)
     if job.mode not in recipe.limits:
         raise ValueError(f"{recipe.name} has no published filters: leave --mode out")

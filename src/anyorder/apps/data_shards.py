@@ -6,6 +6,7 @@ cut otherwise than they are kept, or a vocabulary is not the shards' own, that i
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def manifest_digest(folder: Path) -> str:
             advice = "it is not finished, repeat the command that makes it"
         raise ValueError(f"data.source={str(folder)!r} holds no shards: {advice} --out {folder}")
     manifest = read_manifest(folder)
-    return "shards:" + ":".join([manifest["identity"], *(s["sha256"] for s in manifest["shards"])])
+    held = [manifest["identity"], *(shard["sha256"] for shard in manifest["shards"])]
+    return hashlib.sha256("\n".join(held).encode()).hexdigest()
 
 
 def fitting_rows(folder: Path, split: Split, vocab: Vocab, room: Room) -> FittingRows:

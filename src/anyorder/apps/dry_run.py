@@ -229,6 +229,7 @@ def _batch_memory(recipe: Recipe, net: nn.Module, batch: MicroBatch) -> dict[str
     activations = saved.layers + saved.around
     if train.recompute:
         activations = saved.inputs + saved.largest + saved.around
+    activations = max(activations, saved.passing)
     table = vocabulary(net)
     logits = batch.peak.predicted * table.shape[0]
     own_head = any(isinstance(module, LatentNet) for module in net.modules())

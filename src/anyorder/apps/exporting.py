@@ -27,8 +27,8 @@ from torch import Tensor
 
 from anyorder.apps.model_card import model_card
 from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
-from anyorder.loading import DTYPES, find_folder
-from anyorder.model import CONFIG_FILE, Model, load
+from anyorder.loading import DTYPES, find_folder, open_weights
+from anyorder.model import CONFIG_FILE, Model
 from anyorder.nets.hub import own_parts, save_parts
 from anyorder.nets.hub_config import EXTRAS_FILE
 from anyorder.nets.hub_names import extra_names, names_for
@@ -84,7 +84,13 @@ def export(model: Model, out: Path, options: ExportOptions | None = None) -> dic
 
 def export_to(name: str, out: Path, options: ExportOptions) -> dict[str, Any]:
     """Export a model by its name, in the precision in which it is stored unless told otherwise."""
-    return export(load(name), out, options)
+    return export(_as_stored(name), out, options)
+
+
+def _as_stored(name: str) -> Model:
+    """Nothing is computed here, so that half precision is safe on every CPU."""
+    opened = open_weights(name)
+    return opened.model(dtype=opened.weights.stored_kind())
 
 
 def push_model(
@@ -103,7 +109,7 @@ def push_model(
         where = _pushed(folder, repo, private, api)
         return {"repo": repo, "commit": where}
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as place:
-        made = export(load(name), Path(place) / "model", options)
+        made = export(_as_stored(name), Path(place) / "model", options)
         where = _pushed(Path(made["folder"]), repo, private, api)
     return {"repo": repo, "commit": where, "layout": made["layout"]}
 

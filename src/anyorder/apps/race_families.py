@@ -45,7 +45,7 @@ ENTRIES: dict[str, Entry] = {
     "mdm": Entry(_over("steps", 8, 16, 32, 64)),
     "flexmdm": Entry((*_over("steps", 16, 32, 64), {"clock": "events"})),
     "latentmdm": Entry(_over("k", 1, 2, 4)),
-    "flexlatent": Entry(_over("steps", 8, 16, 32)),
+    "flexlatent": Entry((*_over("steps", 8, 16, 32), {"clock": "events"})),
     "duo": Entry(_over("steps", 8, 16, 32)),
     "sflm": Entry(_over("steps", 8, 16, 32), several={"velocity": "exact"}),
 }

@@ -27,7 +27,7 @@ def refusal(recipe: Recipe, machine: Machine, found: dict[str, Any]) -> str:
     share = found["memory_per_rank"][largest] / GIB
     name = largest.removesuffix("_bytes").replace("_", " ")
     return (
-        f"it does not fit: a rank needs {found['rank_bytes'] / GIB:.1f} GiB and a "
+        f"it does not fit: a rank needs {found['rank_bytes'] / GIB:.1f} GiB and one "
         f"{machine.gpu.name} has {machine.gpu.usable / GIB:.1f} to use (most of it: {name}, "
         f"{share:.1f} GiB). {_advice(recipe, machine)}"
     )

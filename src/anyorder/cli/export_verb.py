@@ -29,7 +29,7 @@ class Flags:
     layout: Name = None
     """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: what fits, else anyorder."""
     dtype: Name = None
-    """float32, bfloat16 or float16; unset: float32."""
+    """float32, bfloat16 or float16; unset: as stored."""
     shard_gb: float = 5.0
     """The largest file of weights, in GB."""
     json: bool = False

@@ -21,8 +21,8 @@ class Decoding:
 
     policy: Name = None
     """Which slots first: confidence (default), sampled (compat), margin, entropy, left_to_right
-    or random; planner, of an mdm that has one; of segments: average (default), minimum, first,
-    left_to_right or random."""
+    or random; planner, the default of an mdm that has one; of segments: average (default), minimum,
+    first, left_to_right or random."""
     quota: Name = None
     """How many a step. mdm: even (default; compat: dream), dream[:eps], threshold[:p] or
     factor[:f]; of a planner bernoulli (default) or expected; flexmdm: thinned (default) or poisson
@@ -110,6 +110,8 @@ class Flags:
       anyorder sample runs/mdm --task stories --limit 3 --batch 1 --watch
       anyorder sample runs/flexmdm --task stories --limit 50 --insertion-temperature 0.6
       anyorder sample runs/latentmdm --task stories --limit 50 --policy average --k 2
+      anyorder sample duo --task stories --limit 20 --steps 32 --tail greedy
+      anyorder sample sflm --task stories --limit 20 --velocity exact
       anyorder sample runs/mdm --task stories --limit 50 --batch 8 --shard 0/4
     """
 

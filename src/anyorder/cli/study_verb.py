@@ -1,4 +1,7 @@
-"""`anyorder study`: its flags, and what it prints. The work is apps/study/studying.py."""
+"""`anyorder study`: its flags, and what it prints. The work is apps/study/.
+
+With `--model` it is another job with flags of its own: a published protocol on a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from typing import Annotated
 
 import tyro
 
+from anyorder.apps.study.protocol_job import ProtocolJob
 from anyorder.apps.study.study_job import StudyJob
 from anyorder.cli.parsing import parse
+
+MODEL = "--model"
 
 
 @dataclass(frozen=True)
@@ -17,12 +23,14 @@ class Flags:
     """The paper's questions, asked of trained models: samples, grades, measures, writes a page.
 
     Runs that are there are not done again, and the page is made from the stored records alone.
-    Models that are missing are named, and trained with --train.
+    Models that are missing are named, and trained with --train. With --model: a published
+    protocol on a checkpoint, the paper's numbers beside the new ones (--model X --help).
 
       anyorder study                             every run that is missing, then docs/results.md
       anyorder study --only page                 the page again, from what is stored
       anyorder study s4 dial --problems 20       two questions on few problems
       anyorder study --only models               train what is missing, for hours
+      anyorder study --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
     """
 
     job: Annotated[StudyJob, tyro.conf.arg(name="")]
@@ -30,7 +38,31 @@ class Flags:
     """Print one JSON document."""
 
 
+@dataclass(frozen=True)
+class ProtocolFlags:
+    """A published protocol on a checkpoint: samples, grades, measures; the paper's rows beside.
+
+    What the source varied is one run each: policies, and with --sweep insertion temperatures or k.
+    Repeating a command goes on where it stopped.
+
+      anyorder study --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
+      anyorder study --model DIR --preset flexmdm-passk --task mbpp:378 --sweep --device cuda
+      anyorder study --model DIR --preset similarity --limit 2 --data HumanEval.jsonl.gz
+    """
+
+    job: Annotated[ProtocolJob, tyro.conf.arg(name="")]
+    json: bool = False
+    """Print one JSON document."""
+
+
 def main(words: list[str]) -> None:
+    if any(word == MODEL or word.startswith(f"{MODEL}=") for word in words):
+        _protocol(words)
+    else:
+        _questions(words)
+
+
+def _questions(words: list[str]) -> None:
     flags = parse(Flags, "study", words)
     from anyorder.apps.study.studying import study
 
@@ -49,3 +81,21 @@ def main(words: list[str]) -> None:
             for claim in claims:
                 print(f"{name:11}{claim.holds:17}{claim.says}")
         print(f"written to {studied.page.page}")
+
+
+def _protocol(words: list[str]) -> None:
+    flags = parse(ProtocolFlags, "study", words)
+    from anyorder.apps.grade_report import print_graded
+    from anyorder.apps.measure_tables import print_measured
+    from anyorder.apps.study.protocol import run_protocol
+
+    found = run_protocol(flags.job, progress=True)
+    if flags.json:
+        print(json.dumps(found.to_record(), allow_nan=False))
+        return
+    for name, graded in found.graded.items():
+        print(f"== {name}")
+        print_graded(graded)
+        print()
+    print_measured(found.measured)
+    print("by hand:", *found.commands, sep="\n  ")

@@ -26,7 +26,7 @@ from anyorder.measure.intervals import LEVEL, Interval
 
 FloatArray = NDArray[np.float64]
 
-RESAMPLES = 4_000
+RESAMPLES = 2_000
 
 
 def crossed_interval(

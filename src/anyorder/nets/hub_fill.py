@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from anyorder.nets.hub_files import Difference, Store, copy_into, equal, read
 from anyorder.nets.hub_names import HEADS
@@ -138,10 +139,28 @@ def is_real(net: nn.Module) -> bool:
     return True
 
 
+class _Undrawn(TorchFunctionMode):
+    """Nothing is drawn: on the meta device there is no number to set.
+
+    Without it torch looks up how each draw would be decomposed, and imports a compiler for that:
+    two seconds of every start.
+    """
+
+    DRAWS = frozenset({"normal_", "uniform_", "trunc_normal_"})
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in self.DRAWS:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
 def on_meta(build: Callable[[], nn.Module], where: Path) -> nn.Module:
     """A network without memory; what makes no sense of its configuration is named by its file."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             return build()
     except (TypeError, RuntimeError) as error:
         raise ValueError(f"{where}: {str(error).splitlines()[0]}: restore the file") from None

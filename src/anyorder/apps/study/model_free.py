@@ -10,7 +10,6 @@ Not here: the posteriors (renderings.py), and what is made of such runs (questio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,9 +45,7 @@ def free_model(setting: FreeSetting) -> Model:
     return wrap(Rendered(known, vocab), vocab, max_new_tokens=CANVAS)
 
 
-def sample_free(
-    setting: FreeSetting, folder: Path, advance: Callable[[int], None] = lambda count: None
-) -> Run:
+def sample_free(setting: FreeSetting, folder: Path) -> Run:
     """The run in `folder`, or what is left of it to do."""
     subject, options = _subject(setting), options_of(setting)
     card = RunCard(
@@ -76,7 +73,6 @@ def sample_free(
             for number in sorted(set(range(len(parts))) - set(run.done_parts())):
                 traces = model.decode(parts[number], options, setting.seed)
                 run.append(number, list(map(subject.with_program, traces)))
-                advance(len(parts[number]))
             run.finish()
     return run
 

@@ -20,6 +20,8 @@ from anyorder.files import replacing
 from anyorder.measure.published import source
 
 IMAGES = "images/results"
+TRAINED_IN = "runs/study/models"
+"""Where trainings are done; what is finished is copied into the study's folder."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,7 @@ def _model_row(study: Study, model: StudyModel) -> tuple[str, ...]:
     if model.shipped is not None:
         state = f"ships with the package as `{model.shipped}`"
     elif study.trained(model):
-        folder = (study.folder / "models").as_posix()
-        state = "; ".join(f"`{' '.join(each.words(folder))}`" for each in model.trainings)
+        state = "; ".join(f"`{' '.join(each.words(TRAINED_IN))}`" for each in model.trainings)
     else:
         state = "not trained yet"
     return model.name, model.family, dial, str(model.seed), state

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,6 @@ class Stored:
     def __len__(self) -> int:
         return len(self._samples["task_id"])
 
-    def has(self, column: str) -> bool:
-        """Whether that was measured."""
-        return column in self._samples
-
     def values(self, column: str, *, among: str | None = None) -> Values:
         """A column by task; `among`: only the samples for which that one is true."""
         if column not in self._samples:
@@ -102,15 +98,6 @@ class Stored:
         for task, value, wanted in rows:
             if value is not None and wanted:
                 found.setdefault(task, []).append(float(value))
-        return found
-
-    def minus(self, column: str, other: str) -> Values:
-        """The difference of two columns, sample by sample, by task."""
-        found: dict[str, list[float]] = {}
-        sides = (self._samples.get(name, [None] * len(self)) for name in (column, other))
-        for task, left, right in zip(self._samples["task_id"], *sides, strict=True):
-            if left is not None and right is not None:
-                found.setdefault(task, []).append(left - right)
         return found
 
     @cached_property
@@ -157,12 +144,3 @@ class Stored:
         rows = zip(table["kind"], table["mass"], table["loc"], strict=True)
         chosen = [(mass, loc) for each, mass, loc in rows if each == kind]
         return [mass for mass, _ in chosen], [loc for _, loc in chosen]
-
-
-def pool(stored: Iterable[Values]) -> Values:
-    """The samples of several runs together, by task."""
-    found: dict[str, list[float]] = {}
-    for each in stored:
-        for task, values in each.items():
-            found.setdefault(task, []).extend(values)
-    return found

@@ -8,13 +8,21 @@ a canvas that is filled in front, where the same mechanism must write from right
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from anyorder.apps.study.cells import Claim, above_zero, all_of, contrast_cell, negated, within
+from anyorder.apps.study.cells import Claim, above_zero, contrast_cell, negated
 from anyorder.apps.study.model_plan import DIALS, FAMILIES
-from anyorder.apps.study.plan import FREE_LAYOUTS, FREE_WORDINGS, Plan
+from anyorder.apps.study.plan import FREE_LAYOUTS, Plan
+from anyorder.apps.study.questions.dial_counted import (
+    COLUMNS,
+    HEADS,
+    K_LOC,
+    LINES,
+    TAU,
+    counted_check,
+    counted_claims,
+    counted_group,
+    counted_table,
+)
 from anyorder.apps.study.questions.section import (
-    Column,
     Question,
     Section,
     Table,
@@ -27,18 +35,8 @@ from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 
 LAYOUTS = {"layout0": 0.0, "layout05": 0.5, "layout1": 1.0}
-TAU, LINES = column("arness.tau"), column("segments.tau")
-SMALL = 0.15
-"""Differences of tau up to so much count as little."""
 RIGHT = "mdm-layout1-right"
 COUNTED_COLOR = "ar"
-
-
-def _wanted(run_quantity: str) -> Reading:
-    return lambda run: run.placement(run_quantity)
-
-
-K_LOC = _wanted("top_k_loc")
 
 
 def _runs(plan: Plan) -> list[str]:
@@ -69,57 +67,17 @@ def _section(study: Study) -> Section:
         "canvas; the decoder is the same. Tau is Kendall's, of place and time: 1 is left to right, "
         "0 no order. For segment models only the order of lines is theirs to choose, so families "
         "are compared by the tau of lines.",
-        tables=(_models(groups, right), _counted(study)),
+        tables=(_models(groups, right), counted_table(study)),
         figures=() if drawing is None else (drawing,),
-        claims=(*_model_claims(groups, right), *_counted_claims(study)),
+        claims=(*_model_claims(groups, right), *counted_claims(study)),
         checks=_checks(study, groups),
     )
 
 
-_COLUMNS: list[tuple[str, Column]] = [
-    ("solved %", (column("passed"), percent, True)),
-    ("tau of lines", (LINES, number, False)),
-    ("tau of tokens", (TAU, number, False)),
-    ("AR-ness@1", (column("arness.global@1"), number, False)),
-    ("chance", (column("arness.global@1.chance"), number, False)),
-    ("@1, right to left", (column("arness.global@1.mirrored"), number, False)),
-    ("AR-ness@3", (column("arness.global@3"), number, False)),
-    ("local@1", (column("arness.local@1"), number, False)),
-    ("LOC, wanted most", (_wanted("top_loc"), number, False)),
-    ("k-LOC, wanted most", (K_LOC, number, False)),
-    ("LOC, committed", (_wanted("committed_localisation"), number, False)),
-    ("ties %", (column("ties"), percent, False)),
-]
-_HEADS = tuple(title for title, _ in _COLUMNS)
-
-
 def _models(groups: dict[tuple[str, str], Group], right: Group) -> Table:
-    columns = [each for _, each in _COLUMNS]
+    columns = [each for _, each in COLUMNS]
     rows = [row for group in (*groups.values(), right) for row in rows_of(group, columns)]
-    return Table("Trained models", ("model and corpus", *_HEADS), tuple(rows))
-
-
-def _free(
-    study: Study, layout: float, wording: float, align: str, ties: str, fewer: str = ""
-) -> Group:
-    kind = f"layout{layout:g}-wording{wording:g}-{align}-{ties}{fewer}"
-    canvas = "" if align == "left" else ", right-aligned"
-    label = f"layout {layout:g}, wording {wording:g}{canvas}, {ties} ties"
-    return Group(label + (", fewer draws" if fewer else ""), ((0, study.run(f"counted.{kind}")),))
-
-
-def _counted(study: Study) -> Table:
-    columns = [each for _, each in _COLUMNS]
-    dials = [*((layout, 0.0) for layout in FREE_LAYOUTS), *((0.0, each) for each in FREE_WORDINGS)]
-    groups = [
-        _free(study, layout, wording, align, ties)
-        for align in ("left", "right")
-        for ties in ("random", "leftmost")
-        for layout, wording in dials
-    ]
-    groups.append(_free(study, 1.0, 0.0, "left", "random", "-fewer"))
-    rows = [row for group in groups for row in rows_of(group, columns)]
-    return Table("No network: posteriors counted from renderings", ("corpus", *_HEADS), tuple(rows))
+    return Table("Trained models", ("model and corpus", *HEADS), tuple(rows))
 
 
 def _rise(groups: dict[tuple[str, str], Group], family: str, read: Reading) -> Interval:
@@ -187,49 +145,7 @@ def _model_claims(groups: dict[tuple[str, str], Group], right: Group) -> tuple[C
     return tuple(found)
 
 
-def _counted_claims(study: Study) -> tuple[Claim, ...]:
-    free = [layout for layout in FREE_LAYOUTS if layout]
-    left = [_mean(_free(study, layout, 0.0, "left", "random")) for layout in free]
-    right = [_mean(_free(study, layout, 0.0, "right", "random")) for layout in free]
-    none = _mean(_free(study, 0.0, 0.0, "left", "random"))
-    words = [_mean(_free(study, 0.0, wording, "left", "random")) for wording in FREE_WORDINGS]
-    because = "the exact posterior in place of a network"
-    return (
-        Claim(
-            "without a network: left to right at every layout above 0, random ties",
-            because,
-            _at("tau", left, free),
-            all_of(*map(above_zero, left)),
-        ),
-        Claim(
-            f"without a network: no order at layout 0, nor with wording (tau within {SMALL:g})",
-            because,
-            f"tau {number(none)} at layout 0; {_at('wording', words, FREE_WORDINGS)}",
-            all_of(within(none, SMALL), *(within(each, SMALL) for each in words)),
-        ),
-        Claim(
-            "without a network: right to left on the right-aligned canvas",
-            because,
-            _at("tau", right, free),
-            all_of(*(negated(above_zero(each)) for each in right)),
-        ),
-    )
-
-
-def _at(what: str, cells: Sequence[Interval | None], places: Sequence[float]) -> str:
-    told = (f"{number(each)} at {x:g}" for x, each in zip(places, cells, strict=True))
-    return f"{what} {', '.join(told)}"
-
-
-def _mean(group: Group) -> Interval | None:
-    return group.mean(TAU) if group.stored else None
-
-
 def _checks(study: Study, groups: dict[tuple[str, str], Group]) -> tuple[str, ...]:
-    many = _free(study, 1.0, 0.0, "left", "random")
-    few = _free(study, 1.0, 0.0, "left", "random", "-fewer")
-    apart = few.minus(many, TAU)
-    tied = _free(study, 0.0, 0.0, "left", "leftmost")
     told = [
         f"{family} {percent(groups[family, dial].mean(column('passed'), rate=True))} % at {dial}"
         for family in FAMILIES
@@ -237,11 +153,9 @@ def _checks(study: Study, groups: dict[tuple[str, str], Group]) -> tuple[str, ..
         if groups[family, dial].stored
     ]
     return (
-        "Counting from a sample of renderings makes posteriors surer than they are; with a quarter "
-        f"of the draws tau at layout 1 changes by {number(apart, 3)}. Ties: at layout 0 nearly "
-        "every choice is one, and a leftmost rule alone makes tau "
-        f"{number(_mean(tied))} there, which is why ties are random in the claims. A failing "
-        f"model would be no evidence, so the share of problems solved: {', '.join(told)}.",
+        counted_check(study),
+        "A failing model would be no evidence, so the share of problems solved: "
+        f"{', '.join(told)}.",
     )
 
 
@@ -260,7 +174,7 @@ def _figure(study: Study, groups: dict[tuple[str, str], Group], right: Group) ->
         return [(x, group.mean(read)) for x, group in own if group.stored]
 
     def counted(align: str, read: Reading) -> list[tuple[float, Interval]]:
-        own = [(x, _free(study, x, 0.0, align, "random")) for x in FREE_LAYOUTS]
+        own = [(x, counted_group(study, x, 0.0, align, "random")) for x in FREE_LAYOUTS]
         return [(x, group.mean(read)) for x, group in own if group.stored]
 
     tokens = _line("no network", COUNTED_COLOR, counted("left", TAU))
@@ -297,4 +211,4 @@ def _figure(study: Study, groups: dict[tuple[str, str], Group], right: Group) ->
     )
 
 
-QUESTION = Question("dial", "the dial", _runs, _section)
+QUESTION = Question("dial", _runs, _section)

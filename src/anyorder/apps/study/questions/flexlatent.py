@@ -170,4 +170,4 @@ def _checks(greedy: dict[str, Group]) -> tuple[str, ...]:
     )
 
 
-QUESTION = Question("flexlatent", "flex-latent", _runs, _section)
+QUESTION = Question("flexlatent", _runs, _section)

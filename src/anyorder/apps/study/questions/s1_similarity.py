@@ -79,7 +79,7 @@ def _section(study: Study) -> Section:
             _similarities(diverse, "The same at temperature 1, many samples of each policy"),
         ),
         figures=() if drawing is None else (drawing,),
-        claims=_claims(groups),
+        claims=(*_claims(groups), *_diverse_claims(diverse)),
         checks=_checks(groups, diverse),
     )
 
@@ -178,6 +178,24 @@ def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
     return tuple(found)
 
 
+def _closer(diverse: dict[str, Group], kind: str, metric: str = "ASTD") -> Interval:
+    return diverse["confidence"].minus(diverse[RANDOM], _pairs(metric, kind))
+
+
+def _diverse_claims(diverse: dict[str, Group]) -> tuple[Claim, ...]:
+    """The same claim where programs of one problem differ, so that there is room for it."""
+    return tuple(
+        Claim(
+            f"at temperature 1 confidence is closer to left to right than random order is, {kind} "
+            "pairs, all three metrics",
+            "the same, where samples of one problem differ",
+            ", ".join(f"{m} {number(_closer(diverse, kind, m), 3)}" for m in METRICS),
+            all_of(*(above_zero(_closer(diverse, kind, m)) for m in METRICS)),
+        )
+        for kind in FILTERS
+    )
+
+
 def _room(groups: dict[str, Group]) -> dict[str, Interval]:
     """How much nearer left-to-right programs are to each other than random order's are to them."""
     base = groups[REFERENCE]
@@ -194,9 +212,7 @@ def _by_filter(cells: dict[str, Interval]) -> str:
 def _checks(groups: dict[str, Group], diverse: dict[str, Group]) -> tuple[str, ...]:
     """Whether there is room for a difference at all, and what there is where there is room."""
     room, more = _room(groups), _room(diverse)
-    closer = {
-        kind: diverse["confidence"].minus(diverse[RANDOM], _pairs("ASTD", kind)) for kind in FILTERS
-    }
+    closer = {kind: _closer(diverse, kind) for kind in FILTERS}
     alike = within(room["correct"], SAME)
     return (
         "A program of this corpus is determined by its prompt up to layout, so there may be little "
@@ -242,4 +258,4 @@ def _figure(groups: dict[str, Group]) -> Drawing | None:
     )
 
 
-QUESTION = Question("s1", "similarity", _runs, _section)
+QUESTION = Question("s1", _runs, _section)

@@ -210,4 +210,4 @@ def _figure(groups: dict[str, Group]) -> Drawing | None:
     )
 
 
-QUESTION = Question("s3", "order", _runs, _section)
+QUESTION = Question("s3", _runs, _section)

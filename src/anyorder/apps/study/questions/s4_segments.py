@@ -178,4 +178,4 @@ def _figure(groups: Groups) -> Drawing | None:
     )
 
 
-QUESTION = Question("s4", "segments", _runs, _section)
+QUESTION = Question("s4", _runs, _section)

@@ -173,4 +173,4 @@ def _figure(groups: dict[float, Group], ks: list[int]) -> Drawing | None:
     )
 
 
-QUESTION = Question("s5", "insertion", _runs, _section)
+QUESTION = Question("s5", _runs, _section)

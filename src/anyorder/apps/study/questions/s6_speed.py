@@ -177,4 +177,4 @@ def _figure(race: dict[str, Any], ways: list[str]) -> Drawing:
     )
 
 
-QUESTION = Question("s6", "speed", _runs, _section)
+QUESTION = Question("s6", _runs, _section)

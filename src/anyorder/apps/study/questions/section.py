@@ -52,7 +52,6 @@ class Question:
     """A question of the study."""
 
     name: str
-    title: str
     runs: Callable[[Plan], list[str]]
     """The runs that it reads."""
     section: Callable[[Study], Section]
@@ -77,11 +76,6 @@ def percent(found: Interval | None, digits: int = 1) -> str:
 def _signed_zero(text: str) -> str:
     """A zero has no sign."""
     return text.removeprefix("-") if not text.strip("-0.") else text
-
-
-def plain(value: float, digits: int = 2) -> str:
-    """A number without an interval, such as a control's mean."""
-    return NOTHING if math.isnan(value) else _signed_zero(f"{value:.{digits}f}")
 
 
 Column = tuple[Reading, Callable[[Interval | None], str], bool]

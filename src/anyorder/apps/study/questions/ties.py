@@ -170,4 +170,4 @@ def _figure(groups: dict[tuple[str, str], Group]) -> Drawing | None:
     )
 
 
-QUESTION = Question("ties", "ties", _runs, _section)
+QUESTION = Question("ties", _runs, _section)

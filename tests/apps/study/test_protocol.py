@@ -1,0 +1,71 @@
+"""Published protocols: the runs that each preset means, and one from checkpoint to tables."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import made_checkpoints as made
+from anyorder.apps.study.protocol import COMPARED, settings_of
+from anyorder.apps.study.protocol_job import ProtocolJob
+from anyorder.cli import main
+from anyorder.recipes.presets import PRESETS
+
+
+def test_every_preset_is_some_runs() -> None:
+    for name in PRESETS:
+        assert settings_of(ProtocolJob("m", name))
+    assert tuple(settings_of(ProtocolJob("m", "similarity"))) == COMPARED
+    assert "planner" in settings_of(ProtocolJob("m", "dultra"))
+    assert settings_of(ProtocolJob("m", "flexmdm-passk")) == {"own": {}}
+
+
+def test_a_sweep_is_every_point_that_the_source_tried() -> None:
+    swept = settings_of(ProtocolJob("m", "latentmdm", sweep=True))
+    assert len(swept) == 15 and swept["policy_random-k_4"] == {"policy": "random", "k": 4}
+    heat = settings_of(ProtocolJob("m", "flexmdm-passk", sweep=True))
+    assert [each["insertion_temperature"] for each in heat.values()] == [0.5, 0.6, 0.7, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["--preset", "similarity", "--sweep"], 1, "has no sweep"),
+        (["--preset", "nothing"], 1, "no preset 'nothing'"),
+        (["--preset", "similarity", "--limit", "0"], 1, "--limit must be at least 1"),
+        (["--only", "page"], 2, "anyorder study --help"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    words: list[str], code: int, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "--model", "m", *words]) == code
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_from_a_published_checkpoint_to_the_papers_table(
+    tmp_path: Path, data_file: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A small checkpoint in Dream's format, real prompts, the protocol to the letter."""
+    made.dream(tmp_path / "dream", max_position_embeddings=1024)
+    words = [
+        *("study", "--model", str(tmp_path / "dream"), "--preset", "similarity"),
+        *("--task", "humaneval", "--data", str(data_file("benchmarks/HumanEval.jsonl.gz"))),
+        *("--limit", "1", "--workers", "1", "--out", str(tmp_path / "out")),
+    ]
+    assert main([*words, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert set(record["graded"]) == set(COMPARED)
+    assert len(record["graded"]["random"]["samples"]) == 32
+    assert set(record["measured"]["runs"]) == set(COMPARED) - {"left_to_right"}
+    for line in record["commands"]:
+        assert shlex.split(line)[0] == "anyorder"
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "paper, DiffuCoder-base" in said and "Similarity to left_to_right" in said
