@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from study_support import make_study
 
-from anyorder.apps.study.page import IMAGES, write_page
+from anyorder.apps.study.page import IMAGES, Written, write_page
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.questions.all import QUESTIONS
 from anyorder.apps.study.questions.section import Section
@@ -30,9 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sections(folder: Path) -> dict[str, Section]:
-    study = Study(folder, Plan())
-    return {name: question.section(study) for name, question in QUESTIONS.items()}
+def written(folder: Path) -> Written:
+    return write_page(Study(folder, Plan()), folder.parent / "docs" / "results.md")
+
+
+@pytest.fixture
+def sections(written: Written) -> dict[str, Section]:
+    return written.sections
 
 
 def all_files(folder: Path) -> dict[str, bytes]:
@@ -45,19 +49,17 @@ def all_files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.timeout(240)
 def test_the_page_is_the_same_every_time_and_complete(
-    folder: Path, sections: dict[str, Section], tmp_path: Path
+    folder: Path, written: Written, tmp_path: Path
 ) -> None:
-    pages = [tmp_path / name / "results.md" for name in ("first", "second")]
-    written = write_page(Study(folder, Plan()), pages[0])
-    assert (
-        anyorder(["study", "--only", "page", "--folder", str(folder), "--page", str(pages[1])]) == 0
-    )
-    first, second = (all_files(page.parent) for page in pages)
+    page = tmp_path / "again" / "results.md"
+    assert anyorder(["study", "--only", "page", "--folder", str(folder), "--page", str(page)]) == 0
+    first, second = all_files(written.page.parent), all_files(page.parent)
     assert first == second
     text = first["results.md"].decode()
     figures = set(re.findall(rf"\(({IMAGES}/[a-z0-9-]+\.svg)\)", text))
     assert figures == set(first) - {"results.md"} and len(figures) == len(written.figures) >= 8
-    for name, section in sections.items():
+    assert tuple(written.sections) == tuple(QUESTIONS)
+    for name, section in written.sections.items():
         assert f"## {section.title}" in text and f"anyorder study {name}" in text
         assert section.claims and {each.holds for each in section.claims} <= VERDICTS
         assert section.tables and section.checks

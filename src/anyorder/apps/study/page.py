@@ -26,11 +26,16 @@ TRAINED_IN = "runs/study/models"
 
 @dataclass(frozen=True)
 class Written:
-    """The page, its figures, and its verdicts."""
+    """The page, its figures, and what they were made from."""
 
     page: Path
     figures: tuple[Path, ...]
-    claims: dict[str, tuple[Claim, ...]]
+    sections: dict[str, Section]
+
+    @property
+    def claims(self) -> dict[str, tuple[Claim, ...]]:
+        """By question, with their verdicts."""
+        return {name: section.claims for name, section in self.sections.items()}
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
@@ -57,8 +62,7 @@ def write_page(study: Study, page: Path) -> Written:
                 file.write(drawing.svg().encode())
     with replacing(page) as file:
         file.write(markdown(study, sections).encode())
-    claims = {name: section.claims for name, section in sections.items()}
-    return Written(page, tuple(figures), claims)
+    return Written(page, tuple(figures), sections)
 
 
 def markdown(study: Study, sections: dict[str, Section]) -> str:
