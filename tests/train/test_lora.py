@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
-pytest.importorskip("peft")
-
 from anyorder.model import load
 from anyorder.nets.flex import FlexConfig, FlexNet
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.train import TrainConfig, lora
 from anyorder.train.parts import Reader
+
+# Not imported here: it takes seconds, in every process that collects tests.
+pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 
 SHAPE = TransformerConfig(
     vocab_size=19, width=16, layers=2, heads=2, kv_heads=1, head_width=8, mlp_width=24

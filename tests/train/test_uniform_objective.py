@@ -185,12 +185,12 @@ def test_duo_begins_with_an_mdm() -> None:
     config = TransformerConfig(VOCAB.size, 8, 1, 2, 2, 4, 16)
     base = Transformer(config, seed=4)
     network = find_family("duo").network
-    net = network.build(network.complete(config, None, 0), seed=5)
+    net = network.build(network.complete(config, find_recipe("tiny/duo"), 0), seed=5)
     network.start(net, base)
     ids = torch.tensor([[0, 1, 3]])
     for alpha in (0.1, 0.9):
         assert torch.allclose(net.hidden(ids, time=torch.tensor([alpha])), base.hidden(ids))
-    other = network.build(network.complete(config, None, 0), seed=6)
+    other = network.build(network.complete(config, find_recipe("tiny/duo"), 0), seed=6)
     network.start(other, net)  # and with one of its own kind, time included
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
     assert network.additions(net) == {
