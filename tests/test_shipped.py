@@ -52,6 +52,7 @@ def test_small_and_as_its_card_says(name: str) -> None:
     model = load(name)
     assert model.family.name == {"planner": "mdm"}.get(name, name)
     assert sum(value.numel() for value in model.net.parameters()) == card["parameters"]
+    assert load(f"tiny/{name}").digest == model.digest, "its recipe's name is its own"
     assert f"tiny/{name}" in card["commands"][-1]
     recipe = model.card.recipe
     words = card["commands"][-1].split()

@@ -23,7 +23,15 @@ from torch import Tensor, nn
 
 from anyorder.families import Family, find_family
 from anyorder.files import sha256_of
-from anyorder.model import CONFIG_FILE, FORMAT, SHIPPED, Card, Model, checked_config
+from anyorder.model import (
+    CONFIG_FILE,
+    FORMAT,
+    SHIPPED,
+    Card,
+    Model,
+    checked_config,
+    shipped_folder,
+)
 from anyorder.nets.hub import open_own
 from anyorder.nets.hub_config import EXTRAS_FILE, Folder, Published, read_published
 from anyorder.nets.hub_files import INDEX, SINGLE, SafetensorFiles, Store, TensorPickle, open_folder
@@ -110,9 +118,10 @@ def open_weights(name: str | Path, *, family: str | None = None) -> Opened:
 def find_folder(name: str) -> Path:
     """Where a model is: a folder, a shipped one, or the cached copy of a hub id."""
     shipped = sorted(card.parent.name for card in SHIPPED.glob(f"*/{CONFIG_FILE}"))
-    for folder in (Path(name), SHIPPED / name):
+    packed = shipped_folder(name)
+    for folder in (Path(name), packed):
         # A folder that only happens to have a shipped model's name does not hide it.
-        if folder.is_dir() and (name not in shipped or (folder / CONFIG_FILE).is_file()):
+        if folder.is_dir() and (packed.name not in shipped or (folder / CONFIG_FILE).is_file()):
             weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
             if (folder / "checkpoints").is_dir() and not weights:
                 raise ValueError(f"the training in {folder} is unfinished: repeat its command")

@@ -40,6 +40,11 @@ CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1
 SHIPPED = Path(__file__).parent / "pretrained"
 
 
+def shipped_folder(name: str) -> Path:
+    """Where a shipped model would be: `tiny/mdm`, as its recipe is called, or `mdm` for short."""
+    return SHIPPED / name.removeprefix("tiny/")
+
+
 @dataclass(frozen=True)
 class Request:
     """One sample to make."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anyorder.families import FAMILIES
-from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, load
+from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, load, shipped_folder
 
 KEPT = 3
 FOLDER = Path("runs")
@@ -75,7 +75,7 @@ class Shelf:
 
 def _stamp(name: str) -> int:
     """When the weights were written; 0 where there are none, which `load` will explain."""
-    for folder in (Path(name), SHIPPED / name):
+    for folder in (Path(name), shipped_folder(name)):
         weights = folder / WEIGHTS_FILE
         if weights.is_file():
             return weights.stat().st_mtime_ns

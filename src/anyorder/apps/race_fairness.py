@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.files import sha256_of
-from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, load
+from anyorder.model import CONFIG_FILE, WEIGHTS_FILE, Model, load, shipped_folder
 from anyorder.train.checkpoint import checkpoints, read_state
 from anyorder.train.folder import CHECKPOINTS
 from anyorder.train.same_run import ABOUT
@@ -100,7 +100,7 @@ def facts_of(name: str, model: Model) -> Facts:
 
 def folder_of(name: str) -> Path:
     """Where a model that was loaded by this name has its files."""
-    return Path(name) if (Path(name) / CONFIG_FILE).is_file() else SHIPPED / name
+    return Path(name) if (Path(name) / CONFIG_FILE).is_file() else shipped_folder(name)
 
 
 def compare(facts: Sequence[Facts]) -> Fairness:
@@ -183,7 +183,7 @@ def _start_of(folder: Path, start: str, chain: Sequence[Path]) -> Path | None:
     other weights than those whose digest training wrote down.
     """
     recorded = _recorded_start(folder)
-    for place in (Path(start), SHIPPED / start, folder.parent / Path(start).name):
+    for place in (Path(start), shipped_folder(start), folder.parent / Path(start).name):
         if not (place / CONFIG_FILE).is_file() or place.resolve() in chain:
             continue
         if recorded is None:
