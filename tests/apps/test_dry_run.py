@@ -98,13 +98,14 @@ def test_adapters_learn_little() -> None:
     adapters = 28 * 8 * sum(a + b for a, b in shape.values())
     assert found["trained_parameters"] == adapters + 835_161_601
     assert found["memory_per_rank"]["optimiser_bytes"] == 8 * found["trained_parameters"]
+    assert found["memory_per_rank"]["weights_bytes"] == 4 * (found["parameters"] + adapters)
     assert found["flops_per_step"] < told(FLEX, recompute=True)["flops_per_step"]
 
 
 @pytest.mark.parametrize("targets", [(), ("query", "value")])
 def test_adapters_are_those_of_training(targets: tuple[str, ...]) -> None:
     pytest.importorskip("peft")
-    recipe = override(find_recipe("tiny/flexmdm"), {"lora": 4, "lora_targets": targets})
+    recipe = override(find_recipe("tiny/flexmdm"), {"start": "mdm", "lora": 4, "lora_targets": targets})
     found = dry_run(recipe, Machine())["trained_parameters"]
     net: Any = meta_network(recipe)
     adapt(net, recipe.train, net.additions())
@@ -157,6 +158,19 @@ def test_what_does_not_fit_is_refused_with_what_would(
         assert run(capsys, recipe, "--dry-run", *given)[0] == 0, advice
 
 
+def test_advice_is_what_training_would_take(capsys: pytest.CaptureFixture[str]) -> None:
+    """Adapters need a trained model, and samples of grpo whole networks."""
+    _, _, err = run(capsys, "paper/duo-125m", "--dry-run", "--gpu", "rtx4090")
+    assert "It fits with --accumulate 32\n" in err
+    code, _, err = run(capsys, "tiny/planner-grpo", "--dry-run", "--gpus", "2", "--accumulate", "2")
+    assert code == 1 and "give shard=none" in err
+
+
+def test_gpus_are_found_in_any_case() -> None:
+    assert find_gpu("H100") is H100
+    assert find_gpu("rtx4090").peak("float64") < find_gpu("rtx4090").peak("float32") / 50
+
+
 def test_the_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, FLEX, "--dry-run", "--gpus", "16", "--gpu", "h100", "--nodes", "4")
     assert code == 0
@@ -180,6 +194,9 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         ("--dry-run --gpus 16 --nodes 3", 1, "do not divide among 3 machines"),
         ("--dry-run --utilisation 40", 1, "a share in (0, 1]"),
         ("--dry-run --length 0", 1, "at least 1 token"),
+        ("--dry-run --length nan", 1, "at least 1 token"),
+        ("--dry-run --length 513", 1, "at most 512 tokens"),
+        ("--dry-run --lora 8", 1, "name one with --start"),
         ("--gpus 8", 2, "--gpus belongs to --dry-run"),
     ],
 )

@@ -26,7 +26,7 @@ from torch import nn
 from anyorder.apps.costs import flops, kept, vocabulary
 from anyorder.apps.gpus import Gpu
 from anyorder.apps.micro_batch import MicroBatch, logit_bytes, micro_batch
-from anyorder.apps.training import checked_vocab_size, network_config
+from anyorder.apps.training import check_settings, checked_vocab_size, network_config
 from anyorder.families import find_family
 from anyorder.nets.latent import LatentNet
 from anyorder.recipes import Recipe
@@ -64,7 +64,7 @@ class Machine:
             )
         if not 0 < self.utilisation <= 1:
             raise ValueError(f"--utilisation {self.utilisation}: give a share in (0, 1]")
-        if self.length is not None and self.length < 1:
+        if self.length is not None and not self.length >= 1:  # nor what is no number
             raise ValueError(f"--length {self.length}: give at least 1 token")
 
     @property
@@ -121,12 +121,15 @@ def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> d
     `net` is the recipe's network on the meta device, if there is one already.
     """
     check_division(recipe, machine.gpus)
+    check_settings(recipe, machine.gpus)
+    _check_length(recipe, machine)
     net = meta_network(recipe) if net is None else net
     batch = micro_batch(recipe, machine.length)
     learning = _learning(recipe, net)
     memory = _memory(recipe, machine, net, batch, learning)
     need = sum(memory.values())
     parameters = sum(weight.numel() for weight in net.parameters())
+    held = parameters + _adapters(recipe, net)
     step = _step_flops(recipe, net, batch, learning)
     gpu = machine.gpu
     found = measure_sizes(recipe, net) | {
@@ -136,7 +139,7 @@ def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> d
         "memory_per_rank": {f"{name}_bytes": round(size) for name, size in memory.items()},
         "rank_bytes": round(need),
         "host_bytes": 4 * parameters,
-        "checkpoint_bytes": 4 * parameters * (2 if recipe.train.ema else 1) + 8 * learning,
+        "checkpoint_bytes": 4 * held * (2 if recipe.train.ema else 1) + 8 * learning,
         "flops_per_step": step,
         "flops": step * recipe.train.steps,
         "gpus": machine.gpus,
@@ -172,11 +175,23 @@ def check_division(recipe: Recipe, ranks: int) -> None:
         )
 
 
+def _check_length(recipe: Recipe, machine: Machine) -> None:
+    most = recipe.data.max_length
+    if machine.length is not None and machine.length > most:
+        raise ValueError(f"--length {machine.length:g}: examples have at most {most} tokens")
+
+
 def _learning(recipe: Recipe, net: nn.Module) -> int:
     """Parameters that learn: all that are not frozen, or adapters and what the family adds."""
-    train = recipe.train
-    if not train.lora:
+    if not recipe.train.lora:
         return sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
+    added = find_family(recipe.family).network.additions(net)
+    return _adapters(recipe, net) + sum(net.get_parameter(name).numel() for name in added)
+
+
+def _adapters(recipe: Recipe, net: nn.Module) -> int:
+    """Parameters that adapters add to the network."""
+    train = recipe.train
     added = find_family(recipe.family).network.additions(net)
     maps = [
         module
@@ -185,8 +200,7 @@ def _learning(recipe: Recipe, net: nn.Module) -> int:
         and f"{name}.weight" not in added
         and (not train.lora_targets or name.rpartition(".")[2] in train.lora_targets)
     ]
-    adapters = sum(train.lora * (each.in_features + each.out_features) for each in maps)
-    return adapters + sum(net.get_parameter(name).numel() for name in added)
+    return sum(train.lora * (each.in_features + each.out_features) for each in maps)
 
 
 def _memory(
@@ -197,16 +211,17 @@ def _memory(
     size = SIZES[train.dtype]
     master = max(size, 4)  # half precision keeps its weights in float32
     whole = sum(weight.numel() for weight in net.parameters())
+    held = whole + _adapters(recipe, net)
     ranks = {"full": machine.gpus, "hybrid": machine.gpus // machine.machines, "none": 1}
     shards = ranks[train.shard]
     layers = [sum(weight.numel() for weight in layer.parameters()) for layer in units(net)]
     largest, root = max(layers, default=0), whole - sum(layers)
     sharded = machine.gpus > 1 and train.shard != "none"
     found = {
-        "weights": master * whole / shards,
+        "weights": master * held / shards,
         "gradients": master * learning / shards,
         "optimiser": 2 * master * learning / shards,
-        "average": master * whole / shards if train.ema else 0.0,
+        "average": master * held / shards if train.ema else 0.0,
     }
     if sharded:
         found["gathered_weights"] = float(size * (root + LAYERS_GATHERED * largest))

@@ -23,8 +23,8 @@ class SampleJob:
     """What to sample, from what, how often and where to."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A shipped model (ar, mdm, flexmdm, latentmdm or flexlatent), or a folder written by
-    `anyorder train`."""
+    """A shipped model (ar, mdm, planner, flexmdm, latentmdm, flexlatent, duo or sflm), or a folder
+    written by `anyorder train`."""
     task: Name = None
     """A task to take prompts from: stories, humaneval, humaneval+, mbpp, mbpp+, livecodebench or
     gsm8k (docs/tasks.md)."""

@@ -97,11 +97,16 @@ def _check_start(recipe: Recipe, ranks: Ranks) -> None:
     """Refuse what cannot be trained as the recipe says, before anything is read."""
     if recipe.frozen and recipe.start is None:
         raise ValueError("what is frozen must have been trained: name a model with --start")
+    check_settings(recipe, ranks.count)
+
+
+def check_settings(recipe: Recipe, ranks: int) -> None:
+    """Refuse settings that contradict one another; so does a dry run."""
     if recipe.train.lora and recipe.start is None:
         raise ValueError("lora adapts a trained model: name one with --start, or leave lora out")
     if recipe.train.lora and recipe.frozen:
         raise ValueError("this recipe trains a new head alone, without adapters: leave lora out")
-    if recipe.loss in OWN_LOSSES and ranks.count > 1 and recipe.train.shard != "none":
+    if recipe.loss in OWN_LOSSES and ranks > 1 and recipe.train.shard != "none":
         raise ValueError(
             f"{recipe.loss} decodes as many steps as each sample needs, which processes with parts "
             "of a network cannot do together: give shard=none"

@@ -4,7 +4,7 @@ A row is the set A of its 5-grams of words (prompt) and its 8-grams of shape (an
 hash functions the signature is s_k = min over A of h_k, and P(s_k(A) = s_k(B)) = J(A, B), the
 Jaccard similarity. K = BANDS x ROWS: two rows are compared if all ROWS numbers of a band agree, and
 a row is a near duplicate of an earlier one if the share of equal numbers is `threshold` or more. A
-pair of similarity J is compared with probability 1 - (1 - J^ROWS)^BANDS: 0.974 at 0.8, 0.9998 at
+pair of similarity J is compared with probability 1 - (1 - J^ROWS)^BANDS: 0.974 at 0.8, 0.9999 at
 0.9.
 
 Memory: an entry is 8 bytes (32 bits of the band's key, 32 of the row's number) in tables that are
