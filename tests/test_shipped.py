@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from anyorder.apps.grading import grade_run
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.sampling import sample_to_run
 from anyorder.bench.tasks import find_task
+from anyorder.cli import main
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, WEIGHTS_FILE, load
 from anyorder.recipes import find_recipe
@@ -38,6 +40,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 EQUAL = [name for name in FLOORS if name != "planner"]
 """All but the one that comes on top of another."""
+
+
+def test_help_names_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["sample", "--help"])
+    told = " ".join(re.findall(r"[\w,()]+", capsys.readouterr().out))
+    named = re.search(r"A shipped model \((.*?)\)", told)
+    assert named is not None and set(re.findall(r"\w+", named[1])) - {"or"} == set(FLOORS)
 
 
 def card_of(name: str) -> dict[str, Any]:

@@ -89,21 +89,33 @@ class Opened:
     def _kind(self, device: str, dtype: str | torch.dtype | None) -> torch.dtype:
         if dtype is None:
             # Half precision is slow or unsafe on many CPUs: only on request.
-            return torch.float32 if device == "cpu" else self.weights.stored_kind()
-        if isinstance(dtype, str):
-            if dtype not in DTYPES:
-                raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
-            return DTYPES[dtype]
-        if not dtype.is_floating_point:
-            raise ValueError(f"dtype={dtype}: weights are floating-point numbers")
-        return dtype
+            on_cpu = torch.device(device).type == "cpu"
+            return torch.float32 if on_cpu else self.weights.stored_kind()
+        kind = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+        if kind is None or kind not in DTYPES.values():
+            raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
+        return kind
 
 
 def open_model(
     name: str, *, device: str, dtype: str | torch.dtype | None, family: str | None
 ) -> Model:
     """See `anyorder.load`."""
-    return open_weights(name, family=family).model(device, dtype)
+    model = open_weights(name, family=family).model(device, dtype)
+    _check_computes(next(model.net.parameters()))
+    return model
+
+
+def _check_computes(weight: Tensor) -> None:
+    """Refuse a precision in which this device has no matrix product, before the first prompt."""
+    one = weight.new_ones(1, 1)
+    try:
+        one @ one
+    except RuntimeError as error:
+        raise ValueError(
+            f"dtype={str(weight.dtype).removeprefix('torch.')!r} is not computed on "
+            f"{weight.device} ({str(error).splitlines()[0]}): choose float32"
+        ) from None
 
 
 def open_weights(name: str | Path, *, family: str | None = None) -> Opened:
@@ -171,7 +183,7 @@ def _open_published(
     name: str, folder: Path, record: Mapping[str, Any], family: str | None
 ) -> Opened:
     files = open_folder(folder)
-    ours = dict(record.get(OUR_KEY) or {})
+    ours = _read_ours(folder, record)
     published = read_published(Folder(folder, record, files.shapes), family or ours.get("family"))
     card = Card(
         published.family,
@@ -231,6 +243,17 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is truncated or not JSON ({error}): restore it") from None
+
+
+def _read_ours(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What `anyorder export` noted beside the words of a published format."""
+    ours = {} if record.get(OUR_KEY) is None else record[OUR_KEY]
+    kinds = {"family": str, "max_new_tokens": int, "max_length": int | None, "recipe": dict}
+    if not isinstance(ours, dict) or not all(
+        isinstance(ours[name], kind) for name, kind in kinds.items() if name in ours
+    ):
+        raise ValueError(f"{folder / CONFIG_FILE}: {OUR_KEY} is not what export wrote: restore it")
+    return ours
 
 
 def _read_card(path: Path, record: Any) -> Card:

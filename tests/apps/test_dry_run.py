@@ -105,7 +105,9 @@ def test_adapters_learn_little() -> None:
 @pytest.mark.parametrize("targets", [(), ("query", "value")])
 def test_adapters_are_those_of_training(targets: tuple[str, ...]) -> None:
     pytest.importorskip("peft")
-    recipe = override(find_recipe("tiny/flexmdm"), {"start": "mdm", "lora": 4, "lora_targets": targets})
+    recipe = override(
+        find_recipe("tiny/flexmdm"), {"start": "mdm", "lora": 4, "lora_targets": targets}
+    )
     found = dry_run(recipe, Machine())["trained_parameters"]
     net: Any = meta_network(recipe)
     adapt(net, recipe.train, net.additions())

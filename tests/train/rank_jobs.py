@@ -8,10 +8,13 @@ fields, and a folder.
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,9 +59,12 @@ def train(work: dict[str, Any]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Below those that systems give away by themselves, so that nobody takes it in the meantime."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def start(count: int, program: list[str], **environment: str) -> list[subprocess.Popen[str]]:
@@ -78,7 +84,7 @@ def start(count: int, program: list[str], **environment: str) -> list[subprocess
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], seconds: float = 1200) -> list[tuple[int, str]]:
+def finish(processes: list[subprocess.Popen[str]], seconds: float = 600) -> list[tuple[int, str]]:
     """Exit code and standard error of each; what does not end by itself is ended."""
     try:
         said = [process.communicate(timeout=seconds)[1] for process in processes]
@@ -111,6 +117,17 @@ def distance(first: Path, second: Path) -> float:
                 gap = (one.rows(name) - other.rows(name)).abs().max()
                 worst = max(worst, float(gap))
     return worst
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_metrics(first: Path, second: Path) -> None:
+    for one, other in zip(rows(first), rows(second), strict=True):
+        assert one.keys() == other.keys()
+        for name in set(one) - {"kind", "seconds", "tokens_per_second", "levels"}:
+            assert math.isclose(one[name], other[name], rel_tol=1e-6), name
 
 
 def main(jobs: str) -> None:

@@ -1,4 +1,7 @@
-"""Several processes train what one would: from the same weights, over any number of resumptions."""
+"""Several processes train what one would: from the same weights, over any number of resumptions.
+
+All families: test_ranks_long.py.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,28 @@ import json
 import shutil
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
 
 from anyorder.model import load
-from anyorder.train.ranks import Ranks, launched
+from anyorder.train.ranks import Ranks, joined, launched
 
 CLOSE = 1e-9
 """In float64, after 10 steps: only the order of sums differs."""
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def assert_same_metrics(first: Path, second: Path) -> None:
-    for one, other in zip(rows(first), rows(second), strict=True):
-        for name in set(one) - {"kind", "seconds", "tokens_per_second", "levels"}:
-            assert one[name] == pytest.approx(other[name], rel=1e-6), name
-
-
 @pytest.fixture(scope="module")
 def runs(ranks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """latentmdm and mdm in one process and in two, and runs that change between them half-way."""
+    """mdm in one process and in two, and runs that change between them half-way."""
     root = tmp_path_factory.mktemp("ranks")
-    for name in ("latentmdm", "mdm"):
-        ranks.train(ranks.job(f"tiny/{name}", root / f"{name}-1"))
+    ranks.train(ranks.job("tiny/mdm", root / "mdm-1"))
     shutil.copytree(root / "mdm-1", root / "mdm-1-2")
     shutil.rmtree(ranks.newest(root / "mdm-1-2"))
     first_step = ranks.job("tiny/mdm", root / "mdm-2-2", minutes=1e-9)
     ranks.run(
         2,
         [
-            ranks.job("tiny/latentmdm", root / "latentmdm-2"),
             ranks.job("tiny/mdm", root / "mdm-2"),
             ranks.job("tiny/mdm", root / "mdm-1-2"),
             first_step,
@@ -53,11 +43,10 @@ def runs(ranks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("family", ["mdm", "latentmdm"])
-def test_two_processes_equal_one(ranks: ModuleType, runs: Path, family: str) -> None:
-    one, two = runs / f"{family}-1", runs / f"{family}-2"
+def test_two_processes_equal_one(ranks: ModuleType, runs: Path) -> None:
+    one, two = runs / "mdm-1", runs / "mdm-2"
     assert ranks.distance(one, two) < CLOSE
-    assert_same_metrics(one, two)
+    ranks.assert_same_metrics(one, two)
     exported, beside = load(one).net.state_dict(), load(two).net.state_dict()
     for name, value in exported.items():
         torch.testing.assert_close(value, beside[name], rtol=0, atol=CLOSE)
@@ -68,7 +57,7 @@ def test_a_checkpoint_of_any_number_goes_on_in_any_other(
     ranks: ModuleType, runs: Path, change: str
 ) -> None:
     assert ranks.distance(runs / "mdm-1", runs / f"mdm-{change}") < CLOSE
-    assert_same_metrics(runs / "mdm-1", runs / f"mdm-{change}")
+    ranks.assert_same_metrics(runs / "mdm-1", runs / f"mdm-{change}")
 
 
 def test_every_process_writes_its_rows(ranks: ModuleType, runs: Path) -> None:
@@ -111,3 +100,12 @@ def test_half_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match=r"MASTER_ADDR.* not: start several processes with torch"):
         launched()
+
+
+def test_gpus_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before processes wait for each other."""
+    names = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    for name in (*names, "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "99")
+    with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"), joined("cuda"):
+        pass

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+"""The first test waits for all trainings, on machines that may be busy."""
 
 CLOSE = 1e-9
 FAMILIES = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
@@ -73,6 +75,7 @@ def two(ranks: ModuleType, alone: Path, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize("name", [*FAMILIES, *OTHERS])
 def test_two_processes_equal_one(ranks: ModuleType, alone: Path, two: Path, name: str) -> None:
     assert ranks.distance(alone / name, two / name) < CLOSE
+    ranks.assert_same_metrics(alone / name, two / name)
     weights = [load_file(root / name / "model.safetensors") for root in (alone, two)]
     assert weights[0].keys() == weights[1].keys(), "adapters are merged"
     for key, value in weights[0].items():
@@ -88,7 +91,7 @@ def test_every_way_of_dividing(
 
 
 def test_hybrid_over_machines(ranks: ModuleType, alone: Path, tmp_path: Path) -> None:
-    """Four processes that believe to be two on each of two machines; then two alone go on."""
+    """Four processes that believe to be two on each of two machines; then one alone goes on."""
     ranks.run(
         4,
         [ranks.job(f"tiny/{family}", tmp_path / family, shard="hybrid", reduce=how)
@@ -100,7 +103,7 @@ def test_hybrid_over_machines(ranks: ModuleType, alone: Path, tmp_path: Path) ->
     for family in ("mdm", "latentmdm"):
         assert ranks.distance(alone / family, tmp_path / family) < CLOSE
     shutil.rmtree(ranks.newest(tmp_path / "mdm"))
-    ranks.run(2, [ranks.job("tiny/mdm", tmp_path / "mdm")])
+    ranks.train(ranks.job("tiny/mdm", tmp_path / "mdm"))
     assert ranks.distance(alone / "mdm", tmp_path / "mdm") < CLOSE
 
 
@@ -150,46 +153,48 @@ def test_torchrun_from_the_command_line(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["step"] == 6, "one document"
 
 
-def test_accumulate_must_fit_the_processes(tmp_path: Path) -> None:
-    done = subprocess.run(
-        torchrun("--steps", "6", "--accumulate", "1", "--out", str(tmp_path / "model")),
-        env=environment(), capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "give a multiple of 2, such as accumulate=2" in done.stderr
-    assert not (tmp_path / "model").exists(), "nothing is left behind"
+def test_accumulate_must_fit_the_processes(ranks: ModuleType, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    words = f"train tiny/mdm --steps 6 --warmup 2 --accumulate 1 --out {out}"
+    ended = ranks.finish(ranks.start(2, ["-m", "anyorder", *words.split()]))
+    assert [code for code, _ in ended] == [1, 1]
+    said = "".join(text for _, text in ended)
+    assert said.count("give a multiple of 2, such as accumulate=2") == 1, "one speaks for all"
+    assert not out.exists(), "nothing is left behind"
 
 
-@pytest.mark.parametrize("to", ["group", "one"])
-def test_a_wish_to_stop_is_agreed_on(ranks: ModuleType, tmp_path: Path, to: str) -> None:
-    """Sent to everybody twice, as a terminal and torchrun do together, or to one process alone."""
-    out = tmp_path / "run"
-    endless = ranks.job("tiny/mdm", out, steps=100_000, save_every=1000, log_every=1)
-    processes = ranks.start(2, [ranks.__file__, json.dumps([endless])])
-    metrics = out / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+def wait_for(found: Callable[[], bool], processes: list[subprocess.Popen[str]]) -> None:
+    """Until something is there; processes that have ended will not bring it any more."""
+    deadline = time.monotonic() + 240
+    while not found() and all(process.poll() is None for process in processes):
+        assert time.monotonic() < deadline, "nothing happens"
         time.sleep(0.05)
-    for process in processes if to == "group" else processes[1:]:
-        process.send_signal(signal.SIGINT)
-        if to == "group":
-            process.send_signal(signal.SIGTERM)
-    ended = ranks.finish(processes)
-    assert [code for code, _ in ended] == [0, 0], ended
-    assert "Stopped on" in ended[0][1] and "Run the same command again" in ended[0][1]
-    assert ranks.newest(out).is_dir()
 
 
-def test_a_process_that_dies_ends_all(ranks: ModuleType, tmp_path: Path) -> None:
-    endless = ranks.job("tiny/mdm", tmp_path / "run", steps=100_000, save_every=5, log_every=1)
-    processes = ranks.start(2, [ranks.__file__, json.dumps([endless])])
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not list(tmp_path.glob("run/checkpoints/step-*")):
-        time.sleep(0.05)
-    processes[1].kill()
-    ended = ranks.finish(processes)
-    assert ended[0][0] == 1
+def test_all_end_together(ranks: ModuleType, tmp_path: Path) -> None:
+    """Three trainings of one group, one after another: all are asked to stop, each twice, as a
+    terminal and torchrun do together; one alone is asked; one dies."""
+    names = ("all", "one", "dies")
+    endless = {"steps": 100_000, "save_every": 1000, "log_every": 1}
+    jobs = [ranks.job("tiny/mdm", tmp_path / name, **endless) for name in names]
+    processes = ranks.start(2, [ranks.__file__, json.dumps(jobs)])
+    for name in names:
+        metrics = tmp_path / name / "metrics.jsonl"
+        wait_for(lambda at=metrics: at.exists() and at.stat().st_size > 0, processes)
+        if name == "dies":
+            processes[1].kill()
+            continue
+        for process in processes if name == "all" else processes[1:]:
+            process.send_signal(signal.SIGINT)
+            if name == "all":
+                process.send_signal(signal.SIGTERM)
+    ended = ranks.finish(processes, 240)
+    assert [code for code, _ in ended] == [1, -signal.SIGKILL], ended
+    assert ended[0][1].count("Run the same command again") == 2, ended[0][1]
+    assert "Stopped on a signal to another process" in ended[0][1]
     assert "a process of this training has ended without a message" in ended[0][1]
+    for name in ("all", "one"):
+        assert ranks.newest(tmp_path / name).is_dir()
 
 
 def test_one_bad_process_speaks_for_all(ranks: ModuleType, alone: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """GPUs by name: memory, and the arithmetic their makers state for dense matrix products.
 
 Numbers are those of the data sheets (tensor cores without sparsity for bfloat16, ordinary cores for
-float32 and float64, which is what torch uses unless told otherwise); memory is what the driver reports. What a
-training reaches of them is its utilisation, which dry_run.py takes as an argument.
+float32 and float64, which is what torch uses unless told otherwise); memory is what the driver
+reports. What a training reaches of them is its utilisation, which dry_run.py takes as an argument.
 """
 
 from __future__ import annotations

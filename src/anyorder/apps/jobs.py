@@ -23,8 +23,9 @@ class SampleJob:
     """What to sample, from what, how often and where to."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A shipped model (ar, mdm, planner, flexmdm, latentmdm, flexlatent, duo or sflm), or a folder
-    written by `anyorder train`."""
+    """A shipped model (ar, mdm, planner, flexmdm, latentmdm, flexlatent, duo or sflm), a folder
+    written by `anyorder train`, or a published checkpoint: its folder or hub id
+    (docs/checkpoints.md)."""
     task: Name = None
     """A task to take prompts from: stories, humaneval, humaneval+, mbpp, mbpp+, livecodebench or
     gsm8k (docs/tasks.md)."""
@@ -54,6 +55,9 @@ class SampleJob:
     recorded; 0: none; unset: 4."""
     device: str = "cpu"
     """Where to decode: cpu, cuda or cuda:1."""
+    dtype: Name = None
+    """The precision of weights and network: float32, bfloat16, float16 or float64; unset: float32
+    on a CPU, elsewhere as stored."""
     shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
     """Only every n-th batch from the i-th on: n processes fill one folder together, and the last
     one finishes it. Unset: as torchrun or a Slurm array says, else all."""

@@ -102,7 +102,7 @@ def recorded_job(run: Run, changes: Changes) -> tuple[SampleJob, dict[str, Any]]
         recorded["max_new_tokens"] = None
     if recorded["fill"] is not None:
         recorded["fill"] = Path(recorded["fill"])
-    recorded |= {"device": run.card.device, "shard": None}
+    recorded |= {"device": run.card.device, "dtype": run.card.dtype, "shard": None}
     recorded |= {name: value for name, value in vars(changes).items() if value is not None}
     given = {name: value for name, value in config["options"].items() if value is not None}
     return SampleJob(**recorded), given

@@ -45,7 +45,7 @@ def sample_to_run(
     `watch` shows the canvases while they fill, in place of the progress bar. `place` is the device
     to use if it has another name here than in the job: one of several GPUs.
     """
-    model = load(job.model, device=place or job.device)
+    model = load(job.model, device=place or job.device, dtype=job.dtype)
     job, options = _with_preset(job, options, model.family.name)
     subject = subject_of(job, model.trained_on)
     planned = plan_run(job, options, model, subject, command=command)

@@ -139,5 +139,6 @@ def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str
         "options": asdict(chosen),
         "trained_on": model.trained_on if job.task else None,
     }
-    del config["out"], config["device"], config["cache_check"]
+    # The card has device and dtype as they are, in fields of their own.
+    del config["out"], config["device"], config["dtype"], config["cache_check"]
     return config

@@ -95,6 +95,7 @@ def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitRes
 
 def _check_start(recipe: Recipe, ranks: Ranks) -> None:
     """Refuse what cannot be trained as the recipe says, before anything is read."""
+    ranks.micro_batches(recipe.train.accumulate)
     if recipe.frozen and recipe.start is None:
         raise ValueError("what is frozen must have been trained: name a model with --start")
     check_settings(recipe, ranks.count)

@@ -89,15 +89,20 @@ def read_published(folder: Folder, family: str | None = None) -> Published:
     """What a folder holds, as `family` where it leaves a choice."""
     kind = str(folder.get("model_type", "")).lower()
     if kind not in READERS:
-        named = " ".join(map(str, folder.get("architectures", ())))
+        told = folder.get("architectures", [])
+        named = " ".join(map(str, told if isinstance(told, list) else [told]))
         raise folder.wrong(
             f"model_type {folder.get('model_type')!r} ({named or 'no architectures'}) is none of "
             f"{', '.join(READERS)}"
         )
     try:
         choices = READERS[kind](folder)
-    except TypeError as error:
+    except (TypeError, AttributeError, ZeroDivisionError) as error:
         raise folder.wrong(f"a setting is of the wrong kind ({error})") from None
+    except ValueError as error:
+        if str(folder.path) in str(error):
+            raise
+        raise folder.wrong(str(error)) from None
     found = {each.family: each for each in choices}
     if family is not None and family not in found:
         raise ValueError(
@@ -153,7 +158,10 @@ def _qwen_shape(folder: Folder, **given: Any) -> TransformerConfig:
 
 
 def _length(folder: Folder, key: str = "max_position_embeddings") -> int | None:
-    return folder.get(key)
+    length = folder.get(key)
+    if length is not None and (type(length) is not int or length < 1):
+        raise folder.wrong(f"{key} is {length!r}, which is no length")
+    return length
 
 
 def _causal(layout: str, shape: TransformerConfig, folder: Folder) -> list[Published]:

@@ -137,7 +137,7 @@ def open_folder(folder: Path, *, what: str = "") -> SafetensorFiles:
         return SafetensorFiles(folder / SINGLE, [folder / SINGLE], {})
     if (folder / INDEX).is_file():
         return _open_shards(folder / INDEX)
-    pickled = sorted(path.name for path in folder.glob("*.bin"))
+    pickled = sorted(p.name for p in folder.iterdir() if p.suffix in {".bin", ".pt", ".pth"})
     hint = f" ({pickled[0]} is pickled code: convert it to safetensors)" if pickled else ""
     what = what or "download it again, or name another model"
     raise ValueError(f"{folder / SINGLE} is missing, and so is {INDEX}{hint}: {what}")
@@ -148,10 +148,10 @@ def _open_shards(path: Path) -> SafetensorFiles:
         record = json.loads(path.read_bytes())
         table = dict(record["weight_map"])
         note = (record.get("metadata") or {}).get(NOTE, {})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        names = sorted(set(table.values()))
+        strange = [name for name in names if Path(name).name != name]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no index of shards ({error!r}): download it again") from None
-    names = sorted(set(table.values()))
-    strange = [name for name in names if not isinstance(name, str) or Path(name).name != name]
     if strange or not names:
         raise ValueError(f"{path} names {strange or 'no files'}: a shard stands beside its index")
     absent = [name for name in names if not (path.parent / name).is_file()]

@@ -84,7 +84,7 @@ class _Files:
         self.beside = self._beside()
         """The added tokens that stand outside tokenizer.json, by spelling."""
         if self.whole is not None:
-            spec = _json(self.whole)
+            spec = _dict(self.whole)
             own = {token["content"]: token["id"] for token in spec.get("added_tokens", ())}
             table = spec.get("model", {}).get("vocab")
             self.beside = {name: each for name, each in self.beside.items() if name not in own}
@@ -106,8 +106,14 @@ class _Files:
 
     def _beside(self) -> dict[str, dict[str, Any]]:
         found = {}
-        for id, token in (self.settings.get("added_tokens_decoder") or {}).items():
-            found[token["content"]] = {**_PLAIN, **token, "id": int(id)}
+        try:
+            for id, token in (self.settings.get("added_tokens_decoder") or {}).items():
+                found[token["content"]] = {**_PLAIN, **token, "id": int(id)}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.folder / 'tokenizer_config.json'}: added_tokens_decoder is no table of "
+                f"tokens ({error!r}): restore it"
+            ) from None
         for name, id in _optional(self.folder / "added_tokens.json").items():
             entry = found.setdefault(name, {**_PLAIN, "content": name, "id": id})
             if entry["id"] != id:
@@ -139,7 +145,7 @@ class _Roles:
         self.folder, self.spelled, settings = folder, files.spelled, files.settings
         generation = _optional(folder / "generation_config.json")
         self.told = {
-            role: _ids(record.get(f"{role}_token_id", generation.get(f"{role}_token_id")))
+            role: self._ids(f"{role}_token_id", record, generation)
             for role in ("mask", "eos", "pad", "bos")
         }
         special = _optional(folder / "special_tokens_map.json")
@@ -147,6 +153,14 @@ class _Roles:
             role: self._spelled_id(settings.get(f"{role}_token", special.get(f"{role}_token")))
             for role in self.told
         }
+
+    def _ids(self, key: str, *records: Mapping[str, Any]) -> list[int]:
+        """The first record that has the key tells one id, several, or none."""
+        value = next((record[key] for record in records if key in record), None)
+        several = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(each) is int for each in several):
+            raise ValueError(f"{self.folder / 'config.json'}: {key} is {value!r}, which is no id")
+        return several
 
     def _spelled_id(self, token: Any) -> int | None:
         spelling = token.get("content") if isinstance(token, dict) else token
@@ -210,15 +224,15 @@ _PLAIN = {
 }
 
 
-def _ids(value: Any) -> list[int]:
-    """config.json tells one id, several, or none."""
-    if value is None:
-        return []
-    return [int(each) for each in (value if isinstance(value, list) else [value])]
-
-
 def _optional(path: Path) -> dict[str, Any]:
-    return _json(path) if path.is_file() else {}
+    return _dict(path) if path.is_file() else {}
+
+
+def _dict(path: Path) -> dict[str, Any]:
+    record = _json(path)
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds no dictionary: restore it")
+    return record
 
 
 def _json(path: Path) -> Any:

@@ -24,6 +24,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from anyorder.train.machine import usable_device
+
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 """By the type of device. On GPUs small messages about the training still go from CPU to CPU."""
 TIMEOUT = timedelta(minutes=60)
@@ -147,7 +149,7 @@ def joined(device: str) -> Iterator[Ranks]:
     if kind not in BACKENDS:
         raise ValueError(f"device={device!r} cannot train with several processes: cpu or cuda")
     if kind == "cuda":
-        torch.cuda.set_device(ranks.device(device))
+        torch.cuda.set_device(usable_device(str(ranks.device(device))))
     store, _, _ = next(iter(rendezvous("env://", ranks.rank, ranks.count, timeout=TIMEOUT)))
     dist.init_process_group(
         BACKENDS[kind],
@@ -163,8 +165,9 @@ def joined(device: str) -> Iterator[Ranks]:
         if last_word is None:
             raise
         raise last_word from error
-    finally:
-        dist.destroy_process_group()
+    # Only now: after a failure NCCL would wait here for messages that nobody sends any more, before
+    # the error is told. The end of the process takes the group apart without waiting.
+    dist.destroy_process_group()
 
 
 def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | None:
