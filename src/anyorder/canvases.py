@@ -29,6 +29,8 @@ class Sizes:
     """Only `length` was asked for: then a growing canvas may grow up to it."""
     slots: int | None = None
     """Segments; None: as in training."""
+    trained: int | None = None
+    """Tokens of every answer in training, EOS from its end on; None: not known, or otherwise."""
     prompt: int | None = None
     """Tokens of a prompt, where segments are counted; None: not known."""
 
@@ -36,7 +38,7 @@ class Sizes:
 def fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Any) -> Canvas:
     """A canvas whose every slot is there from the start."""
     assert sizes.new_tokens is not None
-    canvas = canvas_of(text, sizes.new_tokens, vocab)
+    canvas = canvas_of(text, sizes.new_tokens, vocab, sizes.trained, sizes.length)
     if sizes.length is not None and len(canvas.ids) > sizes.length:
         free = sum(canvas.free)
         raise ValueError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +219,10 @@ class Model:
 
     def canvas(self, text: str, sizes: Sizes | None = None) -> Any:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
-        return self.family.canvas(text, sizes or self.sizes(), self.vocab, self.config)
+        data = self.trained_on
+        known = self.family.answers == "canvas" and data.get("align") == "left"
+        sizes = replace(sizes or self.sizes(), trained=data["canvas"] if known else None)
+        return self.family.canvas(text, sizes, self.vocab, self.config)
 
     def sizes(
         self, max_new_tokens: int | None = None, max_length: int | None = None, options: Any = None

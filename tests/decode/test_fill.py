@@ -48,6 +48,18 @@ def test_a_frame_stands_around_the_prompt_only() -> None:
     assert growing_canvas_of("ab<answer>c<fill>a", 9, VOCAB, RELEASE).prompt_length == 5
 
 
+def test_behind_an_answer_with_gaps_stands_what_stood_there_in_training() -> None:
+    text = "ab<answer>c<fill:2>a"
+    plain = canvas_of(text, 5, VOCAB)
+    assert canvas_of(text, 5, VOCAB, trained=6) == plain.followed_by([VOCAB.eos_id] * 2)
+    assert canvas_of(text, 5, VOCAB, trained=6, longest=7) == plain.followed_by([VOCAB.eos_id])
+    assert canvas_of(text, 5, VOCAB, trained=6, longest=3) == plain
+    assert canvas_of(text, 5, VOCAB, trained=4) == canvas_of(text, 5, VOCAB, trained=2) == plain
+    # Where it begins, and so where it ends, is not said; or a prompt is to be continued.
+    for other in ("abc<fill:2>a", "ab<answer>", "ab"):
+        assert canvas_of(other, 5, VOCAB, trained=6) == canvas_of(other, 5, VOCAB)
+
+
 def test_fixed_canvases_ignore_where_the_answer_begins() -> None:
     assert canvas_of("ab<answer>c<fill:2>a", 5, VOCAB) == canvas_of("abc<fill:2>a", 5, VOCAB)
     assert canvas_of("ab<answer>", 5, VOCAB) == canvas_of("ab", 5, VOCAB)

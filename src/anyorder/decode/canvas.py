@@ -47,6 +47,10 @@ class Canvas:
             raise ValueError("nothing to fill: the canvas has no free slot")
         return cls(tuple(ids), tuple(free))
 
+    def followed_by(self, ids: Sequence[int]) -> Canvas:
+        """The same with more frozen tokens at its end."""
+        return Canvas((*self.ids, *ids), (*self.free, *[False] * len(ids)))
+
 
 @dataclass(frozen=True)
 class GrowingCanvas:

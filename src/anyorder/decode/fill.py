@@ -4,7 +4,8 @@
 is a prompt, followed by one gap. On a growing canvas a gap has no length: it opens as needed.
 
 `<answer>` marks where the prompt ends and the answer begins; without it, that is the first gap.
-Families that part the two by a token (flexmdm) put it there; to the others it says nothing.
+Families that part the two by a token (flexmdm) put it there; on a fixed canvas it says how much EOS
+follows the text.
 """
 
 from __future__ import annotations
@@ -55,21 +56,37 @@ def check_marks(text: str) -> None:
         raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
 
 
-def canvas_of(text: str, slots: int, vocab: Vocab) -> Canvas:
-    """The canvas of a prompt or of a text with gaps."""
+def canvas_of(
+    text: str, slots: int, vocab: Vocab, trained: int | None = None, longest: int | None = None
+) -> Canvas:
+    """The canvas of a prompt or of a text with gaps.
+
+    trained: answers of the training took so many tokens, EOS from their end on. A text with gaps
+    that says where its answer begins is then followed by EOS up to there, as the network knows it,
+    within the longest canvas that it knows.
+    """
     check_marks(text)
+    prompt, mark, answer = text.partition(ANSWER) if has_gaps(text) else (text, "", "")
+    if not mark:
+        prompt, answer = "", text.replace(ANSWER, "")
     # text, length or None, text, length or None, ..., text
-    first, *rest = MARK.split(text.replace(ANSWER, ""))
+    first, *rest = MARK.split(answer)
     # An empty beginning is BOS where there is one, as in training.
     start = [] if vocab.bos_id is None else [vocab.bos_id]
-    parts: list[list[int] | int] = [vocab.encode(first) or start]
+    before = vocab.encode(prompt)
+    parts: list[list[int] | int] = [[*before, *vocab.encode(first)] or start]
     if not rest:
         return Canvas.of([*parts, slots], vocab)
     for length, frozen in zip(rest[::2], rest[1::2], strict=True):
         parts.append(slots if length is None else int(length))
         if frozen:
             parts.append(vocab.encode(frozen))
-    return Canvas.of(parts, vocab)
+    canvas = Canvas.of(parts, vocab)
+    if not mark or trained is None:
+        return canvas
+    end = len(before) + trained
+    end = end if longest is None else min(end, longest)
+    return canvas.followed_by([vocab.eos_id] * (end - len(canvas.ids)))
 
 
 Frame = tuple[tuple[int, ...], tuple[int, ...]]
