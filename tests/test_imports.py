@@ -23,9 +23,9 @@ ROOMS = {
     "trace": {"vocab", "files"},
     "process": set(),
     "nets": {"vocab", "files"},
-    "data": {"vocab"},
+    "data": {"vocab", "_kernel"},
     "decode": {"vocab", "process", "nets", "trace"},
-    "measure": {"trace", "vocab", "files"},
+    "measure": {"trace", "vocab", "files", "_kernel"},
     "bench": {"data", "trace", "measure", "vocab", "files"},
     "train": {"data", "process", "nets", "vocab", "files"},
     "report": {"trace", "measure", "bench", "vocab", "files"},
@@ -34,6 +34,7 @@ ALL_ROOMS = set(ROOMS)
 RULES: dict[str, set[str]] = {
     **ROOMS,
     "_codecs": set(),
+    "_kernel": set(),
     "networks": ALL_ROOMS,
     "canvases": ALL_ROOMS,
     "families": ALL_ROOMS | {"networks", "canvases"},
@@ -53,6 +54,7 @@ FOREIGN_BANS = {
     "trace": TORCH,
     "vocab": TORCH,
     "_codecs": TORCH,
+    "_kernel": TORCH,
     "process": FILES,  # pure tensor functions
 }
 LAZY_ONLY = {"cli": TORCH, "__init__": TORCH}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from anyorder import _kernel
 from anyorder.measure import tree_kernels
 
 COMPUTE = (
@@ -50,9 +51,9 @@ def test_without_a_place_for_the_cache_a_kernel_is_still_compiled(
             raise RuntimeError("no locator available for file 'x'")
         return numba.njit(**options)
 
-    monkeypatch.setattr(tree_kernels, "njit", njit)
+    monkeypatch.setattr(_kernel, "njit", njit)
     with pytest.warns(RuntimeWarning, match="NUMBA_CACHE_DIR"):
-        kernel = tree_kernels._kernel(lambda x: x)
+        kernel = _kernel.kernel(lambda x: x)
     assert asked == [{"nogil": True, "cache": True}, {"nogil": True}]
     assert kernel(3) == 3
 

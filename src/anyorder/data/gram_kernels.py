@@ -7,12 +7,11 @@ Nothing is ever removed, so a chain ends at the first empty slot.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from anyorder._kernel import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,21 +22,7 @@ BASE, MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x9E3779B97F4A7C15)
 SHIFT = np.uint64(29)
 
 
-def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled on its first call, and kept on disk where there is a place for it."""
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError as error:
-        warnings.warn(
-            f"compiled kernels cannot be kept ({error}), so every process compiles them anew: "
-            "set NUMBA_CACHE_DIR to a folder that can be written",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return njit(nogil=True)(function)
-
-
-@_kernel
+@kernel
 def polynomials(tokens: Array, size: int) -> Array:
     """sum over j of base^(size - 1 - j) * tokens[i + j], mixed, for every run of `size` tokens."""
     found = np.empty(max(0, len(tokens) - size + 1), dtype=np.uint64)
@@ -49,7 +34,7 @@ def polynomials(tokens: Array, size: int) -> Array:
     return found
 
 
-@_kernel
+@kernel
 def band_keys(signature: Array, bands: int, exact: np.uint64) -> Array:
     """One number for each band of a signature, and the exact key behind them."""
     keys = np.empty(bands + 1, dtype=np.uint64)
@@ -64,7 +49,7 @@ def band_keys(signature: Array, bands: int, exact: np.uint64) -> Array:
     return keys
 
 
-@_kernel
+@kernel
 def minhash(numbers: Array, factors: Array, offsets: Array) -> Array:
     """min over the numbers of the upper 32 bits of factor * number + offset, for each function."""
     found = np.empty(len(factors), dtype=np.uint32)
@@ -79,7 +64,7 @@ def minhash(numbers: Array, factors: Array, offsets: Array) -> Array:
     return found
 
 
-@_kernel
+@kernel
 def probe(table: Array, keys: Array, first_band: int, found: Array) -> int:
     """Write the numbers of rows whose key agrees in a band to `found`; how many there are."""
     count = 0
@@ -101,7 +86,7 @@ def probe(table: Array, keys: Array, first_band: int, found: Array) -> int:
     return count
 
 
-@_kernel
+@kernel
 def insert(table: Array, keys: Array, first_band: int, number: int, crowd: int) -> None:
     """Enter a row in every band, but for bands in which `crowd` rows have its key already."""
     last = np.uint64(table.shape[1] - 1)

@@ -125,7 +125,7 @@ class PlacementTable:
         """A line for each step, or for those asked for, and last one over all of these."""
         # Only the means of a canvas are kept: its tokens would hold the whole file in memory.
         found = [
-            _Canvas(row["step"], (row["task_id"], row["sample"]), _numbers(row))
+            _Canvas(row["step"], (row["task_id"], row["sample"]), numbers_of(row))
             for row in self.rows()
             if row["masked"]
         ]
@@ -164,7 +164,7 @@ class PlacementTable:
         }
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, float]:
+def numbers_of(row: dict[str, Any]) -> dict[str, float]:
     """The quantities of one canvas: means over its points, NaN where it has none."""
     top = {name: known_mean(row[name][:TOP]) for name in ("mass", "loc", "entropy", "k_loc")}
     names = ("mass", "localisation", "k_loc")

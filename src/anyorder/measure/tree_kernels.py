@@ -23,12 +23,11 @@ tree_edit.py.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from anyorder._kernel import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 U = np.uint64
@@ -40,21 +39,7 @@ SHIFT = np.uint64(29)
 BARRED = -1
 
 
-def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled on its first call, and kept on disk where there is a place for it."""
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError as error:
-        warnings.warn(
-            f"compiled kernels cannot be kept ({error}), so every process compiles them anew: "
-            "set NUMBA_CACHE_DIR to a folder that can be written",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return njit(nogil=True)(function)
-
-
-@_kernel
+@kernel
 def postorder(labels: Array, depths: Array, starts: Array, mirror: bool) -> tuple[Array, Array]:
     """(labels, first) in postorder, from preorder; of the mirrored trees if `mirror`."""
     out_labels = np.empty_like(labels)
@@ -83,7 +68,7 @@ def postorder(labels: Array, depths: Array, starts: Array, mirror: bool) -> tupl
     return out_labels, first
 
 
-@_kernel
+@kernel
 def keyroots(first: Array, starts: Array) -> tuple[Array, Array, Array]:
     """(keyroots, where those of each tree begin, cells): roots and nodes with a left sibling.
 
@@ -107,7 +92,7 @@ def keyroots(first: Array, starts: Array) -> tuple[Array, Array, Array]:
     return keys[:count].copy(), begins, cells
 
 
-@_kernel
+@kernel
 def classes(labels: Array, first: Array) -> tuple[Array, int]:
     """(class of each node, number of classes): equal exactly if the subtrees are identical."""
     capacity = 16
@@ -141,7 +126,7 @@ def classes(labels: Array, first: Array) -> tuple[Array, int]:
     return found, count
 
 
-@_kernel
+@kernel
 def _identical(labels: Array, first: Array, node: int, other: int) -> bool:
     """Postorder with sizes determines a tree, so equal hashes are checked and not believed."""
     if node - first[node] != other - first[other]:
@@ -155,7 +140,7 @@ def _identical(labels: Array, first: Array, node: int, other: int) -> bool:
     return True
 
 
-@_kernel
+@kernel
 def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
     """TED of tree `s` of forest `a` and tree `r` of forest `b`; S of their subtrees into the memo.
 
@@ -206,7 +191,7 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
     return int(nodes - memo[U(a_class[end_a]) * wide + U(b_class[end_b])])
 
 
-@_kernel
+@kernel
 def all_pairs(a: Any, b: Any, work: Any) -> Array:
     """The distance of every tree of `a` to every tree of `b`."""
     out = np.empty((a.starts.size - 1, b.starts.size - 1), np.int64)
@@ -216,13 +201,13 @@ def all_pairs(a: Any, b: Any, work: Any) -> Array:
     return out
 
 
-@_kernel
+@kernel
 def likeness(distance: int, left: int, right: int) -> float:
     """1 - distance / larger size, not below 0."""
     return max(0.0, 1.0 - distance / max(left, right))
 
 
-@_kernel
+@kernel
 def search(a: Any, b: Any, bounds: Array, work: Any, best: Array, which: Array, offset: int) -> int:
     """Per tree of `a` its most similar tree of `b`, the first of equals; how many were computed.
 

@@ -33,7 +33,7 @@ from anyorder.measure.order import order
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_sample import PARTS, SampleOrder
 from anyorder.measure.placement import TOP
-from anyorder.measure.placement_table import PlacementTable
+from anyorder.measure.placement_table import PlacementTable, numbers_of
 from anyorder.measure.pooling import known_mean
 from anyorder.trace import Run
 from anyorder.trace.run import CARD_FILE
@@ -204,14 +204,12 @@ def _order_columns(sample: SampleOrder) -> dict[str, Any]:
 
 def _canvases(table: PlacementTable) -> Iterator[dict[str, Any]]:
     """Means over the canvases of each tenth of a sample's decoding."""
-    from anyorder.measure.placement_table import _numbers
-
     groups: dict[tuple[str, int, int], list[dict[str, float]]] = {}
     for row in table.rows():
         if row["masked"]:
             tenth = min(TENTHS - 1, TENTHS * row["step"] // max(1, row["steps"]))
             key = row["task_id"], row["sample"], tenth
-            groups.setdefault(key, []).append(_numbers(row) | _spread(row))
+            groups.setdefault(key, []).append(numbers_of(row) | _spread(row))
     for (task, sample, tenth), canvases in groups.items():
         means = {name: known_mean(each[name] for each in canvases) for name in QUANTITIES}
         yield {"task_id": task, "sample": sample, "tenth": tenth, **means}
