@@ -2,7 +2,7 @@
 
 All share one corpus and one width. ar and mdm are smaller by what the others add, so that flexmdm
 can begin with that mdm; `--net.mlp-width 272` makes the parameters of all five equal within 1 %, as
-the shipped models have them (recipes/shipped_models.sh).
+the shipped models have them (recipes/shipped_models.py).
 """
 
 from __future__ import annotations
