@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Sequence
 from multiprocessing import get_context
+from multiprocessing.pool import Pool
 
 from anyorder.apps.demo_plan import Measuring, Sampling
 from anyorder.apps.progress_bar import progress_bar
@@ -27,13 +28,20 @@ def do_all(
     """Do the jobs, in any order; the first error ends the work and is raised."""
     processes = max(1, min(processes, os.cpu_count() or 1, len(jobs)))
     total = sum(_units(job) for job in jobs)
-    # Leaving the block ends the processes, also when the user interrupts: what is written is whole.
     with (
-        get_context("spawn").Pool(processes, initializer=_begin) as pool,
+        working_pool(processes) as pool,
         progress_bar(doing, total, shown=shown) as advance,
     ):
         for units in pool.imap_unordered(_do, jobs):
             advance(units)
+
+
+def working_pool(processes: int) -> Pool:
+    """Processes of one thread each; leaving its block ends them, also when the user interrupts.
+
+    Whatever they were writing is whole: files are renamed when they are finished.
+    """
+    return get_context("spawn").Pool(processes, initializer=_begin)
 
 
 def _begin() -> None:

@@ -20,13 +20,14 @@ MODEL = "--model"
 
 @dataclass(frozen=True)
 class Flags:
-    """The paper's questions, asked of trained models: samples, grades, measures, writes a page.
+    """The paper's questions, asked of trained models: trains, samples, grades, measures, writes.
 
-    Runs that are there are not done again, and the page is made from the stored records alone.
-    Models that are missing are named, and trained with --train. With --model: a published
-    protocol on a checkpoint, the paper's numbers beside the new ones (--model X --help).
+    Models and runs that are there are not made again (in the repository all of them are), and the
+    page is made from the stored records alone. From nothing it takes hours; a command that was
+    stopped goes on when it is repeated. With --model: a published protocol on a checkpoint, the
+    paper's numbers beside the new ones (--model X --help).
 
-      anyorder study                             every run that is missing, then docs/results.md
+      anyorder study                             what is missing, then docs/results.md
       anyorder study --only page                 the page again, from what is stored
       anyorder study s4 dial --problems 20       two questions on few problems
       anyorder study --only models               train what is missing, for hours

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, Plan, StudyRun
+from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, SEEN, Plan, StudyRun
 from anyorder.apps.study.records import (
     CANVASES_FILE,
     PAIRS_FILE,
@@ -49,7 +49,8 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
     folder.mkdir(parents=True)
     card = RunCard(command=f"anyorder sample {run.model} --out x", config={})
     card.write(folder / CARD_FILE)
-    keys = [(f"stories/{task}", s) for task in range(PROBLEMS) for s in range(SAMPLES)]
+    tasks = [f"stories/{SEEN + number}" for number in range(PROBLEMS)]
+    keys = [(task, sample) for task in tasks for sample in range(SAMPLES)]
     names = ["forwards", "seconds", "ties"]
     if ARNESS in run.measures:
         endings = ("", ".chance", ".left_to_right", ".mirrored")
@@ -96,13 +97,13 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
     if run.reference is not None:
         pairs = [
             {
-                "task_id": f"stories/{task}",
+                "task_id": task,
                 "filter": kind,
                 "ceiling": run.reference == run.name,
                 **{metric: float(chance.random()) for metric in ("TSED", "ASTD", "Coarse")},
             }
             for kind in ("valid", "correct")
-            for task in range(PROBLEMS)
+            for task in tasks
         ]
         write_table(folder / PAIRS_FILE, pairs, about)
     write_table(folder / SAMPLES_FILE, rows, about)

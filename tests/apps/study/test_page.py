@@ -91,14 +91,14 @@ def test_what_is_missing_is_said_and_not_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan()
-    gone = {name for name, model in plan.models.items() if model.seed or model.dial != "layout1"}
+    gone = {name for name, model in plan.models.items() if model.seed or model.dialled}
     folder = tmp_path / "tiny"
     monkeypatch.setattr("anyorder.files.sync", lambda path: None)
-    make_study(folder, plan, without={*gone, "counted", "mdm-layout1-right"})
+    make_study(folder, plan, without={*gone, "counted"})
     (folder / "race.json").unlink()
     written = write_page(Study(folder, plan), tmp_path / "docs" / "results.md")
     text = written.page.read_text()
-    assert "| mdm-layout0 | mdm | layout0 | 0 | not trained yet |" in text
+    assert "| mdm-dial-layout0 | mdm | the dial, layout0 | 0 | not trained yet |" in text
     assert "mdm, confidence, seed 0, seed 1 missing, seed 2 missing" in text
     assert "No race is stored yet" in text
     dial = {claim.says: claim.holds for claim in written.claims["dial"]}

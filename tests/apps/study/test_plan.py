@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from anyorder.apps.study.model_plan import DIALS
 from anyorder.apps.study.plan import Plan, Sizes
 from anyorder.apps.study.questions.all import QUESTIONS
 from anyorder.apps.study.study_job import NAMES, StudyJob
@@ -37,23 +38,37 @@ def test_options_are_those_of_the_family() -> None:
 def test_three_seeds_of_the_main_families_and_every_dial() -> None:
     for family in ("mdm", "flexmdm", "latentmdm"):
         assert [model.seed for model in PLAN.seeds_of(family)] == [0, 1, 2]
-        for dial in ("layout0", "layout05", "wording1"):
-            assert len(PLAN.seeds_of(family, dial)) == 1
+        for dial in ("layout0", "layout05", "layout1", "wording1"):
+            model = PLAN.dialled(family, dial)
+            assert (model.family, model.dial, model.align) == (family, dial, "left")
 
 
 def test_trainings_are_recipes_and_commands() -> None:
-    trained = [each for model in PLAN.models.values() for each in model.trainings]
-    assert len({each.name for each in trained}) == len(trained) == 21
-    for each in trained:
+    trained = {each.name: each for model in PLAN.models.values() for each in model.trainings}
+    assert len(trained) == 8 + 13
+    for model in PLAN.models.values():
+        assert all(each == trained[each.name] for each in model.trainings), "one name, one training"
+    for each in trained.values():
         recipe = override(find_recipe(each.recipe), each.changes)
         assert recipe.data.layout == each.changes["data.layout"]
         words = each.words("models")
         assert words[-1] == f"models/{each.name}" and "--threads" in words
-    right = PLAN.models["mdm-layout1-right"].trainings[0]
+    right = PLAN.models["mdm-dial-right"].trainings[0]
     assert shlex.join(right.words("m")) == (
-        "anyorder train tiny/mdm --net.mlp-width 272 --steps 12000 --data.layout 1 "
-        "--data.align right --threads 1 --out m/mdm-layout1-right"
+        "anyorder train tiny/mdm --steps 4000 --data.layout 1 --data.align right --threads 1 "
+        "--out m/mdm-dial-right"
     )
+
+
+def test_the_dial_trains_alike_at_every_setting() -> None:
+    """Within a family nothing but the corpus differs."""
+    for family in ("mdm", "flexmdm", "latentmdm"):
+        alike = {
+            tuple((name, value) for name, value in each.changes.items() if "data." not in name)
+            for dial in DIALS
+            for each in PLAN.dialled(family, dial).trainings
+        }
+        assert len(alike) == 1
 
 
 def test_sizes_do_not_change_names() -> None:
@@ -70,9 +85,8 @@ def test_a_question_needs_its_own_runs_only() -> None:
     [
         ({"questions": ("s9",)}, "no question 's9'"),
         ({"only": "figures"}, "choose from models, runs, page"),
-        ({"only": "page", "train": True}, "no effect"),
         ({"processes": 0}, "--processes"),
-        ({"sizes": Sizes(problems=1)}, "--problems must be at least 2"),
+        ({"sizes": Sizes(problems=1)}, "--problems must be at least 14"),
         ({"sizes": Sizes(draws=0)}, "--draws must be at least 1"),
     ],
 )

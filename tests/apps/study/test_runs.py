@@ -13,7 +13,7 @@ from anyorder.apps.study.free_setting import FreeSetting
 from anyorder.apps.study.model_plan import StudyModel, Training
 from anyorder.apps.study.models import check_made, keep, train_missing, where
 from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, StudyRun
-from anyorder.apps.study.records import SAMPLES_FILE, Stored
+from anyorder.apps.study.records import SAMPLES_FILE, Stored, write_table
 from anyorder.apps.study.runs import RunJob
 from anyorder.measure.arness import arness
 from anyorder.measure.order import order
@@ -22,6 +22,22 @@ from anyorder.model import load
 from anyorder.trace import Run
 
 ALL = (ORDER, ARNESS, PLACEMENT)
+
+
+@pytest.fixture(autouse=True)
+def every_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few problems are enough here, the first ones included."""
+    monkeypatch.setattr("anyorder.apps.study.records.SEEN", 0)
+
+
+def test_problems_that_were_seen_before_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anyorder.apps.study.records.SEEN", 2)
+    rows = [{"task_id": f"stories/{n}", "passed": True, "sample": 0} for n in (10, 0, 2, 1)]
+    write_table(tmp_path / SAMPLES_FILE, rows, {})
+    stored = Stored(tmp_path)
+    assert list(stored.values("passed")) == ["stories/10", "stories/2"] and len(stored) == 2
 
 
 def job_of(run: StudyRun, folder: Path, family: str) -> RunJob:
@@ -115,6 +131,33 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         check_made(replace(model, trainings=(other,)), folder)
     keep(work / "mine", tmp_path / "kept")
     assert load(tmp_path / "kept").digest == load(found).digest
+
+
+@pytest.mark.timeout(240)
+def test_a_start_is_trained_once_and_first(tmp_path: Path) -> None:
+    changes = {"steps": 2, "data.layout": 0.5, "threads": 1, "batch": 2, "warmup": 1}
+    base = Training("base", "tiny/mdm", changes)
+    models = [
+        StudyModel(
+            "child",
+            "flexmdm",
+            "x",
+            trainings=(base, Training("child", "tiny/flexmdm", changes, "base")),
+        ),
+        StudyModel("base", "mdm", "x", trainings=(base,)),
+    ]
+    made = train_missing(models, tmp_path / "study", tmp_path / "work", processes=2, progress=False)
+    assert made == ["base", "child"]
+    child = json.loads((tmp_path / "work" / "child" / "config.json").read_bytes())
+    assert child["recipe"]["start"] == str(tmp_path / "work" / "base")
+
+
+def test_a_failed_training_is_an_error(tmp_path: Path) -> None:
+    bad = Training("bad", "tiny/mdm", {"steps": 2, "warmup": 5})
+    model = StudyModel("bad", "mdm", "x", trainings=(bad,))
+    with pytest.raises(ValueError, match="warmup"):
+        train_missing([model], tmp_path / "study", tmp_path / "work", progress=False)
+    assert where(model, tmp_path / "study") is None
 
 
 def test_shipped_models_need_no_training(tmp_path: Path) -> None:

@@ -8,11 +8,15 @@ where trainings resume, and copies what is finished.
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anyorder.apps.demo_work import working_pool
+from anyorder.apps.progress_bar import progress_bar
 from anyorder.apps.study.model_plan import StudyModel, Training
 from anyorder.files import replacing, replacing_path
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE
@@ -20,6 +24,9 @@ from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE
 MODELS = "models"
 KEPT = ("config.json", "model.safetensors", "vocabulary.json", "tokenizer.json")
 METRICS_FILE, SUMMARY_FILE = "metrics.jsonl", "training.json"
+STEP = re.compile(rb'"step": (\d+)')
+LOOK_EVERY = 2.0
+"""Seconds between looks at the logs of trainings."""
 
 
 def where(model: StudyModel, folder: Path) -> str | None:
@@ -57,30 +64,92 @@ def _at(recipe: dict[str, Any], name: str) -> Any:
 
 
 def train_missing(
-    models: Sequence[StudyModel], folder: Path, work: Path, *, progress: bool = True
+    models: Sequence[StudyModel],
+    folder: Path,
+    work: Path,
+    *,
+    processes: int = 1,
+    progress: bool = True,
 ) -> list[str]:
-    """Train what is missing, one after another; the names of those that were made."""
-    made = []
-    for model in models:
-        if where(model, folder) is None:
-            for training in model.trainings:
-                _train(training, work, progress)
-            keep(work / model.name, folder / MODELS / model.name)
-            check_made(model, folder)
-            made.append(model.name)
+    """Train what is missing, some side by side; the names of the models that were made."""
+    missing = [model for model in models if where(model, folder) is None]
+    wanted = {each.name: each for model in missing for each in model.trainings}
+    jobs = [TrainJob(each, work) for each in wanted.values() if not _finished(each, work)]
+    made: list[str] = []
+    with progress_bar("training", sum(job.steps for job in jobs), shown=progress) as advance:
+        # What others begin with comes first, each training once.
+        for wave in (False, True):
+            own = [job for job in jobs if (job.training.start is not None) is wave]
+            _train_all(own, processes, advance)
+            made += _keep_finished(
+                [each for each in missing if each.name not in made], folder, work
+            )
     return made
 
 
-def _train(training: Training, work: Path, progress: bool) -> None:
-    from anyorder.apps.training import train
+def _keep_finished(models: Sequence[StudyModel], folder: Path, work: Path) -> list[str]:
+    found = [model for model in models if _finished(model.trainings[-1], work)]
+    for model in found:
+        keep(work / model.name, folder / MODELS / model.name)
+        check_made(model, folder)
+    return [model.name for model in found]
 
-    out = work / training.name
-    if (out / WEIGHTS_FILE).is_file():
+
+@dataclass(frozen=True)
+class TrainJob:
+    """A training in its folder; it goes on from what is there."""
+
+    training: Training
+    work: Path
+
+    @property
+    def out(self) -> Path:
+        """Its folder."""
+        return self.work / self.training.name
+
+    @property
+    def steps(self) -> int:
+        """All of them."""
+        return int(self.training.changes["steps"])
+
+    def do(self) -> None:
+        """Train to the end."""
+        from anyorder.apps.training import train
+
+        changes = dict(self.training.changes)
+        if self.training.start is not None:
+            changes["start"] = str(self.work / self.training.start)
+        train(self.training.recipe, out=self.out, progress=False, **changes)
+
+    def reached(self) -> int:
+        """The last step that its log has."""
+        path = self.out / METRICS_FILE
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        steps = [int(found[1]) for line in lines[-3:] if (found := STEP.search(line))]
+        return max(steps, default=0)
+
+
+def _finished(training: Training, work: Path) -> bool:
+    return (work / training.name / WEIGHTS_FILE).is_file()
+
+
+def _train_all(jobs: Sequence[TrainJob], processes: int, advance: Callable[[int], None]) -> None:
+    """All of them, so many at once; their logs move the bar."""
+    if not jobs:
         return
-    changes = dict(training.changes)
-    if training.start is not None:
-        changes["start"] = str(work / training.start)
-    train(training.recipe, out=out, progress=progress, **changes)
+    shown = 0
+    with working_pool(min(processes, len(jobs))) as pool:
+        running = [pool.apply_async(job.do) for job in jobs]
+        while True:
+            for each in running:
+                if each.ready():
+                    each.get()  # an error ends the work; what was trained so far is kept
+            reached = sum(job.reached() for job in jobs)
+            advance(max(0, reached - shown))
+            shown = max(shown, reached)
+            if all(each.ready() for each in running):
+                return
+            running[-1].wait(LOOK_EVERY)
 
 
 def keep(trained: Path, target: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from anyorder.apps.study.cells import Claim
 from anyorder.apps.study.model_plan import StudyModel
+from anyorder.apps.study.plan import SEEN
 from anyorder.apps.study.questions.all import QUESTIONS
 from anyorder.apps.study.questions.section import Section, Table
 from anyorder.apps.study.view import Study
@@ -88,7 +89,7 @@ suspect is looked at in the same section.
 """
 
 
-_STATISTICS = """\
+_STATISTICS = f"""\
 ## How to read the numbers
 
 - Every cell is a mean over samples with its 95 % interval in brackets. Problems are what is drawn:
@@ -105,6 +106,8 @@ _STATISTICS = """\
 - Many claims are tested at 95 %: one in twenty that is not so would pass for decided.
 - Order scores stand between their controls on the same programs: the sample's own steps sorted
   from left to right, and permuted at random. `ties` is the share of choices that a tie rule made.
+- The first {SEEN} problems of the corpus are left out everywhere, the race excepted: the margins of
+  some claims were chosen with them in view.
 - All seeds, policies and sweep points that were run are shown. What is missing says so.
 """
 
@@ -158,7 +161,8 @@ def _models(study: Study) -> str:
 
 
 def _model_row(study: Study, model: StudyModel) -> tuple[str, ...]:
-    dial = model.dial + (", right-aligned canvas" if model.align == "right" else "")
+    dial = ("the dial, " if model.dialled else "") + model.dial
+    dial += ", right-aligned canvas" if model.align == "right" else ""
     if model.shipped is not None:
         state = f"ships with the package as `{model.shipped}`"
     elif study.trained(model):

@@ -46,30 +46,34 @@ GREEDY: Mapping[str, Mapping[str, Any]] = {
 PUBLISHED = {"temperature": 0.2, "top_p": 0.95}
 """Of all policies in the paper's similarity analysis (appendix B)."""
 
+SEEN = 12
+"""The margins of some claims were chosen with the first so many problems of seed 0 in view: these
+are left out of everything, for all models, so that claims are tested on others."""
+
 ORDER, ARNESS, PLACEMENT = "order", "arness", "placement"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is sampled."""
+    """How much is sampled; of the problems, the first `SEEN` are not used."""
 
-    problems: int = 200
+    problems: int = 212
     """Of runs with one sample a problem."""
-    compared: int = 50
+    compared: int = 52
     """Problems whose programs are compared with left-to-right ones, which takes many samples."""
     reference: int = 32
     """Samples of left-to-right and random decoding, as in the paper."""
-    attempted: int = 100
+    attempted: int = 62
     """Problems of runs for pass@k."""
     attempts: int = 16
     """Samples for pass@k."""
     drawn: int = 8
     """Samples at temperature 1."""
-    counted: int = 100
+    counted: int = 62
     """Problems where no network is used."""
     draws: int = 4096
     """Renderings of each of these."""
-    race: int = 40
+    race: int = 30
     """Problems of the race."""
 
 
@@ -122,17 +126,18 @@ class Plan:
         assert len({run.name for run in found}) == len(found), "names are unique"
         return {run.name: run for run in found}
 
-    def seeds_of(self, family: str, dial: str = "layout1") -> list[StudyModel]:
-        """The models of one family and setting, by seed."""
+    def seeds_of(self, family: str) -> list[StudyModel]:
+        """The models of one family, as they ship, by seed."""
         own = [
             model
             for model in self.models.values()
-            if model.family == family
-            and model.dial == dial
-            and model.align == "left"
-            and model.shipped != "planner"
+            if model.family == family and not model.dialled and model.shipped != "planner"
         ]
         return sorted(own, key=lambda model: model.seed)
+
+    def dialled(self, family: str, dial: str) -> StudyModel:
+        """The dial's model of one family and setting."""
+        return self.models[f"{family}-dial-{dial}"]
 
     def _greedy(self) -> list[StudyRun]:
         """Every model of the four families, greedy, with all measures."""
@@ -234,7 +239,7 @@ class Plan:
                 self.sizes.problems,
                 measures=(ORDER, ARNESS),
             )
-            for model in (*self.seeds_of("mdm", "layout0"), *self.seeds_of("mdm"))
+            for model in (self.dialled("mdm", "layout0"), *self.seeds_of("mdm"))
             for name, rules in TIED.items()
         ]
 

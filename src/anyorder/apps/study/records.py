@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anyorder.apps.study.cells import Values
+from anyorder.apps.study.plan import SEEN
 from anyorder.files import replacing
 from anyorder.trace import RunCard
 from anyorder.trace.run import CARD_FILE
@@ -62,8 +63,13 @@ def read_about(path: Path) -> dict[str, Any]:
     return {} if text is None else dict(json.loads(text))
 
 
+def _fresh(task: str) -> bool:
+    """Whether a problem may test a claim."""
+    return int(task.rpartition("/")[2]) >= SEEN
+
+
 class Stored:
-    """The records of one run."""
+    """The records of one run, without the problems that were seen before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +85,12 @@ class Stored:
     def _read(self, name: str) -> dict[str, list[Any]]:
         path = self.folder / name
         try:
-            return dict(pq.read_table(path).to_pydict())
+            table = pq.read_table(path)
+            if "task_id" in table.column_names:
+                table = table.filter(
+                    pa.array(map(_fresh, table["task_id"].to_pylist()), pa.bool_())
+                )
+            return dict(table.to_pydict())
         except (pa.ArrowException, OSError) as error:
             raise ValueError(
                 f"{path} is missing or damaged ({error}): delete its folder and repeat the study"

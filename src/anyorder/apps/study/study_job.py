@@ -9,10 +9,12 @@ from typing import Annotated
 import tyro
 
 from anyorder.apps.jobs import Name
-from anyorder.apps.study.plan import Plan, Sizes
+from anyorder.apps.study.plan import SEEN, Plan, Sizes
 
 STAGES = ("models", "runs", "page")
 NAMES = ("s1", "s2", "s3", "s4", "s5", "s6", "dial", "ties", "flexlatent")
+LEAST = dict.fromkeys(("problems", "compared", "attempted", "counted"), SEEN + 2) | {"race": 2}
+"""Problems that a size must have: two that are not left out."""
 
 Questions = Annotated[
     tuple[str, ...],
@@ -34,12 +36,10 @@ class StudyJob:
     traces: Path = Path("runs/study")
     """Where trainings and traces go, which the page does not need."""
     only: Name = None
-    """One stage: models (train what is missing), runs (sample and measure what is missing) or page.
-    Unset: runs and page, with the models that are there."""
-    train: bool = False
-    """Also train the models that are missing, up to forty minutes each."""
+    """One stage: models (train what is missing, up to forty minutes each), runs (sample and measure
+    what is missing, with the models that are there) or page. Unset: all of them."""
     processes: int = 2
-    """Runs that are done side by side, with one thread each."""
+    """Trainings and runs that are done side by side, with one thread each."""
     sizes: Annotated[Sizes, tyro.conf.arg(name="")] = field(default_factory=Sizes)
     """How much is sampled."""
 
@@ -49,14 +49,10 @@ class StudyJob:
                 raise ValueError(f"no question {name!r}: choose from {', '.join(NAMES)}")
         if self.only is not None and self.only not in STAGES:
             raise ValueError(f"--only {self.only!r}: choose from {', '.join(STAGES)}")
-        if self.train and self.only not in (None, "models"):
-            raise ValueError(
-                f"--train has no effect with --only {self.only}: leave one of them out"
-            )
         if self.processes < 1:
             raise ValueError(f"--processes must be at least 1, not {self.processes}")
         for name, value in vars(self.sizes).items():
-            least = 2 if name in ("problems", "compared", "attempted", "counted", "race") else 1
+            least = LEAST.get(name, 1)
             if value < least:
                 raise ValueError(
                     f"--{name.replace('_', '-')} must be at least {least}, not {value}"
@@ -64,9 +60,7 @@ class StudyJob:
 
     def stages(self) -> tuple[str, ...]:
         """What is done, in order."""
-        if self.only is not None:
-            return (self.only,)
-        return STAGES if self.train else STAGES[1:]
+        return STAGES if self.only is None else (self.only,)
 
     def chosen(self) -> tuple[str, ...]:
         """The questions whose runs are done."""

@@ -58,7 +58,13 @@ def study(job: StudyJob, *, progress: bool = True) -> Studied:
     models = _models(plan, needed)
     trained, done = [], []
     if "models" in stages:
-        trained = train_missing(models, job.folder, job.traces / "models", progress=progress)
+        trained = train_missing(
+            models,
+            job.folder,
+            job.traces / "models",
+            processes=job.processes,
+            progress=progress,
+        )
     if "runs" in stages:
         done = _do_runs(plan, needed, job, progress)
     written = None
@@ -122,7 +128,10 @@ def jobs_of(plan: Plan, needed: Sequence[str], job: StudyJob) -> list[Any]:
         found.append(RunJob(run, location, digest, family, job.folder, job.traces, weight))
     if absent:
         names = ", ".join(sorted(absent))
-        print(f"not trained yet (--train), their runs are left out: {names}", file=sys.stderr)
+        print(
+            f"not trained yet (anyorder study --only models), their runs are left out: {names}",
+            file=sys.stderr,
+        )
     return found
 
 

@@ -89,10 +89,13 @@ class Study:
             self._known[name] = Stored(folder) if there else None
         return self._known[name]
 
-    def group(self, family: str, kind: str, dial: str = "layout1", label: str = "") -> Group:
-        """A kind of run over the seeds of a family at one setting of the dials."""
-        models = self.plan.seeds_of(family, dial)
-        return self.of_models(models, kind, label or f"{family} {kind}")
+    def group(self, family: str, kind: str, label: str = "") -> Group:
+        """A kind of run over the seeds of a family."""
+        return self.of_models(self.plan.seeds_of(family), kind, label or f"{family} {kind}")
+
+    def dialled(self, family: str, kind: str, dial: str, label: str) -> Group:
+        """A kind of run of the dial's model of one setting."""
+        return self.of_models([self.plan.dialled(family, dial)], kind, label)
 
     def of_models(self, models: Sequence[StudyModel], kind: str, label: str) -> Group:
         """A kind of run over some models."""

@@ -8,7 +8,7 @@ a canvas that is filled in front, where the same mechanism must write from right
 
 from __future__ import annotations
 
-from anyorder.apps.study.cells import Claim, above_zero, contrast_cell, negated
+from anyorder.apps.study.cells import Claim, Values, above_zero, contrast_cell, negated
 from anyorder.apps.study.model_plan import DIALS, FAMILIES
 from anyorder.apps.study.plan import FREE_LAYOUTS, Plan
 from anyorder.apps.study.questions.dial_counted import (
@@ -35,7 +35,7 @@ from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 
 LAYOUTS = {"layout0": 0.0, "layout05": 0.5, "layout1": 1.0}
-RIGHT = "mdm-layout1-right"
+RIGHT = "mdm-dial-right"
 COUNTED_COLOR = "ar"
 
 
@@ -43,14 +43,14 @@ def _runs(plan: Plan) -> list[str]:
     trained = [
         name
         for name, run in plan.runs.items()
-        if run.kind == "greedy" and plan.models[run.model].family in FAMILIES
+        if run.kind == "greedy" and plan.models[run.model].dialled
     ]
     return [*trained, *(name for name, run in plan.runs.items() if run.free is not None)]
 
 
 def _section(study: Study) -> Section:
     groups = {
-        (family, dial): study.group(family, "greedy", dial, f"{family}, {dial}")
+        (family, dial): study.dialled(family, "greedy", dial, f"{family}, {dial}")
         for family in FAMILIES
         for dial in DIALS
     }
@@ -61,7 +61,8 @@ def _section(study: Study) -> Section:
         asks="As it becomes uncertain where things go, and only then, do fixed-canvas models lose "
         "localisation and fall back to left to right; and do insertion and segments not mind?",
         how="Models trained at layout 0, 0.5 and 1 (how much free length the programs have) and at "
-        "wording 1 (free words of fixed length), greedy by their own confidence, random ties. The "
+        "wording 1 (free words of fixed length), all for as many steps, greedy by their own "
+        "confidence, random ties; fewer steps than the models of the other sections. The "
         "problems are the same at every setting. Beside them: no network at all. Many renderings "
         "of each problem are drawn and posteriors are counted among those that agree with the "
         "canvas; the decoder is the same. Tau is Kendall's, of place and time: 1 is left to right, "
@@ -87,13 +88,12 @@ def _rise(groups: dict[tuple[str, str], Group], family: str, read: Reading) -> I
 
 def _rise_beyond(groups: dict[tuple[str, str], Group], other: str, read: Reading) -> Interval:
     """How much more mdm changes from layout 0 to layout 1 than another family, by problem."""
-    sides = []
-    for family in ("mdm", other):
+
+    def pair(family: str) -> tuple[list[Values], list[Values]]:
         high, low = groups[family, "layout1"].against(groups[family, "layout0"])
-        sides.append(([read(run) for run in high], [read(run) for run in low]))
-    seeds = min(len(side[0]) for side in sides)
-    first, second = (([*high[:seeds]], [*low[:seeds]]) for high, low in sides)
-    return contrast_cell(first, second)
+        return [read(run) for run in high], [read(run) for run in low]
+
+    return contrast_cell(pair("mdm"), pair(other))
 
 
 def _model_claims(groups: dict[tuple[str, str], Group], right: Group) -> tuple[Claim, ...]:

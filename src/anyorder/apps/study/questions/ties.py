@@ -41,11 +41,17 @@ def _words(rule: str) -> str:
     return rule.replace("-", ", ")
 
 
+def _named(rule: str, dial: str) -> tuple[str, str]:
+    """The run's kind, and what its row is called."""
+    return f"ties-{rule}", f"{DIALS[dial]}, {_words(rule)}"
+
+
 def _section(study: Study) -> Section:
-    groups = {
-        (dial, rule): study.group("mdm", f"ties-{rule}", dial, f"{words}, {_words(rule)}")
-        for dial, words in DIALS.items()
+    groups = {("layout1", rule): study.group("mdm", *_named(rule, "layout1")) for rule in TIED}
+    groups |= {
+        ("layout0", rule): study.dialled("mdm", kind, "layout0", label)
         for rule in TIED
+        for kind, label in (_named(rule, "layout0"),)
     }
     drawing = _figure(groups)
     return Section(
@@ -53,7 +59,8 @@ def _section(study: Study) -> Section:
         asks="Samplers that rank slots after temperature and top-p, and take the leftmost among "
         "equals, look left to right by construction. How much of what is measured is that?",
         how="mdm by confidence at temperature 0.2 and top-p 0.95, as published; confidences read "
-        "from the untempered or the filtered posterior, ties broken at random or to the left.",
+        "from the untempered or the filtered posterior, ties broken at random or to the left. "
+        "Layout 0 is the dial's model.",
         tables=(_table(groups), _effects(groups)),
         figures=() if drawing is None else (drawing,),
         claims=_claims(groups),
