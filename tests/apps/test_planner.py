@@ -322,12 +322,12 @@ def agreement(net: PlannedNet, stories: int) -> float:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_imitation_learns_the_factor_rule(planned_mdm: Path, tmp_path: Path) -> None:
-    """A tenth of the shipped head's training; benchmarks/planner.py measures the whole."""
+    """The shipped head's own training on the shipped mdm, from before its tuning by rewards."""
     fresh = anyorder.load(planned_mdm).net  # three steps: as good as none
     assert isinstance(fresh, PlannedNet)
-    brief = {"steps": 200, "warmup": 20, "ema": 0.9, "validate_every": 0, "threads": 1}
-    learnt = train("tiny/planner", out=tmp_path / "x", progress=False, **brief).net
+    quiet = {"validate_every": 0, "threads": 1, "save_every": 2_000}
+    learnt = train("tiny/planner", out=tmp_path / "x", progress=False, **quiet).net
     assert isinstance(learnt, PlannedNet)
     before, after = agreement(fresh, 64), agreement(learnt, 64)
     assert before < 0.85
-    assert after >= 0.90, (before, after)  # 0.922 when this was written, from 0.817
+    assert after >= 0.95, (before, after)

@@ -32,7 +32,9 @@ def test_a_planner_head_is_used() -> None:
     mdm, planned = find_family("mdm"), SimpleNamespace(plan=None)
     assert points_of("planner", mdm, {}, planned) == [Point({"policy": "planner"})]
     grids = parse_grids(["mdm:steps=4"], KNOWN)
-    assert points_of("planner", mdm, grids, planned) == [Point({"steps": 4})]  # as told
+    assert points_of("planner", mdm, grids, planned) == [Point({"policy": "planner"})]
+    own = {"planner": [Point({"steps": 4})]}
+    assert points_of("planner", mdm, own, planned) == [Point({"steps": 4})]  # as told
     assert Point({"clock": "events"}) in points_of("flexmdm", find_family("flexmdm"), {})
 
 

@@ -41,7 +41,7 @@ def test_a_race_prints_one_document_or_tables(
         (["--limit", "x"], 2, "anyorder race --help"),
         (["ar", "--grid", "mdm:steps=8"], 1, "nobody called 'mdm' races: choose from ar"),
         (["ar", "--task", "nothing"], 1, "no task 'nothing'"),
-        ([], 1, "name at least one model"),
+        ([], 2, "name at least one model"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

@@ -9,20 +9,10 @@ import pytest
 
 from anyorder.cli import main
 
-SMALL = ["--problems", "2", "--drawn", "1", "--attempts", "1", "--reference", "2"]
-SMALL += [
-    "--counted",
-    "2",
-    "--compared",
-    "2",
-    "--attempted",
-    "2",
-    "--draws",
-    "8",
-    "--race",
-    "2",
-    "--processes",
-    "1",
+SMALL = [
+    *("--problems", "14", "--compared", "14", "--attempted", "14", "--counted", "14"),
+    *("--drawn", "1", "--attempts", "1", "--reference", "2", "--draws", "8", "--race", "2"),
+    *("--processes", "1", "--only", "runs"),
 ]
 
 
@@ -44,7 +34,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_page_alone_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "--only", "page", *places(tmp_path), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["runs"] == [] and "mdm-layout0" in record["untrained"]
+    assert record["runs"] == [] and "mdm-dial-layout0" in record["untrained"]
     assert {claim["holds"] for claim in record["claims"]["s1"]} == {"not measured yet"}
     assert Path(record["page"]).read_text().startswith("# Results")
 
@@ -52,10 +42,10 @@ def test_the_page_alone_is_one_document(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (["s7"], 1, "no question 's7': choose from s1"),
-        (["--only", "pictures"], 1, "choose from models, runs, page"),
+        (["s7"], 2, "no question 's7': choose from s1"),
+        (["--only", "pictures"], 2, "choose from models, runs, page"),
         (["--problems", "x"], 2, "anyorder study --help"),
-        (["--only", "page", "--train"], 1, "no effect"),
+        (["--problems", "2"], 2, "--problems must be at least 14"),
     ],
 )
 def test_mistakes_are_told_in_a_line(
@@ -74,9 +64,12 @@ def test_a_question_from_samples_to_page(
     words = ["study", "flexlatent", "ties", *SMALL, *places(tmp_path)]
     assert main(words) == 0
     said = capsys.readouterr()
-    assert "runs done" in said.out and "mdm-layout0" in said.err
-    first = (tmp_path / "docs" / "results.md").read_bytes()
+    assert "runs done" in said.out and "mdm-dial-layout0" in said.err
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == []
+    page = tmp_path / "docs" / "results.md"
     assert main(["study", "--only", "page", *places(tmp_path)]) == 0
-    assert (tmp_path / "docs" / "results.md").read_bytes() == first
+    first = page.read_bytes()
+    page.unlink()
+    assert main(["study", "--only", "page", *places(tmp_path)]) == 0
+    assert page.read_bytes() == first

@@ -133,6 +133,34 @@ def test_neither_mask_nor_bos_is_ever_shown() -> None:
     assert VOCAB.mask_id not in shown and VOCAB.bos_id not in shown
 
 
+def test_a_greedy_tail_changes_the_last_step_alone() -> None:
+    """Until then the canvases are those of ancestral sampling, which do move."""
+    seen = {}
+    for tail in ("greedy", "ancestral"):
+        net = constant(a=0.5, b=0.3, c=0.2)
+        decode(net, ["______"] * 4, steps=6, tail=tail)
+        seen[tail] = torch.stack(net.canvases)
+    assert torch.equal(seen["greedy"], seen["ancestral"])
+    assert (seen["greedy"][1:] != seen["greedy"][:-1]).any(dim=-1).any(dim=-1).sum() >= 3
+
+
+def test_the_last_step_ends_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """alpha_s is 1 there, so that nothing is drawn evenly; before it, something may be."""
+    calls = []
+
+    def spied(prob: Tensor, alpha_t: Tensor, alpha_s: Tensor, states: int) -> uniform.Mixture:
+        parts = uniform.mixture(prob, alpha_t, alpha_s, states)
+        calls.append((alpha_s.tolist(), parts.uniform.tolist()))
+        return parts
+
+    monkeypatch.setattr(duo, "mixture", spied)
+    decode(constant(a=0.5, b=0.5), ["____"], steps=4)
+    *earlier, (last, noise) = calls
+    assert set(last) == {1.0} and set(noise) == {0.0}
+    assert len(earlier) == 3
+    assert all(max(alpha) < 1 and min(even) > 0 for alpha, even in earlier)
+
+
 def test_greedy_tail_takes_the_likeliest_clean_token() -> None:
     net = constant(a=0.2, b=0.5, c=0.3)
     assert all(row.token_ids == [1, 1] for row in decode(net, ["__"] * 20, steps=3, tail="greedy"))

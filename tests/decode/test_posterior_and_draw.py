@@ -52,20 +52,25 @@ def test_impossible_tokens_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "probabilities", "negative_entropy"),
+    ("row", "probabilities", "margin", "negative_entropy"),
     [
-        ((2.0, 1.0, 0.0, -1.0), (1.0, 0.0, 0.0, 0.0), 0.0),
-        ((1.0, 0.9, 0.8, 0.0), (0.506480, 0.307196, 0.186324, 0.0), -1.020191),
-        ((1.0, 0.4, 0.0, 0.0), (0.952574, 0.047426, 0.0, 0.0), -0.190865),
+        ((2.0, 1.0, 0.0, -1.0), (1.0, 0.0, 0.0, 0.0), 1.0, 0.0),
+        ((1.0, 0.9, 0.8, 0.0), (0.506480, 0.307196, 0.186324, 0.0), 0.199285, -1.020191),
+        ((1.0, 0.4, 0.0, 0.0), (0.952574, 0.047426, 0.0, 0.0), 0.905148, -0.190865),
     ],
 )
 def test_filter_matches_published_values(
-    row: tuple[float, ...], probabilities: tuple[float, ...], negative_entropy: float
+    row: tuple[float, ...],
+    probabilities: tuple[float, ...],
+    margin: float,
+    negative_entropy: float,
 ) -> None:
     """Temperature 0.2 and top-p 0.95, in that order, as the Dream family filters."""
     logits = filtered(torch.tensor([row]), Draw(temperature=0.2, top_p=0.95))
     assert logits.softmax(-1)[0].tolist() == pytest.approx(probabilities, abs=1e-6)
-    assert float(Posterior(logits).negative_entropy()) == pytest.approx(negative_entropy, abs=1e-6)
+    posterior = Posterior(logits)
+    assert 1 + float(posterior.margin_below_one()) == pytest.approx(margin, abs=1e-6)
+    assert float(posterior.negative_entropy()) == pytest.approx(negative_entropy, abs=1e-6)
 
 
 def test_top_p_keeps_the_token_that_crosses_the_line() -> None:

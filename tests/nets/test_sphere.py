@@ -89,8 +89,7 @@ def test_weights_and_configuration_come_back(architecture: str, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("backbone", "changed", "message"),
     [
-        ({"causal": True}, {}, "bidirectional network with tied=False"),
-        ({"tied": True}, {}, "bidirectional network with tied=False"),
+        ({"causal": True}, {}, "needs a bidirectional network"),
         ({}, {"architecture": "unet"}, "choose 'backbone' or 'dit'"),
         ({}, {"most_signal": 1.5}, "0 < least_signal < most_signal <= 1"),
     ],

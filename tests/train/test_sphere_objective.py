@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from anyorder.apps.dry_run import measure_sizes
 from anyorder.apps.training import network_config, train
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
+from anyorder.model import load
 from anyorder.nets.sphere import SphereConfig, SphereNet
 from anyorder.nets.transformer import TransformerConfig
 from anyorder.process import sphere
@@ -133,13 +135,20 @@ def test_the_recipes() -> None:
     assert measure_sizes(tiny)["parameters"] == pytest.approx(424_000, rel=0.02)
     config = network_config(tiny, 167)
     assert config.most_signal == pytest.approx(sphere.enough_signal(167, 64, 0.1))
-    paper = find_recipe("paper/sflm-125m")
-    assert measure_sizes(paper)["parameters"] / 1e6 == pytest.approx(205, abs=0.5)
-    assert network_config(paper, 0).most_signal == pytest.approx(0.1553, abs=1e-4)
+    sizes = [measure_sizes(find_recipe(f"paper/{name}-125m")) for name in ("sflm", "duo", "mdm")]
+    own, duo, mdm = (each["parameters"] for each in sizes)
+    assert own == duo == 125_560_320 and abs(own / mdm - 1) < 0.02  # they may race
+    published = find_recipe("paper/sflm-205m")
+    assert measure_sizes(published)["parameters"] / 1e6 == pytest.approx(205, abs=0.5)
+    for name in ("paper/sflm-125m", "paper/sflm-205m"):
+        config = network_config(find_recipe(name), 0)
+        assert config.most_signal == pytest.approx(0.1553, abs=1e-4)
     with pytest.raises(ValueError, match=r"leave data\.align out"):
         network_config(override(tiny, {"data.align": "right"}), 167)
     with pytest.raises(ValueError, match="the dit uses neither"):
         override(tiny, {"net.architecture": "dit", "net.kv_heads": 2})
+    with pytest.raises(ValueError, match=r"leave net\.tied out"):
+        override(tiny, {"net.architecture": "dit", "net.tied": True})
 
 
 SMALL = {"net.width": 32, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32, "batch": 8}
@@ -149,10 +158,20 @@ def logged(out: Path) -> list[str]:
     return (out / "metrics.jsonl").read_text().splitlines()
 
 
+def test_a_tied_table_learns_and_decodes(tmp_path: Path) -> None:
+    """One matrix is the vectors and the head; a saved model is the same one."""
+    settings = {**SMALL, "net.tied": True, "steps": 30, "warmup": 5, "log_every": 1, "lr": 1e-2}
+    model = train("tiny/sflm", out=tmp_path, progress=False, **settings)
+    losses = [row["loss"] for row in map(json.loads, logged(tmp_path)) if row["kind"] == "train"]
+    assert losses[0] < math.log(model.vocab.size) + 1 and losses[-1] < 0.8 * losses[0]
+    assert model.net.backbone.unembed is None  # type: ignore[union-attr]
+    trace = model.sample(["Tom picks some plums."], steps=2, seed=0)[0]
+    again = load(tmp_path).sample(["Tom picks some plums."], steps=2, seed=0)[0]
+    assert trace.token_ids.tolist() == again.token_ids.tolist()
+
+
 @pytest.mark.parametrize("architecture", ["backbone", "dit"])
 def test_training_begins_at_ln_v_and_learns(architecture: str, tmp_path: Path) -> None:
-    import json
-
     settings = {**SMALL, "net.architecture": architecture, "steps": 30, "warmup": 5}
     model = train("tiny/sflm", out=tmp_path, progress=False, log_every=1, lr=1e-2, **settings)
     losses = [row["loss"] for row in map(json.loads, logged(tmp_path)) if row["kind"] == "train"]

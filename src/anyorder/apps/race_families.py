@@ -91,8 +91,9 @@ def points_of(
     name: str, family: Family, grids: Mapping[str, Sequence[Point]], net: Any = None
 ) -> list[Point]:
     """The points of an entrant: those of its name, of its family, its head's or the table's."""
-    told = grids.get(name) or grids.get(family.name)
     own = own_options(net)
+    # A head's own options replace the family's, which a grid for the family cannot know of.
+    told = grids.get(name) or (None if own else grids.get(family.name))
     usual = (own,) if own else ENTRIES.get(family.name, Entry()).points
     return list(told or map(Point, usual))
 

@@ -56,7 +56,12 @@ def _panel(lanes: list[Timed], way: str, colors: dict[str, str]) -> FrontPanel:
         FrontSeries(
             name,
             colors[name],
-            tuple(_point(lane) for lane in lanes if lane.entrant == name),
+            # From the cheapest on, so that the line that joins them does not turn back.
+            tuple(
+                _point(lane)
+                for lane in sorted(lanes, key=lambda lane: lane.total_seconds.estimate)
+                if lane.entrant == name
+            ),
         )
         for name in dict.fromkeys(colors)
     )

@@ -15,7 +15,10 @@ Flags = TypeVar("Flags")
 
 
 def parse(flags: type[Flags], verb: str, words: list[str], **settings: Any) -> Flags:
-    """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`."""
+    """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`.
+
+    So is a value that a job refuses when it is made, before any file is looked at.
+    """
     program = f"{PROGRAM} {verb}"
     complaint = io.StringIO()
     try:
@@ -27,6 +30,8 @@ def parse(flags: type[Flags], verb: str, words: list[str], **settings: Any) -> F
         if not stop.code:
             raise
         raise UsageError(f"{_one_line(complaint.getvalue())} (see {program} --help)") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _one_line(box: str) -> str:

@@ -21,7 +21,7 @@ class Flags:
     likely held-out texts are to each model, and how well it fills the middle of a program.
     Repeating a command goes on where it stopped.
 
-      anyorder race ar mdm flexmdm latentmdm flexlatent
+      anyorder race ar mdm flexmdm latentmdm flexlatent duo sflm
       anyorder race ar mdm latentmdm --limit 100 --out runs/race-100
       anyorder race mdm latentmdm --grid "mdm:steps=4,8;policy=confidence,random" latentmdm:k=1,3
       anyorder race ar runs/mine --unequal --json

@@ -2,7 +2,8 @@
 
     e_v    = E_v / |E_v|                       normalised whenever it is read; E itself is free
     states = body(x, time),  x_i in R^D        noised vectors, or the clean e_v of a prompt
-    logits = head(states)                      a matrix of its own, zero at first: the loss is ln V
+    logits = head(states)                      a matrix of its own, zero at first: the loss is ln V;
+                                               or E itself (`tied`, the backbone only)
 
 The table E starts at N(0, 1 / D) and learns through the vectors that a caller makes of it. Two
 bodies (`architecture`):
@@ -47,10 +48,8 @@ class SphereConfig:
         if self.architecture not in BODIES:
             known = " or ".join(map(repr, BODIES))
             raise ValueError(f"architecture={self.architecture!r}: choose {known}")
-        if self.backbone.causal or self.backbone.tied or not self.backbone.time_modulated:
-            raise ValueError(
-                "sflm needs a bidirectional network with tied=False and time_modulated=True"
-            )
+        if self.backbone.causal or not self.backbone.time_modulated:
+            raise ValueError("sflm needs a bidirectional network with time_modulated=True")
         if not 0 < self.least_signal < self.most_signal <= 1:
             raise ValueError(
                 f"signals from {self.least_signal} to {self.most_signal} are no schedule: "
@@ -128,12 +127,12 @@ class SphereNet(nn.Module):
 
     @torch.no_grad()
     def _begin(self, seed: int) -> None:
-        """Token vectors in directions of their own, and a head that knows nothing."""
+        """Token vectors in directions of their own, and a head, if any, that knows nothing."""
         table, head = self.backbone.embed.weight, self.backbone.unembed
-        assert head is not None
         generator = torch.Generator(table.device).manual_seed(seed ^ TABLE_SEED)
         nn.init.normal_(table, std=self.config.backbone.width**-0.5, generator=generator)
-        nn.init.zeros_(head.weight)
+        if head is not None:
+            nn.init.zeros_(head.weight)
 
 
 BODIES: dict[str, type[Transformer] | type[DiT]] = {"backbone": Transformer, "dit": DiT}

@@ -39,6 +39,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "paper/duo-125m": paper.duo_125m,
     "paper/latentmdm-125m": paper.latentmdm_125m,
     "paper/sflm-125m": paper.sflm_125m,
+    "paper/sflm-205m": paper.sflm_205m,
     "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
     "paper/planner-llada-8b": llada.planner_llada_8b,
     "paper/mdm-llada-8b": llada.mdm_llada_8b,

@@ -88,8 +88,8 @@ class FlexNetConfig(NetConfig):
 class SphereNetConfig(NetConfig):
     """The network of sflm over unit vectors (nets/sphere.py)."""
 
-    tied: tyro.conf.Fixed[Any] = False
-    """The head is always a matrix of its own."""
+    tied: bool = False
+    """Whether the head is the table of token vectors; published, and of the dit, are two."""
     architecture: Literal["backbone", "dit"] = "backbone"
     """The one backbone of all families, or the published DiT, which has no attention biases."""
     delta: float = 0.1
@@ -99,6 +99,8 @@ class SphereNetConfig(NetConfig):
         super().__post_init__()
         if self.architecture == "dit" and (self.o_bias or self.kv_heads is not None):
             raise ValueError("the dit uses neither net.o_bias nor net.kv_heads: leave them out")
+        if self.architecture == "dit" and self.tied:
+            raise ValueError("the dit has a head of its own: leave net.tied out")
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def test_a_sweep_is_every_point_that_the_source_tried() -> None:
     [
         (["--preset", "similarity", "--sweep"], 1, "has no sweep"),
         (["--preset", "nothing"], 1, "no preset 'nothing'"),
-        (["--preset", "similarity", "--limit", "0"], 1, "--limit must be at least 1"),
+        (["--preset", "similarity", "--limit", "0"], 2, "--limit must be at least 1"),
         (["--only", "page"], 2, "anyorder study --help"),
     ],
 )

@@ -36,13 +36,15 @@ from anyorder.report.sections.section import (
 TITLE = "Does choosing the order change what is written?"
 METRIC = "ASTD"
 FILTERS = {"valid": "all programs that parse", "correct": "only programs that pass"}
+UNORDERED = ("ar", "duo", "sflm")
+"""Families that do not choose what comes next: one order, or all slots at once."""
 SPARE_COLORS = ("latentmdm", "flexmdm", "flexlatent", "mdm", "ar", "duo", "sflm")
 
 
 def section(material: Material) -> Section | Absent | None:
     """The section, or what is missing for it; None where no model has a choice of orders."""
     found = material.comparisons
-    free = [run for run in family_mains(material.gathered.runs) if run.family != "ar"]
+    free = [run for run in family_mains(material.gathered.runs) if run.family not in UNORDERED]
     if not found and not free:
         return None
     if not found:

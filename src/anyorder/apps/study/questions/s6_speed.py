@@ -159,7 +159,7 @@ def _figure(race: dict[str, Any], ways: list[str]) -> Drawing:
                     label=lane["setting"] if lane["front"] else "",
                     front=lane["front"],
                 )
-                for lane in race["lanes"]
+                for lane in sorted(race["lanes"], key=lambda lane: lane["seconds"]["estimate"])
                 if lane["family"] == family and lane["way"] == way
             )
             if points:
