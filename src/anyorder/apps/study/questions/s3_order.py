@@ -9,6 +9,7 @@ from __future__ import annotations
 from anyorder.apps.study.cells import Claim, above_zero, all_of, within
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.questions.section import (
+    NOTHING,
     Column,
     Question,
     Section,
@@ -66,6 +67,7 @@ def _section(study: Study) -> Section:
 
 def _metrics(groups: dict[str, Group], part: str) -> Table:
     columns: list[Column] = [(column(f"order.{part}.{name}"), number, False) for name in METRICS]
+    columns.append((column("ties"), percent, False))
     rows = []
     for group in groups.values():
         rows += rows_of(group, columns)
@@ -73,13 +75,13 @@ def _metrics(groups: dict[str, Group], part: str) -> Table:
             values = (
                 number(group.mean(column(f"order.{part}.{name}{ending}"))) for name in METRICS
             )
-            rows.append((f"  control: {title}", *values))
+            rows.append((f"  control: {title}", *values, NOTHING))
     rows += [
-        (f"paper: {row['model']}, {row['task']}", *(f"{row[key][m]:.2f}" for m in METRICS))
+        (f"paper: {row['model']}, {row['task']}", *(f"{row[key][m]:.2f}" for m in METRICS), NOTHING)
         for row in published("order", scope="code_only")
         for key in ["overall" if part == "overall" else "split"]
     ]
-    heads = ("model and policy", *(TITLES[name] for name in METRICS))
+    heads = ("model and policy", *(TITLES[name] for name in METRICS), "ties %")
     title = "All nodes" if part == "overall" else "Nodes with several children"
     return Table(f"Order on the statement tree: {title.lower()}", heads, tuple(rows))
 
