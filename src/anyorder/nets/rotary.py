@@ -20,12 +20,12 @@ Rotation = tuple[Tensor, Tensor]
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """Turn each pair (j, j + W/2) of every head by its angle: B L H W -> B L H W.
 
-    x cos + (x with its halves exchanged) (-sin | sin): three passes over whole heads, half the time
-    of turning the halves one by one. The float32 tables promote half precision for the turn itself.
+    x cos + (x with its halves exchanged) (-sin | sin), in passes over whole heads: half the time of
+    turning the halves one by one. The float32 tables promote half precision for the turn itself.
     """
     cos, sin = rotation
     exchanged = x.roll(x.shape[-1] // 2, dims=-1)
-    return torch.addcmul(x * cos, exchanged, sin).to(x.dtype)
+    return (x * cos).add_(exchanged * sin).to(x.dtype)
 
 
 class Rotary:
