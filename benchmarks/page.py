@@ -114,14 +114,14 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     python, torch = platform.python_version(), version("torch").partition("+")[0]
     parts = f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB; {platform.system()}"
-    return f"{parts}, Python {python}, torch {torch}, one thread"
+    return f"{parts}, Python {python}, torch {torch} in one thread"
 
 
 def command(name: str, arguments: str) -> str:
     return f"python benchmarks/{name}.py {arguments}".rstrip()
 
 
-def run(name: str, arguments: str, folder: Path = HERE, results: Path = RESULTS) -> Outcome:
+def run(name: str, arguments: str, folder: Path, results: Path) -> Outcome:
     """Run one script and store what it printed."""
     load, begun = os.getloadavg()[0], Clock.now()
     done = subprocess.run(
@@ -139,11 +139,17 @@ def run(name: str, arguments: str, folder: Path = HERE, results: Path = RESULTS)
         f"`{command(name, arguments)}`, {minutes:.1f} minutes on: {machine()}.",
         _load(load, ended.share_of_others(begun)),
         "",
-        done.stdout.strip(),
+        tidy(done.stdout),
     ]
     results.mkdir(exist_ok=True)
     (results / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return Outcome(name)
+
+
+def tidy(printed: str) -> str:
+    """Without spaces at the ends of lines, and without more than one empty line between others."""
+    lines = "\n".join(line.rstrip() for line in printed.splitlines())
+    return re.sub(r"\n{3,}", "\n\n", lines).strip()
 
 
 def _load(load: float, others: float | None) -> str:
@@ -165,7 +171,7 @@ def words_of(path: Path) -> tuple[str, str]:
     raise ValueError(f"{path.name} does not say what dominates its time: give it a DOMINATES")
 
 
-def compose(names: Sequence[str], folder: Path = HERE, results: Path = RESULTS) -> str:
+def compose(names: Sequence[str], folder: Path, results: Path) -> str:
     """The page; a script that has not run yet says so."""
     parts = [INTRODUCTION]
     for name in names:
@@ -187,10 +193,8 @@ def main() -> int:
     outcomes = []
     for name in [] if given.compose else given.scripts or SCRIPTS:
         print(f"== {command(name, SCRIPTS[name])}", flush=True)
-        outcomes.append(run(name, SCRIPTS[name]))
-        # After every script: what is done stays done, whatever happens to the next.
-        PAGE.write_text(compose(list(SCRIPTS)), encoding="utf-8")
-    PAGE.write_text(compose(list(SCRIPTS)), encoding="utf-8")
+        outcomes.append(run(name, SCRIPTS[name], HERE, RESULTS))
+    PAGE.write_text(compose(list(SCRIPTS), HERE, RESULTS), encoding="utf-8")
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:
         print(f"\n{outcome.name} failed, its section is the old one:\n{outcome.error}")

@@ -145,9 +145,10 @@ def tuning(before: Model, after: Model | None, job: Any) -> None:
     ways = [decode("planner, imitated", before, problems, job, **planned)]
     if after is not None:
         ways.append(decode("planner, tuned", after, problems, job, **planned))
-    ways.append(decode("factor rule", before, problems, job, quota="factor", block=job.block))
+    surest = {"policy": "confidence", "block": job.block}
+    ways.append(decode("factor rule", before, problems, job, quota="factor", **surest))
     if job.confidence:
-        ways.append(decode("confidence, one a step", before, problems, job, block=job.block))
+        ways.append(decode("confidence, one a step", before, problems, job, **surest))
     title = f"{job.problems} held-out problems, {job.samples} samples each"
     show(title, ["", "steps", "solved", "CPU ms"], [way.line() for way in ways])
     first, *others = ways
