@@ -34,6 +34,9 @@ from anyorder.measure.tree_forest import identity
 from tables import show
 
 DOMINATES = """
+Ours: parsing texts and preparing trees; the compiled kernel runs on pairs of distinct trees that
+bounds leave undecided. The floor by count is the 5,423 distinct pairs, a twelfth of all; the other
+factor is compiled code against interpreted.
 """
 
 TOPICS = (

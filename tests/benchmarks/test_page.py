@@ -54,7 +54,8 @@ def test_every_script_says_what_it_is_and_what_takes_its_time(page: ModuleType) 
 def test_the_stored_page_is_composed_of_the_stored_results(page: ModuleType) -> None:
     """Whoever changes a script's words, or a result, composes the page again."""
     written = page.PAGE.read_text(encoding="utf-8")
-    assert written == page.compose(list(page.SCRIPTS), page.HERE, page.RESULTS), "python benchmarks/page.py --compose"
+    composed = page.compose(list(page.SCRIPTS), page.HERE, page.RESULTS)
+    assert written == composed, "python benchmarks/page.py --compose"
 
 
 def test_a_section_has_its_command_machine_table_and_words(page: ModuleType, folder: Path) -> None:
