@@ -31,7 +31,8 @@ from tables import show
 DOMINATES = """
 The layers: a call of the network on every row at every step, of which hot_paths shows the parts
 (batch 24). The steps are the price: mdm closes one slot a call, flexmdm on a grid calls at every
-step whether anything happens or not, and its event clock only where something may.
+step whether anything happens or not, and its event clock only where something may. At layout 1 a
+right program may be another than the reference: compare rows, not levels.
 """
 
 BATCH = 50

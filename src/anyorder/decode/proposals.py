@@ -94,6 +94,7 @@ class Proposer:
                 return ranking, None
         for row, position, logits in self._read(sight, eligible):
             self._propose(sight, (row, position), logits, ranking, tokens)
+            del logits  # before more are made
         return ranking, tokens
 
     def reveal(
@@ -106,6 +107,7 @@ class Proposer:
             else:
                 drawn = tokens[row, position]
             found = Posterior(logits).log_prob(drawn)
+            del logits  # before more are made
             refuse_nan(found, sight.step)
             ids[row, position] = drawn
             log_prob[row, position] = found
@@ -135,7 +137,7 @@ class Proposer:
             on_cpu = logits.device.type == "cpu"  # elsewhere, more pieces are only more launches
             few = max(1, READ_BUDGET // self.vocab.size) if on_cpu else len(logits)
             yield from zip(row.split(few), position.split(few), logits.split(few), strict=True)
-            del logits  # before the next piece is made
+            del logits
 
     def _propose(
         self,
