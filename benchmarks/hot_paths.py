@@ -41,7 +41,7 @@ from anyorder.recipes import find_recipe, override
 from tables import show
 
 DOMINATES = """
-At batch 24 and in training, products and attention take 45 to 65 % of the time and run near rates
+At batch 24 and in training, products and attention take 40 to 70 % of the time and run near rates
 of their own: products of these widths (64 to 272) at 80 to 90 % of the rate of a large one,
 attention with heads of 16 numbers at a quarter of it, bound by its exponentials. The rest is passes
 over states (norms, gates, rotary positions), bound by memory, and Python. At batch 1 tensors are so

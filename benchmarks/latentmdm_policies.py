@@ -20,9 +20,9 @@ from anyorder.apps.jobs import SampleJob
 from anyorder.apps.segment_policies import compare_policies, print_cells
 
 DOMINATES = """
-Grading takes about as long as sampling here: 15 runs of programs in a sandbox of their own. Of the
-sampling, latent calls are the price of a policy, and the table counts them; left to right needs
-fewer because the tail rule closes the slots behind the end at once.
+Sampling in 15 runs, and grading their programs, each in a sandbox. Latent calls are the price of a
+policy, and the table counts them; left to right needs fewer because the tail rule closes the slots
+behind the end at once. The time of a call is hot_paths' (LatentMDM, batch 24).
 """
 
 

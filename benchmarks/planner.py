@@ -41,8 +41,8 @@ from anyorder.train.planner_objective import corrupt_block, log_confidence
 from tables import show
 
 DOMINATES = """
-One pass of the backbone for each level and batch; the planner's head is a small part of it. Steps
-are the price of decoding: each is one call of the network.
+Calls of the network: one for each level and batch in the first table, one for each step in the
+second, which steps therefore price.
 """
 
 LEVELS = tuple((i + 0.5) / 8 for i in range(8))
