@@ -40,8 +40,8 @@ format: $(DEV)  ## let ruff repair what it can
 	@$(BIN)/ruff check --fix --exit-zero .
 	@$(BIN)/ruff format .
 
-bench: $(DEV)  ## every script in benchmarks/, one table each
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+bench: $(DEV)  ## every benchmark, into docs/performance.md (40 minutes; SCRIPTS="flexmdm": some)
+	@$(BIN)/python benchmarks/page.py $(SCRIPTS)
 
 clean:  ## remove caches and builds; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -16,6 +16,10 @@ from anyorder.apps.gpus import GPUS, Gpu, find_gpu
 from anyorder.apps.remedies import refusal
 from anyorder.recipes import RECIPES, find_recipe
 
+DOMINATES = """
+Nothing is computed but formulas on networks without memory: building them on the meta device is
+all. Its floor for training is the utilisation that it assumes, 40 % of the GPU's rate.
+"""
 COUNTS = (1, 8, 16)
 GIB = 2**30
 
@@ -59,7 +63,7 @@ def main() -> None:
     gpu = find_gpu(parser.parse_args().gpu)
     print(sizes(gpu))
     print()
-    print(refusals(gpu))
+    print("\n".join(f"- {line}" for line in refusals(gpu).splitlines()))
 
 
 if __name__ == "__main__":

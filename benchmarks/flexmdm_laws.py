@@ -25,14 +25,20 @@ from insertion_space import Asker, Space, generic_data
 
 from anyorder.decode.clocks import END, RISE
 from anyorder.nets.insertion_oracle import InsertionOracle
+from tables import show
+
+DOMINATES = """
+No network: small float64 matrix products over all states, one per step and rule. The table is about
+distances, not about time.
+"""
 
 TOKENS, CARRIED = 3, 2.89 / 1.7 * 2.9
 SAMPLERS = {
     "1.7/2.89, Poisson counts, exact hazard": Rule(counts="poisson"),
-    "  left-endpoint hazard": Rule(counts="poisson", hazard="left"),
-    "  midpoint hazard": Rule(counts="poisson", hazard="midpoint"),
-    "  integrated hazard": Rule(counts="poisson", hazard="integrated"),
-    "  binomial counts (the default)": Rule(),
+    "1.7/2.89, Poisson counts, left-endpoint hazard": Rule(counts="poisson", hazard="left"),
+    "1.7/2.89, Poisson counts, midpoint hazard": Rule(counts="poisson", hazard="midpoint"),
+    "1.7/2.89, Poisson counts, integrated hazard": Rule(counts="poisson", hazard="integrated"),
+    "1.7/2.89, binomial counts (the default)": Rule(),
     "inference 2.9, beta kept, Poisson": Rule(counts="poisson", insertion=2.9),
     "inference 2.9, beta carried, Poisson": Rule(
         counts="poisson", insertion=2.9, unmasking=CARRIED
@@ -44,7 +50,9 @@ SAMPLERS = {
     ),
     "top-k, sampled token (published), Poisson": Rule(counts="poisson", policy="sampled"),
     "top-k, largest probability, Poisson": Rule(counts="poisson", policy="confidence"),
-    "  Poisson quota": Rule(counts="poisson", policy="confidence", quota="poisson"),
+    "top-k, largest probability, Poisson, Poisson quota": Rule(
+        counts="poisson", policy="confidence", quota="poisson"
+    ),
     "top-k, sampled token, inference 2.9": Rule(counts="poisson", policy="sampled", insertion=2.9),
     "top-k, largest probability, inference 2.9": Rule(
         counts="poisson", policy="confidence", insertion=2.9
@@ -53,12 +61,12 @@ SAMPLERS = {
 
 
 def steps_table(ask: Asker, data: dict[tuple[int, ...], float], steps: list[int]) -> None:
-    print(f"{'total variation to the data law':44}" + "".join(f"{n:>9}" for n in steps))
-    for name, rule in SAMPLERS.items():
-        print(f"{name:44}", end="", flush=True)
-        for n in steps:
-            print(f"{distance(replace(rule, steps=n), ask, data):9.4f}", end="", flush=True)
-        print()
+    rows = [
+        [name, *(f"{distance(replace(rule, steps=n), ask, data):.4f}" for n in steps)]
+        for name, rule in SAMPLERS.items()
+    ]
+    head = ["sampler", *(f"{n} steps" for n in steps)]
+    show("total variation to the data law", head, rows)
 
 
 def events_table(ask: Asker, data: dict[tuple[int, ...], float], cells: int) -> None:
@@ -68,16 +76,19 @@ def events_table(ask: Asker, data: dict[tuple[int, ...], float], cells: int) -> 
     their combination is free of it to the next order.
     """
     target = ask.space.vector(data)
-    print(f"\n{'inference 2.9, largest probability':44}{'calls':>9}{'TV':>9}{'grid':>9}")
+    rows = []
     for name, unmasking in (("kept", 2.89), ("carried", CARRIED), ("late, 1.0", 1.0)):
         rule = Rule(insertion=2.9, unmasking=unmasking, policy="confidence")
         coarse, events = (EventLaw(ask, rule, n, rise=RISE, end=END) for n in (cells // 2, cells))
         apart = total_variation((4 * events.law - coarse.law) / 3, target)
         grid = total_variation(events.law, coarse.law) / 3
-        print(f"{f'events, beta {name}':44}{events.mean_calls:9.2f}{apart:9.5f}{grid:9.5f}")
+        found = (f"{events.mean_calls:.2f}", f"{apart:.5f}", f"{grid:.5f}")
+        rows.append([f"events, beta {name}", *found])
         for calls in (round(events.mean_calls), 4 * round(events.mean_calls)):
             apart = distance(replace(rule, steps=calls - 1), ask, data)
-            print(f"{'  steps, binomial counts':44}{calls:9d}{apart:9.4f}", flush=True)
+            rows.append([f"steps, beta {name}, binomial counts", calls, f"{apart:.4f}", ""])
+    head = ["inference 2.9, largest probability", "calls", "total variation", "error of the grid"]
+    show("event by event, beside steps of as many calls", head, rows)
 
 
 def main() -> None:
@@ -90,7 +101,7 @@ def main() -> None:
     space = Space(TOKENS, options.longest)
     ask = Asker(InsertionOracle(data, mask_id=TOKENS, vocab_size=TOKENS + 2), space)
     print(f"{TOKENS} tokens, lengths 0-{options.longest}: {len(data)} strings", end=", ")
-    print(f"{len(space.strings)} states, {len(space.move_target)} moves\n")
+    print(f"{len(space.strings)} states, {len(space.move_target)} moves")
     steps_table(ask, data, options.steps)
     events_table(ask, data, options.cells)
 

@@ -1,5 +1,6 @@
 """The planner of a tiny mdm: does it do what the factor rule does, and what did tuning change?
 
+    python benchmarks/planner.py                                       both, the shipped planner
     python benchmarks/planner.py agreement runs/planner-imitated
     python benchmarks/planner.py tuning runs/planner-imitated runs/planner-tuned
 
@@ -7,10 +8,10 @@
 share of them masked), the share of slots that the planner (u > 1/2) and the factor rule judge
 alike, by how much of the block is masked. Its interval is over stories, by bootstrap.
 
-`tuning`: held-out problems, decoded by the planner before and after, by the factor rule and by
-confidence one slot a step, on the same problems and noise; programs are run in the sandbox. Steps
-and solved problems, and their differences to the first model as paired intervals over problems
-(95 %, bootstrap). One thread.
+`tuning`: held-out problems, decoded by the planner before and (if it is named) after, by the factor
+rule and by confidence one slot a step, on the same problems and noise; programs are run in the
+sandbox. Steps and solved problems, and their differences to the first model as paired intervals
+over problems (95 %, bootstrap). One thread.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ from anyorder.nets.planner import PlannedNet
 from anyorder.process.factor import factor_choice
 from anyorder.process.noise import Noise
 from anyorder.train.planner_objective import corrupt_block, log_confidence
+from tables import show
+
+DOMINATES = """
+Calls of the network: one for each level and batch in the first table, one for each step in the
+second, which steps therefore price.
+"""
 
 LEVELS = tuple((i + 0.5) / 8 for i in range(8))
 SEED = 0x9E11
@@ -69,17 +76,20 @@ def agreement(model: Model, stories: int, least: int) -> None:
             alike[row, at] = (((odds > 0) == target) & eligible).sum(dim=1)
             judged[row, at] = eligible.sum(dim=1)
             revealed[row] += int((target & eligible).sum())
-    print(f"{'masked':>8}{'slots':>9}{'rule reveals':>14}{'agree':>8}")
+    lines = []
     for row, level in enumerate(LEVELS):
         slots = judged[row].sum()
-        share = alike[row].sum() / slots
-        print(f"{level:8.2f}{slots:9.0f}{revealed[row] / slots:14.3f}{share:8.3f}")
+        shares = (revealed[row] / slots, alike[row].sum() / slots)
+        lines.append([f"{level:.2f}", f"{slots:,.0f}", *(f"{share:.3f}" for share in shares)])
     whole = ratio_interval(alike.sum(axis=0), judged.sum(axis=0))
-    print(f"{'all':>8}{judged.sum():9.0f}{revealed.sum() / judged.sum():14.3f}", spelled(whole))
+    share = f"{revealed.sum() / judged.sum():.3f}"
+    lines.append(["all", f"{judged.sum():,.0f}", share, spelled(whole)])
+    title = f"{model.name} and the factor rule, {stories} held-out stories"
+    show(title, ["masked", "slots", "rule reveals", "agree"], lines)
 
 
 def spelled(interval: Interval) -> str:
-    return f"{interval.estimate:7.4f} ({interval.low:.4f} to {interval.high:.4f})"
+    return f"{interval.estimate:.4f} ({interval.low:.4f} to {interval.high:.4f})"
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,16 @@ class Way:
     name: str
     steps: np.ndarray[Any, np.dtype[np.float64]]
     solved: np.ndarray[Any, np.dtype[np.float64]]
+    seconds: float
+    """CPU time of a sample, its grading included where it ran in this process."""
+
+    def line(self) -> list[str]:
+        intervals = (spelled(mean_interval(each)) for each in (self.steps, self.solved))
+        return [self.name, *intervals, f"{1000 * self.seconds:.0f}"]
+
+    def line_beside(self, first: Way) -> list[str]:
+        pairs = ((self.steps, first.steps), (self.solved, first.solved))
+        return [self.name, *(spelled(difference_interval(*pair)) for pair in pairs)]
 
 
 def decode(name: str, model: Model, problems: Sequence[Problem], job: Any, **options: Any) -> Way:
@@ -113,37 +133,35 @@ def decode(name: str, model: Model, problems: Sequence[Problem], job: Any, **opt
         passed[verdict.key] = verdict.verdict == PASSED
     steps = np.array([float(trace.steps or 0) for trace in traces])
     shape = (len(problems), job.samples)
-    found = Way(name, steps.reshape(shape).mean(axis=1), passed.reshape(shape).mean(axis=1))
-    spent = (time.process_time() - started) / len(traces)
-    print(
-        f"{name:28}{spelled(mean_interval(found.steps)):>30}"
-        f"{spelled(mean_interval(found.solved)):>30}{1000 * spent:9.0f} ms",
-        flush=True,
+    return Way(
+        name,
+        steps.reshape(shape).mean(axis=1),
+        passed.reshape(shape).mean(axis=1),
+        (time.process_time() - started) / len(traces),
     )
-    return found
 
 
-def tuning(before: Model, after: Model, job: Any) -> None:
+def tuning(before: Model, after: Model | None, job: Any) -> None:
     problems = find_task("stories", before.trained_on).problems(job.problems)
-    print(f"{'':28}{'steps':>30}{'solved':>30}{'CPU':>12}")
-    first = decode("planner, imitated", before, problems, job, policy="planner", block=job.block)
-    others = [
-        decode("planner, tuned", after, problems, job, policy="planner", block=job.block),
-        decode("factor rule", before, problems, job, quota="factor", block=job.block),
-    ]
+    planned = {"policy": "planner", "block": job.block}
+    ways = [decode("planner, imitated", before, problems, job, **planned)]
+    if after is not None:
+        ways.append(decode("planner, tuned", after, problems, job, **planned))
+    surest = {"policy": "confidence", "block": job.block}
+    ways.append(decode("factor rule", before, problems, job, quota="factor", **surest))
     if job.confidence:
-        others.append(decode("confidence, one a step", before, problems, job, block=job.block))
-    print(f"{'difference to imitated':28}{'steps':>30}{'solved':>30}")
-    for other in others:
-        steps = difference_interval(other.steps, first.steps)
-        solved = difference_interval(other.solved, first.solved)
-        print(f"{other.name:28}{spelled(steps):>30}{spelled(solved):>30}")
+        ways.append(decode("confidence, one a step", before, problems, job, **surest))
+    title = f"{job.problems} held-out problems, {job.samples} samples each"
+    show(title, ["", "steps", "solved", "CPU ms"], [way.line() for way in ways])
+    first, *others = ways
+    lines = [way.line_beside(first) for way in others]
+    show("difference to the first, paired by problem", ["", "steps", "solved"], lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The planner of a tiny mdm.")
-    parser.add_argument("what", choices=["agreement", "tuning"])
-    parser.add_argument("models", nargs="+")
+    parser.add_argument("what", nargs="?", choices=["agreement", "tuning"])
+    parser.add_argument("models", nargs="*", default=["planner"])
     parser.add_argument("--stories", type=int, default=256, help="agreement: held-out stories")
     parser.add_argument("--least-block", type=int, default=16)
     parser.add_argument("--problems", type=int, default=150)
@@ -154,12 +172,12 @@ def main() -> None:
     job = parser.parse_args()
     torch.set_num_threads(1)
     models = [anyorder.load(name) for name in job.models]
-    if job.what == "agreement":
+    if job.what != "tuning":
         for model in models:
             agreement(model, job.stories, job.least_block)
-    else:
-        before, after = models
-        tuning(before, after, job)
+    if job.what != "agreement":
+        before, *after = models
+        tuning(before, *after or [None], job)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_all_three_ways_to_a_position_agree() -> None:
     for got, picked, whole in zip(
         rotary.at(positions), rotary.pick(positions, 100), rotary.prefix(100, CPU), strict=True
     ):
-        assert got.shape == (2, 3, 1, 4)
+        assert got.shape == (2, 3, 1, 8)
         assert torch.equal(got, picked)
         assert torch.equal(got, whole[0, positions])
 

@@ -31,6 +31,9 @@ def test_tensor_hash_is_the_integer_hash(seed: int, keys: list[int]) -> None:
     got = int(bits(seed, *[torch.tensor(key) for key in keys])) & ((1 << 64) - 1)
     assert got == reference_bits(seed, *keys)
     assert int(bits(seed, *keys)) & ((1 << 64) - 1) == got
+    for first in (0, 1):  # numbers before, between and behind tensors
+        mixed = [torch.tensor(k) if i % 2 == first else k for i, k in enumerate(keys)]
+        assert int(bits(seed, *mixed)) & ((1 << 64) - 1) == got
 
 
 def test_uniform_broadcasts_and_each_element_depends_on_its_own_keys_only() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
+from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
@@ -113,7 +113,8 @@ def print_cells(cells: Sequence[Cell]) -> None:
         (f"difference from {best}, paired", lambda cell: _percent(cell.difference, sign="+")),
         ("latent calls per sample", lambda cell: f"{cell.forwards:.1f}"),
     ):
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        console.print(f"\n{title}:\n")
+        table = Table(box=MARKDOWN)
         for head in ("policy", *(f"k = {k}" for k in ks)):
             table.add_column(head, no_wrap=True)
         for policy in dict.fromkeys(cell.policy for cell in cells):

@@ -113,6 +113,8 @@ class _Stepper:
         rows.left, rows.bound = plan.left, plan.bound
 
     def _reveal(self, rows: Rows, sight: Sight, counts: Tensor) -> None:
+        if self.extra is None and not bool(counts.any()):
+            return  # so it is in most steps of a short text: there is nothing to rank
         all_open = counts >= rows.open.sum(dim=1)  # B
         scored = rows.open
         if self.extra is None:

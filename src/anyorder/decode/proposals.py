@@ -5,9 +5,9 @@ The vocabulary side of one decoding step, shared by the loops that reveal slots 
     rank      logits of the open slots -> a score for each, and its token where the choice needs it
     reveal    logits of the taken slots -> their tokens and log-probabilities, written down
 
-The head runs on chosen slots only and in pieces, so that no more than HEAD_BUDGET logits exist at
-a time; ids that a slot must not hold have probability 0. All noise is keyed by (row key, slot,
-step). Not here: which slots are open, how many are taken, and the canvas itself.
+The head runs on chosen slots only and in pieces, so that memory stays bounded; ids that a slot must
+not hold have probability 0. All noise is keyed by (row key, slot, step). Not here: which slots are
+open, how many are taken, and the canvas itself.
 Letters: B rows, L positions, N chosen slots, V vocabulary, D width.
 """
 
@@ -27,18 +27,21 @@ from anyorder.vocab import Vocab
 
 HEAD_BUDGET = 1 << 23
 """Logits held at once, in numbers: larger canvases pass through the head in pieces."""
+AHEAD, READ_BUDGET = 4, 1 << 20
+"""A `Proposer` makes so many times as many at once, because the head is quicker on more slots, and
+reads them so many at a time: on a CPU what is computed from these then stays in its cache."""
 
 
-def slices(count: int, vocab: Vocab) -> Iterator[slice]:
-    """So many slots in pieces, few enough at a time for the head."""
-    size = max(1, HEAD_BUDGET // vocab.size)
+def slices(count: int, vocab: Vocab, times: int = 1) -> Iterator[slice]:
+    """So many slots in pieces, few enough at a time for the head (or `times` as many)."""
+    size = max(1, times * HEAD_BUDGET // vocab.size)
     return (slice(first, first + size) for first in range(0, count, size))
 
 
-def pieces(chosen: Tensor, vocab: Vocab) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces(chosen: Tensor, vocab: Vocab, times: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows and positions of the chosen slots (B L), few enough at a time for the head."""
     row, position = chosen.nonzero(as_tuple=True)
-    return ((row[piece], position[piece]) for piece in slices(len(row), vocab))
+    return ((row[piece], position[piece]) for piece in slices(len(row), vocab, times))
 
 
 @dataclass(frozen=True)
@@ -89,22 +92,22 @@ class Proposer:
             scores[row, position] = found if sight.odds is None else near_ties_as_ties(found)
             if tokens is None:
                 return ranking, None
-        for row, position in pieces(eligible, self.vocab):
-            self._propose(sight, row, position, ranking, tokens)
+        for row, position, logits in self._read(sight, eligible):
+            self._propose(sight, (row, position), logits, ranking, tokens)
+            del logits  # before more are made
         return ranking, tokens
 
     def reveal(
         self, sight: Sight, taken: Tensor, tokens: Tensor | None, ids: Tensor, log_prob: Tensor
     ) -> None:
         """Write the taken slots' tokens into `ids` and their untempered `log_prob` (all B L)."""
-        for row, position in pieces(taken, self.vocab):
-            logits = self.logits(sight, row, position)
+        for row, position, logits in self._read(sight, taken):
             if tokens is None:
                 drawn = pick(logits, self.draw, _token_noise(sight, row, position))
             else:
                 drawn = tokens[row, position]
             found = Posterior(logits).log_prob(drawn)
-            del logits  # before the next piece is made
+            del logits  # before more are made
             refuse_nan(found, sight.step)
             ids[row, position] = drawn
             log_prob[row, position] = found
@@ -127,11 +130,25 @@ class Proposer:
         logits[:, self.vocab.size :] = -torch.inf
         return logits
 
+    def _read(self, sight: Sight, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Rows, positions and logits of the chosen slots (B L), few at a time.  # N, N, N V"""
+        for row, position in pieces(chosen, self.vocab, AHEAD):
+            logits = self.logits(sight, row, position)
+            on_cpu = logits.device.type == "cpu"  # elsewhere, more pieces are only more launches
+            few = max(1, READ_BUDGET // self.vocab.size) if on_cpu else len(logits)
+            yield from zip(row.split(few), position.split(few), logits.split(few), strict=True)
+            del logits
+
     def _propose(
-        self, sight: Sight, row: Tensor, position: Tensor, ranking: Ranking, tokens: Tensor | None
+        self,
+        sight: Sight,
+        where: tuple[Tensor, Tensor],
+        logits: Tensor,
+        ranking: Ranking,
+        tokens: Tensor | None,
     ) -> None:
-        """Scores, and tokens if there is a place for them, of some slots."""
-        logits = self.logits(sight, row, position)
+        """Scores, and tokens if there is a place for them, of slots at some rows and positions."""
+        row, position = where
         reads_filtered = self.policy.posterior == "filtered"
         read = filtered(logits, self.draw) if reads_filtered else logits
         drawn = None

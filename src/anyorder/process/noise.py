@@ -23,6 +23,7 @@ from torch import Tensor
 GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLY_1 = 0xBF58476D1CE4E5B9
 MULTIPLY_2 = 0x94D049BB133111EB
+WORD = 0xFFFFFFFFFFFFFFFF
 
 
 class Stream(IntEnum):
@@ -46,38 +47,45 @@ class Stream(IntEnum):
 
 def _signed(value: int) -> int:
     """The 64-bit pattern of `value` as the signed integer that torch stores."""
-    value &= 0xFFFFFFFFFFFFFFFF
+    value &= WORD
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """A logical shift: torch shifts signed integers arithmetically, so the copied sign bits go."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def _fold(x: Tensor, bits: int) -> Tensor:
+    """x xor (x >> bits), a logical shift: torch copies the sign bit of integers, so it goes."""
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1).bitwise_xor_(x)
 
 
 def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift_right(x, 30)) * _signed(MULTIPLY_1)
-    x = (x ^ _shift_right(x, 27)) * _signed(MULTIPLY_2)
-    return x ^ _shift_right(x, 31)
+    x = _fold(x, 30).mul_(_signed(MULTIPLY_1))
+    return _fold(_fold(x, 27).mul_(_signed(MULTIPLY_2)), 31)
+
+
+def _mix_number(x: int) -> int:
+    """`_mix` of one number, signed: on a tensor it would be eleven calls of torch."""
+    x &= WORD
+    x = (x ^ (x >> 30)) * MULTIPLY_1 & WORD
+    x = (x ^ (x >> 27)) * MULTIPLY_2 & WORD
+    return _signed(x ^ (x >> 31))
 
 
 def bits(seed: int, *keys: Tensor | int) -> Tensor:
     """64 hashed bits (int64) for each element of the broadcast keys."""
-    device = next((key.device for key in keys if isinstance(key, Tensor)), torch.device("cpu"))
-    state = _mix(torch.tensor(_signed(seed + GOLDEN), dtype=torch.int64, device=device))
+    state: Tensor | int = _mix_number(seed + GOLDEN)
     for place, key in enumerate(keys):
         if isinstance(key, Tensor):
-            word = key.to(torch.int64)
+            state = _mix((key.to(torch.int64) * _signed(GOLDEN)).add_(place) ^ state)
         else:
-            word = torch.tensor(_signed(int(key)), dtype=torch.int64, device=device)
-        state = _mix(state ^ (word * _signed(GOLDEN) + place))
-    return state
+            word = _signed(int(key) * GOLDEN + place)
+            state = _mix(state ^ word) if isinstance(state, Tensor) else _mix_number(state ^ word)
+    return state if isinstance(state, Tensor) else torch.tensor(state, dtype=torch.int64)
 
 
 def uniform(seed: int, *keys: Tensor | int) -> Tensor:
     """Uniform numbers in the open interval (0, 1), float64, one per element of the keys."""
     # 52 bits and a half: with 53, the largest value would round to 1.
-    return (_shift_right(bits(seed, *keys), 12).to(torch.float64) + 0.5) / (1 << 52)
+    top = (bits(seed, *keys) >> 12).bitwise_and_((1 << 52) - 1)
+    return top.to(torch.float64).add_(0.5).div_(1 << 52)
 
 
 def key_of(*parts: str | int) -> int:
