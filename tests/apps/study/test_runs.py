@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from anyorder.apps.study.free_setting import FreeSetting
 from anyorder.apps.study.model_plan import StudyModel, Training
 from anyorder.apps.study.models import check_made, keep, train_missing, where
 from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, StudyRun
-from anyorder.apps.study.records import SAMPLES_FILE, Stored, write_table
+from anyorder.apps.study.records import PAIRS_FILE, SAMPLES_FILE, Stored, write_table
 from anyorder.apps.study.runs import RunJob
 from anyorder.measure.arness import arness
 from anyorder.measure.order import order
@@ -92,6 +93,11 @@ def test_programs_are_compared_with_those_of_the_reference(tmp_path: Path) -> No
     assert not ceiling.pairs("ASTD", "valid")
     for value in ceiling.pairs("TSED", "valid", ceiling=True).values():
         assert 0 <= value[0] <= 1
+    before = (jobs[1].target / PAIRS_FILE).read_bytes()
+    (jobs[1].target / PAIRS_FILE).unlink()
+    shutil.rmtree(tmp_path / "traces")  # they are not part of the study
+    compared.do()
+    assert (jobs[1].target / PAIRS_FILE).read_bytes() == before
 
 
 @pytest.mark.timeout(120)

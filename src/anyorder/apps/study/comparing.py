@@ -58,6 +58,8 @@ class CompareJob:
 
 
 def _programs(job: RunJob) -> Programs:
+    if not job.traced.is_dir():
+        job.do()  # its records were kept from elsewhere, and its traces are not there
     return Programs.of_run(Run.open(job.traced), job.run.name)
 
 
