@@ -25,6 +25,7 @@ SIMILARITY_POLICIES: Mapping[str, Mapping[str, Any]] = {
 """Three definitions of confidence, read exactly, and the sampler of the Dream family."""
 SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 SEGMENT_KS = (1, 2, 4)
+SEGMENT_DRAWS: Mapping[str, Mapping[str, Any]] = {"": {}, "-drawn": {"temperature": 1.0}}
 INSERTION_TEMPERATURES = (1.0, 0.75, 0.6, 0.5)
 TIED = {
     "untempered-random": {"posterior": "untempered", "ties": "random"},
@@ -202,15 +203,17 @@ class Plan:
         ]
 
     def _segments(self) -> list[StudyRun]:
+        """Greedy, and drawn at temperature 1, where there are errors to avoid."""
         return [
             StudyRun(
                 model.name,
-                f"segments-{policy}-k{k}",
-                {"policy": policy, "k": k},
+                f"segments-{policy}-k{k}{ending}",
+                {"policy": policy, "k": k, **tempered},
                 self.sizes.problems,
                 measures=(ORDER,) if k == 1 else (),
             )
             for model in self.seeds_of("latentmdm")
+            for ending, tempered in SEGMENT_DRAWS.items()
             for policy in SEGMENT_POLICIES
             for k in SEGMENT_KS
         ]
