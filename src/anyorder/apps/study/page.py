@@ -86,7 +86,19 @@ Everything here is about networks of 0.42 million parameters on the built-in cor
 [stories](stories.md), trained for minutes to an hour on one processor core. Whether a trend of the
 paper holds is decided by rule from an interval, below; where it does not hold, the reason that we
 suspect is looked at in the same section.
-"""
+{_unfinished(study)}"""
+
+
+def _unfinished(study: Study) -> str:
+    """Said at once where the plan is not done: claims then rest on the seeds that are there."""
+    names = list(study.plan.runs)
+    there = sum(study.run(name) is not None for name in names)
+    if there == len(names):
+        return ""
+    return (
+        f"\n**Not finished: {there} of {len(names)} runs are there.** Verdicts rest on these, for "
+        "most questions on one seed of three, and may change.\n"
+    )
 
 
 _STATISTICS = f"""\

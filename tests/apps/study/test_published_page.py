@@ -1,0 +1,27 @@
+"""The page in docs/ is what the stored study gives, to the letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anyorder.apps.study.page import write_page
+from anyorder.apps.study.study_job import StudyJob
+from anyorder.apps.study.view import Study
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.timeout(240)
+def test_the_published_page_comes_from_the_stored_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = StudyJob()
+    if not (ROOT / job.folder).is_dir():
+        pytest.skip("the stored study is in the repository only, not in a source distribution")
+    monkeypatch.chdir(ROOT)  # the page names the study's folder as it was given
+    written = write_page(Study(job.folder, job.plan), tmp_path / "results.md")
+    assert written.page.read_text() == job.page.read_text()
+    images = {path.name for path in written.figures}
+    assert images == {path.name for path in (job.page.parent / "images" / "results").iterdir()}
