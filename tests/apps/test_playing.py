@@ -377,7 +377,7 @@ def test_a_wrong_model_or_port_is_told_at_once(
 ) -> None:
     assert main(["play", str(tmp_path / "none"), "--no-browser"]) == 1
     assert "no model" in capsys.readouterr().err
-    assert main(["play", "--port", "70000"]) == 1
+    assert main(["play", "--port", "70000"]) == 2
     assert "--port must be from 0 to 65535" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
