@@ -47,13 +47,14 @@ attention with heads of 16 numbers at a quarter of it, bound by its exponentials
 over states (norms, gates, rotary positions), bound by memory, and Python. At batch 1 tensors are so
 small that a step is some thousand calls and nearly all of its time is the way to the kernels: only
 fewer calls would help. With a large vocabulary the head dominates. What the profile led to, before
-and after interleaved: rotary positions in passes over whole heads, to the same bits (half their
-time; about 3 % of a training step, as much as the noise here); with it, noise whose keys are plain
-numbers is mixed as numbers and nothing is ranked in steps that reveal nothing (a FlexMDM step is 10
-% cheaper at batch 1 and 9 % at batch 24, a LatentMDM step 3 to 4 %); few large calls of the head,
-read in pieces that stay in the cache (27 % of a step with 152,064 words). Looked at and left: norms
+and after: rotary positions in passes over whole heads, to the same bits (half their time; about 3 %
+of a training step, interleaved, as much as the noise here); with an earlier form of that, noise
+whose keys are plain numbers mixed as numbers and nothing ranked in steps that reveal nothing, a
+FlexMDM step was 10 % cheaper at batch 1 and 9 % at batch 24, a LatentMDM step 3 to 4 %
+(interleaved); few large calls of the head, read in pieces that stay in the cache, took 15 % off the
+user time and 27 % off all time of a step with 152,064 words (single runs, not interleaved). Norms
 written out, attention without its mask, one product for queries, keys and values, the optimiser and
-the average of weights (1 % each): none is worth a twentieth of its path.
+the average of weights (1 % each) were looked at and left: none is worth a twentieth of its path.
 """
 
 KINDS = {
