@@ -28,7 +28,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "latentmdm": {"steps": 800},
     "flexlatent": {
         # Wide and shallow: where lines are missing takes long to learn, and few layers are quick.
-        "steps": 4500,
+        "steps": 6000,
         "net.width": 96,
         "net.heads": 6,
         "net.mlp_width": 192,
@@ -129,5 +129,4 @@ def test_verified_candidates_are_those_written_anew(
 def test_flexlatent_memorises(programs: list[tuple[str, str]], tmp_path: Path) -> None:
     model = memorise("flexlatent", programs, tmp_path)
     traces = model.sample([prompt for prompt, _ in programs], policy="average", clock="events")
-    # Where lines open is drawn, and rounding differs between machines: 60 of 64 on one of them.
-    assert share_right(traces, programs) >= 0.9
+    assert share_right(traces, programs) >= 0.95
