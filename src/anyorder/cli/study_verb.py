@@ -22,7 +22,7 @@ MODEL = "--model"
 class Flags:
     """The paper's questions, asked of trained models: trains, samples, grades, measures, writes.
 
-    Models and runs that are there are not made again (in the repository all of them are), and the
+    Models and runs that are there are not made again (the repository holds many), and the
     page is made from the stored records alone. From nothing it takes hours; a command that was
     stopped goes on when it is repeated. With --model: a published protocol on a checkpoint, the
     paper's numbers beside the new ones (--model X --help).
