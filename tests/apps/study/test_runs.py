@@ -156,6 +156,10 @@ def test_a_start_is_trained_once_and_first(tmp_path: Path) -> None:
     assert made == ["base", "child"]
     child = json.loads((tmp_path / "work" / "child" / "config.json").read_bytes())
     assert child["recipe"]["start"] == str(tmp_path / "work" / "base")
+    shutil.rmtree(tmp_path / "work")
+    shutil.rmtree(tmp_path / "study" / "models" / "child")
+    again = train_missing(models, tmp_path / "study", tmp_path / "work", progress=False)
+    assert again == ["child"] and not (tmp_path / "work" / "base").exists(), "the kept one serves"
 
 
 def test_a_failed_training_is_an_error(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def train_missing(
     """Train what is missing, some side by side; the names of the models that were made."""
     missing = [model for model in models if where(model, folder) is None]
     wanted = {each.name: each for model in missing for each in model.trainings}
-    jobs = [TrainJob(each, work) for each in wanted.values() if not _finished(each, work)]
+    places = (work, folder / MODELS)
+    jobs = [TrainJob(each, places) for each in wanted.values() if _made(each.name, places) is None]
     made: list[str] = []
     with progress_bar("training", sum(job.steps for job in jobs), shown=progress) as advance:
         # What others begin with comes first, each training once.
@@ -88,7 +89,7 @@ def train_missing(
 
 
 def _keep_finished(models: Sequence[StudyModel], folder: Path, work: Path) -> list[str]:
-    found = [model for model in models if _finished(model.trainings[-1], work)]
+    found = [model for model in models if _made(model.name, (work,)) is not None]
     for model in found:
         keep(work / model.name, folder / MODELS / model.name)
         check_made(model, folder)
@@ -100,12 +101,13 @@ class TrainJob:
     """A training in its folder; it goes on from what is there."""
 
     training: Training
-    work: Path
+    places: tuple[Path, ...]
+    """Where it trains, and after that where else what it begins with may be."""
 
     @property
     def out(self) -> Path:
         """Its folder."""
-        return self.work / self.training.name
+        return self.places[0] / self.training.name
 
     @property
     def steps(self) -> int:
@@ -118,7 +120,7 @@ class TrainJob:
 
         changes = dict(self.training.changes)
         if self.training.start is not None:
-            changes["start"] = str(self.work / self.training.start)
+            changes["start"] = str(_made(self.training.start, self.places))
         train(self.training.recipe, out=self.out, progress=False, **changes)
 
     def reached(self) -> int:
@@ -129,8 +131,9 @@ class TrainJob:
         return max(steps, default=0)
 
 
-def _finished(training: Training, work: Path) -> bool:
-    return (work / training.name / WEIGHTS_FILE).is_file()
+def _made(name: str, places: Sequence[Path]) -> Path | None:
+    """The first place where a training was finished; None: nowhere."""
+    return next((place / name for place in places if (place / name / WEIGHTS_FILE).is_file()), None)
 
 
 def _train_all(jobs: Sequence[TrainJob], processes: int, advance: Callable[[int], None]) -> None:
