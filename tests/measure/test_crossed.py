@@ -63,6 +63,17 @@ def test_bounds_hold_the_range_of_the_values(seeds: int, tasks: int, chance: obj
     assert values.min() - 1e-9 <= found.low <= found.high <= values.max() + 1e-9
 
 
+def test_a_few_draws_without_samples_are_left_out() -> None:
+    """A seed with one task of many: the draws that miss both are few."""
+    counts = np.zeros((3, 12))
+    counts[0], counts[1, 0] = 1, 1
+    counts[2, :6] = 1
+    sums = counts * np.arange(12)
+    found = crossed_interval(sums, counts)
+    assert found.method == "crossed bootstrap"
+    assert 0 <= found.low <= found.estimate <= found.high <= 11
+
+
 def test_few_and_equal_values_say_so() -> None:
     empty = crossed_interval(np.zeros((2, 3)), np.zeros((2, 3)))
     assert math.isnan(empty.estimate) and empty.method == "empty"

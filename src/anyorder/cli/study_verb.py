@@ -13,9 +13,12 @@ import tyro
 
 from anyorder.apps.study.protocol_job import ProtocolJob
 from anyorder.apps.study.study_job import StudyJob
+from anyorder.cli import UsageError
 from anyorder.cli.parsing import parse
 
 MODEL = "--model"
+PROTOCOL_ONLY = ("--preset", "--task", "--data", "--limit", "--sweep", "--placement", "--device")
+"""What makes sense with a checkpoint alone."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Flags:
 
       anyorder study                             what is missing, then docs/results.md
       anyorder study --only page                 the page again, from what is stored
-      anyorder study s4 dial --problems 20       two questions on few problems
+      anyorder study s4 --problems 20 --folder studies/try --page try.md    one, on few problems
       anyorder study --only models               train what is missing, for hours
       anyorder study --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
     """
@@ -57,10 +60,16 @@ class ProtocolFlags:
 
 
 def main(words: list[str]) -> None:
-    if any(word == MODEL or word.startswith(f"{MODEL}=") for word in words):
+    given = [word.partition("=")[0] for word in words]
+    if MODEL in given:
         _protocol(words)
-    else:
-        _questions(words)
+        return
+    for flag in PROTOCOL_ONLY:
+        if flag in given:
+            raise UsageError(
+                f"{flag} needs {MODEL}, a checkpoint (anyorder study {MODEL} X --help)"
+            )
+    _questions(words)
 
 
 def _questions(words: list[str]) -> None:
@@ -80,12 +89,12 @@ def _questions(words: list[str]) -> None:
     if studied.page is not None:
         for name, claims in studied.page.claims.items():
             for claim in claims:
-                print(f"{name:11}{claim.holds:17}{claim.says}")
+                print(f"{name:11}{claim.holds:17}{claim.says}: {claim.here}")
         print(f"written to {studied.page.page}")
 
 
 def _protocol(words: list[str]) -> None:
-    flags = parse(ProtocolFlags, "study", words)
+    flags = parse(ProtocolFlags, f"study {MODEL} X", words)
     from anyorder.apps.grade_report import print_graded
     from anyorder.apps.measure_tables import print_measured
     from anyorder.apps.study.protocol import run_protocol

@@ -27,6 +27,8 @@ from anyorder.measure.intervals import LEVEL, Interval
 FloatArray = NDArray[np.float64]
 
 RESAMPLES = 2_000
+MOST_EMPTY = 0.05
+"""Draws that hold no sample are left out; if they are a larger share, there is no interval."""
 
 
 def crossed_interval(
@@ -66,15 +68,16 @@ def crossed_interval(
 
 
 def _drawn(above: FloatArray, below: FloatArray, resamples: int, seed: int) -> FloatArray | None:
-    """The mean on every draw; None where a draw holds no sample at all."""
+    """The mean on every draw that holds a sample; None where many hold none."""
     seeds, tasks = above.shape
     seed_weight, task_weight = _weights(seeds, tasks, resamples, seed)
     by_seed = task_weight @ np.concatenate([above, below]).T  # R 2S
     total = (by_seed[:, :seeds] * seed_weight).sum(axis=1)
     count = (by_seed[:, seeds:] * seed_weight).sum(axis=1)
-    if not (count > 0).all():
+    held = count > 0
+    if held.mean() < 1 - MOST_EMPTY:
         return None
-    return np.asarray(total / count)
+    return np.asarray(total[held] / count[held])
 
 
 @lru_cache(maxsize=8)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, SEEN, Plan, StudyRun
+from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, SEEN, Plan, Sizes, StudyRun
+from anyorder.apps.study.questions.section import Section
 from anyorder.apps.study.records import (
     CANVASES_FILE,
     PAIRS_FILE,
@@ -18,16 +20,43 @@ from anyorder.apps.study.records import (
     SAMPLES_FILE,
     write_table,
 )
-from anyorder.apps.study.runs import QUANTITIES
+from anyorder.apps.study.runs import QUANTITIES, WORDY
 from anyorder.apps.study.view import MODELS, RACE_FILE, WEIGHTS_FILE
 from anyorder.measure.intervals import Interval
 from anyorder.measure.order_nodes import METRICS
 from anyorder.trace import RunCard
 from anyorder.trace.run import CARD_FILE
 
-PROBLEMS, SAMPLES = 6, 2
+SIZES = Sizes(
+    problems=SEEN + 6,
+    compared=SEEN + 6,
+    reference=2,
+    attempted=SEEN + 6,
+    attempts=2,
+    drawn=2,
+    counted=SEEN + 6,
+    draws=8,
+    race=10,
+)
+"""Of the study that is made up: six problems that count."""
+SIZE_WORDS = [word for name, value in vars(SIZES).items() for word in (f"--{name}", str(value))]
 TENTHS = 10
 SCORES = ("global@1", "global@3", "local@1", "local@3", "adjacent", "tau")
+
+
+CELL = re.compile(r"^-?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]$")
+
+
+def bare_numbers(sections: dict[str, Section]) -> list[tuple[str, str, str]]:
+    """Cells of our own that are a number without its bounds; bare numbers are the paper's."""
+    return [
+        (table.title, label, cell)
+        for section in sections.values()
+        for table in section.tables
+        for label, *cells in table.rows
+        for cell in cells
+        if not label.startswith("paper") and re.match(r"^-?\d", cell) and not CELL.match(cell)
+    ]
 
 
 def make_study(folder: Path, plan: Plan, *, without: Collection[str] = ()) -> None:
@@ -49,8 +78,8 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
     folder.mkdir(parents=True)
     card = RunCard(command=f"anyorder sample {run.model} --out x", config={})
     card.write(folder / CARD_FILE)
-    tasks = [f"stories/{SEEN + number}" for number in range(PROBLEMS)]
-    keys = [(task, sample) for task in tasks for sample in range(SAMPLES)]
+    tasks = [f"stories/{number}" for number in range(run.problems)]
+    keys = [(task, sample) for task in tasks for sample in range(run.samples)]
     names = ["forwards", "seconds", "ties"]
     if ARNESS in run.measures:
         endings = ("", ".chance", ".left_to_right", ".mirrored")
@@ -60,7 +89,7 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
             f"order.{part}.{metric}{ending}"
             for part in ("overall", "split_only")
             for metric in METRICS
-            for ending in ("", ".left_to_right", ".random")
+            for ending in ("", ".left_to_right", ".random", ".segments")
         ]
         names += ["segments.tau", "segments.tau.chance", "segments.count"]
     rows = [
@@ -82,7 +111,7 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
                 "task_id": task,
                 "sample": sample,
                 "tenth": tenth,
-                **{name: float(chance.random()) for name in QUANTITIES},
+                **{name: float(chance.random()) for name in QUANTITIES + WORDY},
             }
             for task, sample in keys
             for tenth in range(TENTHS)
@@ -136,7 +165,7 @@ def race() -> dict[str, Any]:
             )
     return {
         "conditions": {
-            "problems": 10,
+            "problems": SIZES.race,
             "samples": 4,
             "temperature": 1.0,
             "threads": 1,

@@ -13,10 +13,10 @@ from anyorder.apps.study.cells import (
     YES,
     above_zero,
     all_of,
+    below_zero,
     contrast_cell,
     difference_cell,
     mean_cell,
-    negated,
     pass_values,
     within,
 )
@@ -36,6 +36,27 @@ def test_rates_without_variation_have_wilsons_bounds() -> None:
     sure = mean_cell([{"a": [1.0], "b": [1.0]}, {"a": [1.0], "b": [1.0]}], rate=True)
     assert sure.method == "wilson" and sure.n == 2 and sure.low < 0.5
     assert mean_cell([{"a": [1.0], "b": [1.0]}]).method == "constant"
+
+
+def test_rates_of_one_sample_have_wilsons_bounds() -> None:
+    most = mean_cell([{str(task): [float(task > 0)] for task in range(200)}], rate=True)
+    all_ = mean_cell([{str(task): [1.0] for task in range(200)}], rate=True)
+    assert most.method == "wilson" and most.estimate == pytest.approx(0.995)
+    assert most.low < all_.low < all_.high == 1.0  # one failure more is not a surer rate
+
+
+def test_rates_that_never_differ_may_still_differ() -> None:
+    same = [{str(task): [1.0] for task in range(200)}]
+    found = difference_cell(same, same, rate=True)
+    assert found.estimate == 0 and found.high == pytest.approx(-found.low)
+    assert found.high == pytest.approx(1 - mean_cell(same, rate=True).low)
+    assert above_zero(found) == UNDECIDED
+    assert above_zero(difference_cell(same, same)) == NO
+
+
+def test_a_seed_without_values_is_as_if_it_were_not_there() -> None:
+    values = {str(task): [float(task % 3)] for task in range(30)}
+    assert mean_cell([values, {}]) == mean_cell([values])
 
 
 def test_differences_are_paired_by_problem_and_seed() -> None:
@@ -74,4 +95,8 @@ def test_the_rule() -> None:
     assert near == [YES, NO, NO, UNDECIDED]
     assert all_of(YES, YES) == YES and all_of(YES, UNDECIDED) == UNDECIDED
     assert all_of(YES, UNKNOWN, NO) == NO and all_of() == UNKNOWN
-    assert [negated(each) for each in (YES, NO, UNDECIDED)] == [NO, YES, UNDECIDED]
+    assert [below_zero(interval(*each)) for each in ((0.1, 1), (-1, -0.1), (-1, 1))] == [
+        NO, YES, UNDECIDED,
+    ]  # fmt: skip
+    none = mean_cell([{"a": [0.0], "b": [0.0]}])
+    assert above_zero(none) == below_zero(none) == NO and below_zero(None) == UNKNOWN

@@ -7,17 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from study_support import make_study
+from study_support import SIZE_WORDS, SIZES, bare_numbers, make_study
 
 from anyorder.apps.study.page import IMAGES, Written, write_page
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.questions.all import QUESTIONS
-from anyorder.apps.study.questions.section import Section
+from anyorder.apps.study.questions.section import NOTHING, Section
 from anyorder.apps.study.view import Study
 from anyorder.cli import main as anyorder
 
 VERDICTS = {"yes", "no", "undecided", "not measured yet"}
-CELL = re.compile(r"^-?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]$")
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +24,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "tiny"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("anyorder.files.sync", lambda path: None)  # hundreds of small files
-        make_study(path, Plan())
+        make_study(path, Plan(SIZES))
     return path
 
 
 @pytest.fixture(scope="module")
 def written(folder: Path) -> Written:
-    return write_page(Study(folder, Plan()), folder.parent / "docs" / "results.md")
+    return write_page(Study(folder, Plan(SIZES)), folder.parent / "docs" / "results.md")
 
 
 @pytest.fixture
@@ -52,7 +51,8 @@ def test_the_page_is_the_same_every_time_and_complete(
     folder: Path, written: Written, tmp_path: Path
 ) -> None:
     page = tmp_path / "again" / "results.md"
-    assert anyorder(["study", "--only", "page", "--folder", str(folder), "--page", str(page)]) == 0
+    words = ["study", "--only", "page", "--folder", str(folder), "--page", str(page)]
+    assert anyorder([*words, *SIZE_WORDS]) == 0
     first, second = all_files(written.page.parent), all_files(page.parent)
     assert first == second
     text = first["results.md"].decode()
@@ -67,13 +67,7 @@ def test_the_page_is_the_same_every_time_and_complete(
 
 
 def test_numbers_have_intervals(sections: dict[str, Section]) -> None:
-    """Every cell of one's own: an estimate with its bounds; bare numbers are the paper's."""
-    for section in sections.values():
-        for table in section.tables:
-            for label, *cells in table.rows:
-                if not label.startswith("paper"):
-                    bare = [each for each in cells if re.match(r"^-?\d", each)]
-                    assert all(CELL.match(each) for each in bare), (table.title, label, bare)
+    assert bare_numbers(sections) == []
 
 
 def test_all_seeds_and_sweep_points_are_shown(sections: dict[str, Section]) -> None:
@@ -84,13 +78,66 @@ def test_all_seeds_and_sweep_points_are_shown(sections: dict[str, Section]) -> N
     swept = [row[0] for row in sections["s5"].tables[0].rows]
     for value in ("1", "0.75", "0.6", "0.5"):
         assert any(label == f"T_ins {value}, all seeds" for label in swept)
+    for name, table, label in (
+        ("s1", 1, "margin less random"),
+        ("s4", 1, "average less first"),
+        ("s5", 1, "T_ins 0.5 less 1"),
+        ("ties", 1, "layout 1: leftmost less random ties, filtered"),
+    ):
+        labels = [row[0] for row in sections[name].tables[table].rows]
+        expected = [f"{label}, {which}" for which in ("all seeds", "seed 0", "seed 1", "seed 2")]
+        assert [each for each in labels if each.startswith(label)] == expected
+    assert len(sections["dial"].tables[1].rows) == 3 * 3
+
+
+def test_a_missing_run_leaves_the_others_under_their_own_seed(
+    folder: Path, written: Written, tmp_path: Path
+) -> None:
+    copy = tmp_path / "tiny"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "runs" / "latentmdm-layout1-s1.segments-average-k2")
+    partial = write_page(Study(copy, Plan(SIZES)), tmp_path / "results.md")
+    before, after = (dict_of(each.sections["s4"].tables[0].rows) for each in (written, partial))
+    assert after["average, seed 1"] == (*before["average, seed 1"][:1], "not run yet",
+                                        *before["average, seed 1"][2:])  # fmt: skip
+    assert after["average, seed 2"] == before["average, seed 2"]
+    assert "average, all seeds, seed 1 missing" in after
+    assert "1 of 203 runs" in partial.page.read_text()
+
+
+def dict_of(rows: tuple[tuple[str, ...], ...]) -> dict[str, tuple[str, ...]]:
+    return {label: tuple(cells) for label, *cells in rows}
+
+
+def test_records_of_another_size_are_refused_and_left_alone(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = all_files(folder)
+    page = tmp_path / "results.md"
+    words = ["study", "ties", "--folder", str(folder), "--page", str(page)]
+    assert anyorder([*words, *SIZE_WORDS, "--problems", "20"]) == 1
+    assert "another --folder" in capsys.readouterr().err
+    assert anyorder([*words, "--only", "page", *SIZE_WORDS, "--race", "12"]) == 1
+    assert "--race 10" in capsys.readouterr().err
+    assert all_files(folder) == before and not page.exists()
+
+
+def test_a_study_that_is_not_there_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "results.md"
+    words = ["study", "--only", "page", "--folder", str(tmp_path / "none")]
+    assert anyorder([*words, "--page", str(page)]) == 1
+    assert "no study in" in capsys.readouterr().err and not page.exists()
+    assert anyorder([*words[:2], "page", "--page", str(tmp_path)]) == 1
+    assert "is a folder" in capsys.readouterr().err
 
 
 @pytest.mark.timeout(120)
 def test_what_is_missing_is_said_and_not_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan()
+    plan = Plan(SIZES)
     gone = {name for name, model in plan.models.items() if model.seed or model.dialled}
     folder = tmp_path / "tiny"
     monkeypatch.setattr("anyorder.files.sync", lambda path: None)
@@ -98,7 +145,9 @@ def test_what_is_missing_is_said_and_not_made_up(
     (folder / "race.json").unlink()
     written = write_page(Study(folder, plan), tmp_path / "docs" / "results.md")
     text = written.page.read_text()
-    assert "| mdm-dial-layout0 | mdm | the dial, layout0 | 0 | not trained yet |" in text
+    assert (
+        f"| mdm-dial-layout0 | mdm | the dial, layout0 | 0 | {NOTHING} | not trained yet |" in text
+    )
     assert "mdm, confidence, seed 0, seed 1 missing, seed 2 missing" in text
     assert "No race is stored yet" in text
     dial = {claim.says: claim.holds for claim in written.claims["dial"]}
@@ -108,7 +157,7 @@ def test_what_is_missing_is_said_and_not_made_up(
 
 @pytest.mark.timeout(60)
 def test_an_empty_study_is_a_page_too(tmp_path: Path) -> None:
-    written = write_page(Study(tmp_path / "none", Plan()), tmp_path / "results.md")
+    written = write_page(Study(tmp_path / "none", Plan(SIZES)), tmp_path / "results.md")
     assert not written.figures
     holds = {claim.holds for claims in written.claims.values() for claim in claims}
     assert holds == {"not measured yet"}
@@ -120,4 +169,4 @@ def test_a_damaged_file_is_named(folder: Path, tmp_path: Path) -> None:
     bad = copy / "runs" / "mdm-layout1.greedy" / "records.parquet"
     bad.write_bytes(bad.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
-        write_page(Study(copy, Plan()), tmp_path / "results.md")
+        write_page(Study(copy, Plan(SIZES)), tmp_path / "results.md")

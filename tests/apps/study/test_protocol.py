@@ -37,7 +37,7 @@ def test_a_sweep_is_every_point_that_the_source_tried() -> None:
         (["--preset", "similarity", "--sweep"], 1, "has no sweep"),
         (["--preset", "nothing"], 1, "no preset 'nothing'"),
         (["--preset", "similarity", "--limit", "0"], 2, "--limit must be at least 1"),
-        (["--only", "page"], 2, "anyorder study --help"),
+        (["--only", "page"], 2, "anyorder study --model X --help"),
     ],
 )
 def test_mistakes_are_told_in_a_line(
@@ -45,6 +45,11 @@ def test_mistakes_are_told_in_a_line(
 ) -> None:
     assert main(["study", "--model", "m", *words]) == code
     assert complaint in capsys.readouterr().err
+
+
+def test_a_preset_without_a_model_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--preset", "similarity"]) == 2
+    assert "--preset needs --model" in capsys.readouterr().err
 
 
 @pytest.mark.long

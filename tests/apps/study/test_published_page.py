@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from study_support import bare_numbers
 
 from anyorder.apps.study.page import write_page
 from anyorder.apps.study.study_job import StudyJob
@@ -23,5 +24,7 @@ def test_the_published_page_comes_from_the_stored_runs(
     monkeypatch.chdir(ROOT)  # the page names the study's folder as it was given
     written = write_page(Study(job.folder, job.plan), tmp_path / "results.md")
     assert written.page.read_text() == job.page.read_text()
-    images = {path.name for path in written.figures}
-    assert images == {path.name for path in (job.page.parent / "images" / "results").iterdir()}
+    assert bare_numbers(written.sections) == []
+    images = {path.name: path.read_bytes() for path in written.figures}
+    folder = job.page.parent / "images" / "results"
+    assert images == {path.name: path.read_bytes() for path in folder.iterdir()}

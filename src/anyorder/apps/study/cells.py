@@ -3,7 +3,9 @@
 A measure of one run is a mapping from task to the values of its samples (`Values`). A cell takes
 one such mapping for each seed. Means are over samples; differences are paired, the mean of left
 minus that of right for each problem of each seed that has both. Intervals draw problems, and seeds
-where there are several (measure/crossed.py); a rate that is 0 or 1 throughout has Wilson's.
+where there are several (measure/crossed.py). Where drawing problems cannot tell, bounds are
+Wilson's: of a rate with one sample a problem, of a rate that is 0 or 1 throughout, and of a
+difference of rates that is 0 throughout.
 
 Whether a trend holds is decided by rule from the interval of a difference, never by hand.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +29,8 @@ YES, NO, UNDECIDED, UNKNOWN = "yes", "no", "undecided", "not measured yet"
 
 
 def mean_cell(seeds: Sequence[Values], *, rate: bool = False) -> Interval:
-    """The mean over samples."""
+    """The mean over samples; `rate`: the values are 0 and 1, or rates themselves."""
+    seeds = [each for each in seeds if any(each.values())]
     tasks = _tasks(seeds)
     shape = len(seeds), len(tasks)
     sums = np.array([[math.fsum(each.get(task, ())) for task in tasks] for each in seeds])
@@ -36,13 +39,22 @@ def mean_cell(seeds: Sequence[Values], *, rate: bool = False) -> Interval:
     if rate and found.method == "constant" and found.estimate in (0.0, 1.0):
         # Problems are what was drawn; the seeds' samples of one problem are not new ones.
         return wilson_interval(round(found.estimate * found.n), found.n)
+    if rate and len(seeds) == 1 and all(each in ([0.0], [1.0]) for each in seeds[0].values()):
+        return wilson_interval(round(sums.sum()), found.n)
     return found
 
 
-def difference_cell(left: Sequence[Values], right: Sequence[Values]) -> Interval:
+def difference_cell(
+    left: Sequence[Values], right: Sequence[Values], *, rate: bool = False
+) -> Interval:
     """The mean of left minus right over the problems, of each seed, that both have."""
     assert len(left) == len(right), "pairs of seeds"
-    return mean_cell([_differences(one, other) for one, other in zip(left, right, strict=True)])
+    found = mean_cell([_differences(one, other) for one, other in zip(left, right, strict=True)])
+    if rate and found.method == "constant" and found.estimate == 0:
+        # No problem told the two apart; of so many, some that do may have been missed.
+        most = wilson_interval(0, found.n).high
+        return replace(found, low=-most, high=most, method="wilson")
+    return found
 
 
 def contrast_cell(
@@ -104,6 +116,13 @@ def above_zero(found: Interval | None) -> str:
     return YES if found.low > 0 else NO if found.high < 0 else UNDECIDED
 
 
+def below_zero(found: Interval | None) -> str:
+    """Whether a difference is negative, by the same rule."""
+    if found is None or math.isnan(found.estimate):
+        return UNKNOWN
+    return above_zero(replace(found, estimate=-found.estimate, low=-found.high, high=-found.low))
+
+
 def within(found: Interval | None, margin: float) -> str:
     """Whether a difference is nearly none: its interval inside the margin, or outside of it."""
     if found is None or math.isnan(found.estimate):
@@ -121,8 +140,3 @@ def all_of(*parts: str) -> str:
         if verdict in parts:
             return verdict
     return YES if parts else UNKNOWN
-
-
-def negated(holds: str) -> str:
-    """The opposite, of what was decided."""
-    return {YES: NO, NO: YES}.get(holds, holds)

@@ -18,12 +18,12 @@ from typing import Any
 from anyorder.apps.demo_work import working_pool
 from anyorder.apps.progress_bar import progress_bar
 from anyorder.apps.study.model_plan import StudyModel, Training
+from anyorder.apps.study.view import MODELS, SUMMARY_FILE
 from anyorder.files import replacing, replacing_path
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE
 
-MODELS = "models"
 KEPT = ("config.json", "model.safetensors", "vocabulary.json", "tokenizer.json")
-METRICS_FILE, SUMMARY_FILE = "metrics.jsonl", "training.json"
+METRICS_FILE = "metrics.jsonl"
 STEP = re.compile(rb'"step": (\d+)')
 LOOK_EVERY = 2.0
 """Seconds between looks at the logs of trainings."""

@@ -269,8 +269,9 @@ class Plan:
             for align in ("left", "right")
             for ties in BOTH_TIES
         ]
-        few = FreeSetting(1.0, draws=max(1, self.sizes.draws // 4))
-        return [*found, self._free_run(few, "-fewer")]
+        draws = max(1, self.sizes.draws // 4)
+        few = (FreeSetting(1.0, 0.0, draws=draws), FreeSetting(0.0, 1.0, draws=draws))
+        return [*found, *(self._free_run(each, "-fewer") for each in few)]
 
     def _free_run(self, setting: FreeSetting, ending: str = "") -> StudyRun:
         setting = replace(setting, problems=self.sizes.counted)

@@ -77,7 +77,7 @@ def settings_of(job: ProtocolJob) -> dict[str, dict[str, Any]]:
 def run_protocol(job: ProtocolJob, *, progress: bool = True) -> Protocolled:
     """Sample, grade and measure every setting."""
     settings = settings_of(job)
-    base = job.out / f"{Path(job.model).name}-{job.task.replace(':', '_')}-{job.preset}"
+    base = job.out / f"{_name(job.model)}-{job.task.replace(':', '_')}-{job.preset}"
     grading = GradeJob(workers=job.workers, allow_weak_isolation=job.allow_weak_isolation)
     graded, commands = {}, []
     for name, options in settings.items():
@@ -98,6 +98,12 @@ def run_protocol(job: ProtocolJob, *, progress: bool = True) -> Protocolled:
     measuring = _measuring(job, base, list(settings))
     measured = measure_runs(measuring, progress=progress)
     return Protocolled((*commands, command("measure", measuring)), graded, measured)
+
+
+def _name(model: str) -> str:
+    """Of its folder; a hub id keeps its owner."""
+    path = Path(model)
+    return path.resolve().name if path.exists() else model.strip("/").replace("/", "--")
 
 
 def _measuring(job: ProtocolJob, base: Path, names: list[str]) -> MeasureJob:

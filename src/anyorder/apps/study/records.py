@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anyorder.apps.study.cells import Values
-from anyorder.apps.study.plan import SEEN
+from anyorder.apps.study.plan import SEEN, StudyRun
 from anyorder.files import replacing
 from anyorder.trace import RunCard
 from anyorder.trace.run import CARD_FILE
@@ -61,6 +61,24 @@ def read_about(path: Path) -> dict[str, Any]:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it and repeat the study") from None
     return {} if text is None else dict(json.loads(text))
+
+
+def check_size(folder: Path, run: StudyRun) -> bool:
+    """Whether a run's records are there; records of another size are refused, never mixed."""
+    path = folder / SAMPLES_FILE
+    if not path.is_file():
+        return False
+    try:
+        found = pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it and repeat the study") from None
+    wanted = run.problems * run.samples
+    if found != wanted:
+        raise ValueError(
+            f"{folder} holds {found} samples and the plan has {wanted}: give the sizes that the "
+            "study was made with, or another --folder and --page"
+        )
+    return True
 
 
 def _fresh(task: str) -> bool:
@@ -111,9 +129,33 @@ class Stored:
                 found.setdefault(task, []).append(float(value))
         return found
 
+    def excess(self, left: str, right: str) -> Values:
+        """One column less another, sample by sample."""
+        if left not in self._samples or right not in self._samples:
+            return {}
+        found: dict[str, list[float]] = {}
+        names = ("task_id", left, right)
+        for task, one, other in zip(*(self._samples[name] for name in names), strict=True):
+            if one is not None and other is not None:
+                found.setdefault(task, []).append(one - other)
+        return found
+
+    def share_of(self, verdict: str) -> Values:
+        """By task, 1 for the samples that got this verdict and 0 for the others."""
+        found: dict[str, list[float]] = {}
+        for task, given in zip(self._samples["task_id"], self._samples["verdict"], strict=True):
+            if given is not None:
+                found.setdefault(task, []).append(float(given == verdict))
+        return found
+
     @cached_property
     def _pairs(self) -> dict[str, list[Any]]:
         return self._read(PAIRS_FILE) if (self.folder / PAIRS_FILE).is_file() else {}
+
+    @property
+    def compared(self) -> bool:
+        """Whether its programs were compared with the reference's."""
+        return bool(self._pairs)
 
     def pairs(self, metric: str, kind: str, *, ceiling: bool = False) -> Values:
         """Similarity to the reference by task, of valid or of correct programs."""
@@ -133,19 +175,32 @@ class Stored:
 
     def placement(self, quantity: str, tenth: int | None = None) -> Values:
         """A quantity of placement by task: in one tenth of decoding, or the mean over tenths."""
-        if quantity not in self._canvases:
-            return {}
-        names = ("task_id", "sample", "tenth", quantity)
         samples: dict[tuple[str, int], list[float]] = {}
-        for task, sample, part, value in zip(
-            *(self._canvases[name] for name in names), strict=True
-        ):
-            if value is not None and tenth in (None, part):
+        for task, sample, part, value in self._placed(quantity):
+            if tenth in (None, part):
                 samples.setdefault((task, sample), []).append(value)
         found: dict[str, list[float]] = {}
         for (task, _), values in samples.items():
             found.setdefault(task, []).append(math.fsum(values) / len(values))
         return found
+
+    def tenths(self, quantity: str) -> dict[str, dict[int, float]]:
+        """A quantity of placement by task and tenth of decoding, over the task's samples."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for task, _, part, value in self._placed(quantity):
+            found.setdefault(task, {}).setdefault(part, []).append(value)
+        return {
+            task: {part: math.fsum(values) / len(values) for part, values in own.items()}
+            for task, own in found.items()
+        }
+
+    def _placed(self, quantity: str) -> Iterator[tuple[str, int, int, float]]:
+        """Task, sample, tenth and value, where there is one."""
+        if quantity in self._canvases:
+            names = ("task_id", "sample", "tenth", quantity)
+            for row in zip(*(self._canvases[name] for name in names), strict=True):
+                if row[-1] is not None:
+                    yield row
 
     def points(self, kind: str) -> tuple[list[float], list[float]]:
         """Masses and localisations of some `top` or `committed` tokens."""

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anyorder.apps.commands import command
 from anyorder.apps.grade_job import GradeJob
 from anyorder.apps.jobs import SampleJob
@@ -37,6 +39,7 @@ from anyorder.measure.placement_table import PlacementTable, numbers_of
 from anyorder.measure.pooling import known_mean
 from anyorder.trace import Run
 from anyorder.trace.run import CARD_FILE
+from anyorder.vocab import Vocab
 
 FORMAT = 1
 """Of the tables: raised when their columns change, so that they are made again."""
@@ -49,6 +52,10 @@ QUANTITIES = (
     *("committed_mass", "committed_localisation", "committed_k_loc", "gap_loc", "gap_k_loc"),
     *("top_spread", "committed_spread"),
 )
+WORDY = ("top_k_loc_words", "gap_loc_words", "gap_k_loc_words", "committed_spread_words")
+"""The same of words and numbers alone: what every line holds is left out, such as its newline."""
+PLACEMENT_FORMAT = 2
+"""Of the canvases of networks, raised like FORMAT."""
 WANTED_MASS, LOW_LOC = 1.0, 0.5
 """A token that is expected somewhere, and nowhere in particular."""
 MOST_POINTS = 300
@@ -82,8 +89,14 @@ class RunJob:
     @property
     def about(self) -> dict[str, Any]:
         """What the records say of themselves."""
-        about = {"run": self.run.name, "key": self.key, "measures": list(self.run.measures)}
-        return about | {"format": FORMAT}
+        placed = PLACEMENT in self.run.measures and self.run.free is None
+        return {
+            "run": self.run.name,
+            "key": self.key,
+            "measures": list(self.run.measures),
+            **({"placement": PLACEMENT_FORMAT} if placed else {}),
+            "format": FORMAT,
+        }
 
     @property
     def target(self) -> Path:
@@ -135,16 +148,19 @@ class RunJob:
 
     def _keep_placement(self, run: Run) -> None:
         from anyorder.apps.placement import placement
+        from anyorder.model import load
 
         free = self.run.free
+        model = load(self.model) if free is None else free_model(free)
         table = placement(
             run,
-            self.model if free is None else free_model(free),
+            model,
             progress=False,
             stride=PLACEMENT_STRIDE.get(self.family),
             any_model=free is not None,
         )
-        write_table(self.target / CANVASES_FILE, list(_canvases(table)), self.about)
+        words = None if free else _words(model.vocab)
+        write_table(self.target / CANVASES_FILE, list(_canvases(table, words)), self.about)
         write_table(self.target / POINTS_FILE, list(_points(table)), self.about)
 
 
@@ -202,17 +218,48 @@ def _order_columns(sample: SampleOrder) -> dict[str, Any]:
     return found
 
 
-def _canvases(table: PlacementTable) -> Iterator[dict[str, Any]]:
+def _words(vocab: Vocab) -> frozenset[int]:
+    """Tokens with a letter or a digit."""
+    special = set(vocab.special_ids)
+    return frozenset(
+        token
+        for token in range(vocab.size)
+        if token not in special and any(map(str.isalnum, vocab.decode([token])))
+    )
+
+
+def _canvases(
+    table: PlacementTable, words: frozenset[int] | None = None
+) -> Iterator[dict[str, Any]]:
     """Means over the canvases of each tenth of a sample's decoding."""
+    names = QUANTITIES if words is None else QUANTITIES + WORDY
     groups: dict[tuple[str, int, int], list[dict[str, float]]] = {}
     for row in table.rows():
         if row["masked"]:
             tenth = min(TENTHS - 1, TENTHS * row["step"] // max(1, row["steps"]))
             key = row["task_id"], row["sample"], tenth
-            groups.setdefault(key, []).append(numbers_of(row) | _spread(row))
+            found = numbers_of(row) | _spread(row)
+            if words is not None:
+                found |= _wordy(row, words)
+            groups.setdefault(key, []).append(found)
     for (task, sample, tenth), canvases in groups.items():
-        means = {name: known_mean(each[name] for each in canvases) for name in QUANTITIES}
+        means = {name: known_mean(each[name] for each in canvases) for name in names}
         yield {"task_id": task, "sample": sample, "tenth": tenth, **means}
+
+
+def _wordy(row: dict[str, Any], words: frozenset[int]) -> dict[str, float]:
+    """The canvas as if it had words and numbers alone."""
+    top, committed = (
+        np.array([token in words for token in row[name]], dtype=bool)
+        for name in ("token_ids", "committed_token")
+    )
+    kept = {
+        name: np.asarray(values)[committed if name.startswith("committed_") else top]
+        for name, values in row.items()
+        if name in ("mass", "loc", "entropy", "k_loc", "token_ids") or name.startswith("committed_")
+    }
+    found = numbers_of(row | kept) | _spread(row | kept)
+    return {name: found[name.removesuffix("_words")] for name in WORDY}
 
 
 def _spread(row: dict[str, Any]) -> dict[str, float]:

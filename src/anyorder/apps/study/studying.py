@@ -20,6 +20,7 @@ from anyorder.apps.study.models import check_made, train_missing, where
 from anyorder.apps.study.page import Written, write_page
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.questions.all import QUESTIONS
+from anyorder.apps.study.records import RUNS
 from anyorder.apps.study.study_job import StudyJob
 from anyorder.apps.study.view import RACE_FILE, Study
 from anyorder.files import replacing
@@ -54,7 +55,14 @@ class Studied:
 def study(job: StudyJob, *, progress: bool = True) -> Studied:
     """Do the stages that were asked for."""
     plan, stages = job.plan, job.stages()
+    if stages == ("page",) and not (job.folder / RUNS).is_dir():
+        raise ValueError(f"no study in {job.folder}: `anyorder study` makes one")
+    if job.page.is_dir():
+        raise ValueError(f"{job.page} is a folder: --page takes a file, such as results.md")
     needed = runs_needed(plan, job.chosen())
+    stored = Study(job.folder, plan)
+    for name in plan.runs:
+        stored.run(name)  # of another size it is refused before anything is done
     models = _models(plan, needed)
     trained, done = [], []
     if "models" in stages:

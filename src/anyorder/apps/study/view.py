@@ -15,11 +15,11 @@ from typing import Any
 from anyorder.apps.study.cells import Values, difference_cell, mean_cell
 from anyorder.apps.study.model_plan import StudyModel
 from anyorder.apps.study.plan import Plan
-from anyorder.apps.study.records import RUNS, SAMPLES_FILE, Stored
+from anyorder.apps.study.records import RUNS, Stored, check_size
 from anyorder.measure.intervals import Interval
 
 RACE_FILE = "race.json"
-MODELS, WEIGHTS_FILE = "models", "model.safetensors"
+MODELS, WEIGHTS_FILE, SUMMARY_FILE = "models", "model.safetensors", "training.json"
 
 Reading = Callable[[Stored], Values]
 """What is read of a run, by task."""
@@ -46,16 +46,19 @@ class Group:
         """Over all seeds that are there."""
         return mean_cell([read(run) for run in self.stored], rate=rate)
 
-    def mean_of(self, seed: int, read: Reading, *, rate: bool = False) -> Interval | None:
-        """Of one seed."""
-        run = dict(self.seeds)[seed]
-        return None if run is None else mean_cell([read(run)], rate=rate)
-
-    def minus(self, other: Group, read: Reading, other_read: Reading | None = None) -> Interval:
+    def minus(
+        self, other: Group, read: Reading, other_read: Reading | None = None, *, rate: bool = False
+    ) -> Interval:
         """The paired difference over the seeds that both have."""
         ours, theirs = self.against(other)
         second = other_read or read
-        return difference_cell([read(run) for run in ours], [second(run) for run in theirs])
+        return difference_cell(
+            [read(run) for run in ours], [second(run) for run in theirs], rate=rate
+        )
+
+    def only(self, seed: int) -> Group:
+        """One seed of it."""
+        return Group(self.label, ((seed, dict(self.seeds).get(seed)),))
 
     def against(self, other: Group) -> tuple[list[Stored], list[Stored]]:
         """The runs of the seeds that both have."""
@@ -85,7 +88,7 @@ class Study:
             raise ValueError(f"the study has no run {name!r}")
         if name not in self._known:
             folder = self.folder / RUNS / name
-            there = (folder / SAMPLES_FILE).is_file()
+            there = check_size(folder, self.plan.runs[name])
             self._known[name] = Stored(folder) if there else None
         return self._known[name]
 
@@ -108,6 +111,11 @@ class Study:
         path = self.folder / MODELS / model.name / WEIGHTS_FILE
         return model.shipped is not None or path.is_file()
 
+    def seconds(self, model: StudyModel) -> float | None:
+        """How long its last training took; None: nothing tells."""
+        path = self.folder / MODELS / model.name / SUMMARY_FILE
+        return float(json.loads(path.read_bytes())["seconds"]) if path.is_file() else None
+
     @cached_property
     def race(self) -> dict[str, Any] | None:
         """What the race found; None: it was not run yet."""
@@ -115,11 +123,23 @@ class Study:
         if not path.is_file():
             return None
         try:
-            return dict(json.loads(path.read_bytes()))
-        except ValueError as error:
+            found = dict(json.loads(path.read_bytes()))
+            problems = found["conditions"]["problems"]
+        except (ValueError, KeyError) as error:
             raise ValueError(f"{path} is damaged ({error}): delete it and race again") from None
+        if problems != self.plan.sizes.race:
+            raise ValueError(
+                f"{path} is of {problems} problems, and {self.plan.sizes.race} are asked for: give "
+                f"--race {problems}, or delete it and race again"
+            )
+        return found
 
 
 def column(name: str, among: str | None = None) -> Reading:
     """A column of the samples' records."""
     return lambda run: run.values(name, among=among)
+
+
+def beyond_chance(run: Stored) -> Values:
+    """Tau of lines less what random order gives, sample by sample."""
+    return run.excess("segments.tau", "segments.tau.chance")

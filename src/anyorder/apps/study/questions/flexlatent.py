@@ -17,11 +17,12 @@ from anyorder.apps.study.questions.section import (
     Question,
     Section,
     Table,
+    difference_rows,
     number,
     percent,
     rows_of,
 )
-from anyorder.apps.study.view import Group, Reading, Study, column
+from anyorder.apps.study.view import Group, Reading, Study, beyond_chance, column
 from anyorder.report.records import interval_of
 
 CHILD, PARENTS = "flexlatent", ("flexmdm", "latentmdm")
@@ -79,18 +80,19 @@ def _accuracy(greedy: dict[str, Group], drawn: dict[str, Group]) -> Table:
 
 
 def _differences(greedy: dict[str, Group]) -> Table:
-    reads: dict[str, tuple[Reading, Any]] = {
-        "solved, points": (PASSED, percent),
-        "valid, points": (column("valid"), percent),
-        "network calls": (column("forwards"), lambda each: number(each, 1)),
-        "tau of lines": (column("segments.tau"), number),
+    reads: dict[str, Column] = {
+        "solved, points": (PASSED, percent, True),
+        "valid, points": (column("valid"), percent, True),
+        "network calls": (column("forwards"), lambda each: number(each, 1), False),
+        "tau of lines, less chance": (beyond_chance, number, False),
     }
     rows = [
-        (
-            f"{CHILD} less {parent}",
-            *(show(greedy[CHILD].minus(greedy[parent], read)) for read, show in reads.values()),
-        )
+        row
         for parent in PARENTS
+        for row in difference_rows(
+            f"{CHILD} less {parent}",
+            [(greedy[CHILD], greedy[parent], *each) for each in reads.values()],
+        )
     ]
     return Table("Against each parent, greedy, paired by problem", ("", *reads), tuple(rows))
 
@@ -98,6 +100,7 @@ def _differences(greedy: dict[str, Group]) -> Table:
 def _order(greedy: dict[str, Group]) -> Table:
     columns: list[Column] = [
         (column("segments.tau"), number, False),
+        (column("segments.tau.chance"), number, False),
         (column("order.split_only.rub"), number, False),
         (column("order.split_only.rub.left_to_right"), number, False),
         (column("order.split_only.rub.random"), number, False),
@@ -107,8 +110,8 @@ def _order(greedy: dict[str, Group]) -> Table:
     ]
     rows = [row for group in greedy.values() for row in rows_of(group, columns)]
     heads = (
-        "model", "tau of lines", "RUB", "left to right", "random", "tokens", "network calls",
-        "ties %",
+        "model", "tau of lines", "chance", "RUB", "left to right", "random", "tokens",
+        "network calls", "ties %",
     )  # fmt: skip
     return Table("Order and cost, greedy", heads, tuple(rows))
 
@@ -135,7 +138,7 @@ def _raced(race: dict[str, Any] | None) -> Table:
 def _claims(greedy: dict[str, Group]) -> tuple[Claim, ...]:
     found = []
     for parent in PARENTS:
-        gain = greedy[CHILD].minus(greedy[parent], PASSED)
+        gain = greedy[CHILD].minus(greedy[parent], PASSED, rate=True)
         found.append(
             Claim(
                 f"flexlatent solves more than {parent}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from anyorder.apps.study.cells import Claim
 from anyorder.apps.study.plan import Plan
@@ -44,7 +44,7 @@ class Section:
     claims: tuple[Claim, ...] = ()
     checks: tuple[str, ...] = ()
     """Why, where a claim does not hold, and what a look at that reason gave."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,57 @@ Column = tuple[Reading, Callable[[Interval | None], str], bool]
 """What is read, how it is written, and whether it is a rate from 0 to 1."""
 
 
+Pair = tuple[Group, Group, Reading, Callable[[Interval | None], str], bool]
+"""Left, right, what is read of both, how it is written, and whether it is a rate."""
+
+
 def rows_of(group: Group, columns: Sequence[Column]) -> list[tuple[str, ...]]:
     """A row over all seeds, and where there are several one for each."""
-    if not group.stored:
-        return [(group.label, *[NOT_RUN] * len(columns))]
-    lacking = "".join(f", seed {seed} missing" for seed in group.missing)
-    if len(group.stored) == 1:
-        own = next(seed for seed, run in group.seeds if run is not None)
-        name = f"{group.label}, seed {own}{lacking}" if len(group.seeds) > 1 else group.label
-        return [(name, *(show(group.mean(read, rate=rate)) for read, show, rate in columns))]
-    name = f"{group.label}, all seeds{lacking}"
-    rows = [(name, *(show(group.mean(read, rate=rate)) for read, show, rate in columns))]
-    for seed, run in group.seeds:
-        if run is not None:
-            values = (show(group.mean_of(seed, read, rate=rate)) for read, show, rate in columns)
-            rows.append((f"{group.label}, seed {seed}", *values))
-    return rows
+    return rows_across(group.label, [(group, *each) for each in columns])
+
+
+def rows_across(
+    label: str, columns: Sequence[tuple[Group, Reading, Callable[[Interval | None], str], bool]]
+) -> list[tuple[str, ...]]:
+    """The same where every column has a group of its own, of the same seeds."""
+
+    def cells(seed: int | None) -> list[str]:
+        return [
+            show(part.mean(read, rate=rate)) if (part := _part(group, seed)).stored else NOT_RUN
+            for group, read, show, rate in columns
+        ]
+
+    return _by_seed(label, [group for group, *_ in columns], cells)
+
+
+def difference_rows(label: str, pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    """Paired differences, over all seeds and for each where there are several."""
+
+    def cells(seed: int | None) -> list[str]:
+        return [
+            show(_part(left, seed).minus(_part(right, seed), read, rate=rate))
+            for left, right, read, show, rate in pairs
+        ]
+
+    return _by_seed(label, [group for left, right, *_ in pairs for group in (left, right)], cells)
+
+
+def _part(group: Group, seed: int | None) -> Group:
+    return group if seed is None else group.only(seed)
+
+
+def _by_seed(
+    label: str, groups: Sequence[Group], cells: Callable[[int | None], list[str]]
+) -> list[tuple[str, ...]]:
+    """Rows by seed; the label says which are missing."""
+    shared = set.intersection(*({seed for seed, _ in group.seeds} for group in groups))
+    seeds = sorted(shared)
+    there = [seed for seed in seeds if any(group.only(seed).stored for group in groups)]
+    lacking = "".join(
+        f", seed {seed} missing" for seed in seeds if any(seed in each.missing for each in groups)
+    )
+    if len(there) < 2:
+        name = f"{label}, seed {there[0]}{lacking}" if there and len(seeds) > 1 else label
+        return [(name, *cells(None))]
+    rows = [(f"{label}, all seeds{lacking}", *cells(None))]
+    return rows + [(f"{label}, seed {seed}", *cells(seed)) for seed in there]

@@ -11,9 +11,11 @@ from anyorder.apps.study.cells import Claim, above_zero, within
 from anyorder.apps.study.plan import TIED, Plan
 from anyorder.apps.study.questions.section import (
     Column,
+    Pair,
     Question,
     Section,
     Table,
+    difference_rows,
     number,
     percent,
     rows_of,
@@ -60,7 +62,7 @@ def _section(study: Study) -> Section:
         "equals, look left to right by construction. How much of what is measured is that?",
         how="mdm by confidence at temperature 0.2 and top-p 0.95, as published; confidences read "
         "from the untempered or the filtered posterior, ties broken at random or to the left. "
-        "Layout 0 is the dial's model.",
+        "Layout 0 is the dial's model, with a third of the training, so read within a layout.",
         tables=(_table(groups), _effects(groups)),
         figures=() if drawing is None else (drawing,),
         claims=_claims(groups),
@@ -93,14 +95,13 @@ def _effects(groups: dict[tuple[str, str], Group]) -> Table:
             "untempered-random",
         ),
     }
-    rows = [
-        (
-            f"{words}: {title}",
-            *(number(groups[dial, a].minus(groups[dial, b], read)) for read in READS.values()),
-        )
-        for dial, words in DIALS.items()
-        for title, (a, b) in pairs.items()
-    ]
+    rows = []
+    for dial, words in DIALS.items():
+        for title, (a, b) in pairs.items():
+            sides: list[Pair] = [
+                (groups[dial, a], groups[dial, b], read, number, False) for read in READS.values()
+            ]
+            rows += difference_rows(f"{words}: {title}", sides)
     return Table("What each choice does, paired by problem", ("difference", *READS), tuple(rows))
 
 
@@ -143,13 +144,19 @@ def _claims(groups: dict[tuple[str, str], Group]) -> tuple[Claim, ...]:
 
 
 def _checks(groups: dict[tuple[str, str], Group]) -> tuple[str, ...]:
+    exact, published = (
+        groups["layout1", rule] for rule in ("untempered-random", "filtered-leftmost")
+    )
     told = [
         f"{_words(rule)} {percent(groups['layout1', rule].mean(column('ties')))} %"
         for rule in TIED
         if groups["layout1", rule].stored
     ]
     return (
-        f"Share of choices at layout 1 that a tie rule made: {', '.join(told)}. Ties count where "
+        "So how much? Of the tau of the published sampler at layout 1, "
+        f"{number(published.mean(TAU))}, {number(published.minus(exact, TAU))} are the filter and "
+        f"the leftmost rule; the rest, {number(exact.mean(TAU))}, stays without either. Share of "
+        f"choices there that a tie rule made: {', '.join(told)}. Ties count where "
         "several slots have the same score; of certain slots that is no fault of the sampler, so "
         "the rule that breaks them should not have a direction.",
     )
