@@ -52,7 +52,7 @@ of it, because the table (156 MB) goes through the cache each time: hence few la
 few rows at a time (`decode/proposals.py`). Before that 24 such steps took 15.7 s in user mode and
 4.3 s in the kernel, which hands out pages for large temporaries; now 13.4 s and 1.2 s. The
 published procedure computes head, softmax and noise at all 768 positions of 4 rows, and most of its
-time is the kernel's.
+time is the kernel's; its totals are those of the timed steps, scaled to all of them.
 """
 
 

@@ -54,7 +54,7 @@ FlexMDM step was 10 % cheaper at batch 1 and 9 % at batch 24, a LatentMDM step 3
 (interleaved); few large calls of the head, read in pieces that stay in the cache, took 15 % off the
 user time and 27 % off all time of a step with 152,064 words (single runs, not interleaved). Norms
 written out, attention without its mask, one product for queries, keys and values, the optimiser and
-the average of weights (1 % each) were looked at and left: none is worth a twentieth of its path.
+the average of weights (2 % or less) were looked at and left: none is worth a twentieth of its path.
 """
 
 KINDS = {

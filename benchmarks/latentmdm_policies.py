@@ -22,7 +22,8 @@ from anyorder.apps.segment_policies import compare_policies, print_cells
 DOMINATES = """
 Sampling in 15 runs, and grading their programs, each in a sandbox. Latent calls are the price of a
 policy, and the table counts them; left to right needs fewer because the tail rule closes the slots
-behind the end at once. The time of a call is hot_paths' (LatentMDM, batch 24).
+behind the end at once. Their floor for 12 segments is 12 / k, which the others reach. The time of a
+call is hot_paths' (LatentMDM, batch 24: 4.5 times the floor).
 """
 
 

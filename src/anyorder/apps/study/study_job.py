@@ -36,8 +36,8 @@ class StudyJob:
     traces: Path = Path("runs/study")
     """Where trainings and traces go, which the page does not need."""
     only: Name = None
-    """One stage: models (train what is missing, up to forty minutes each), runs (sample and measure
-    what is missing, with the models that are there) or page. Unset: all of them."""
+    """One stage: models (train what is missing, up to 42 minutes of a core each), runs (sample and
+    measure what is missing, with the models that are there) or page. Unset: all of them."""
     processes: int = 2
     """Trainings and runs that are done side by side, with one thread each."""
     sizes: Annotated[Sizes, tyro.conf.arg(name="")] = field(default_factory=Sizes)
