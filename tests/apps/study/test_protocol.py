@@ -74,3 +74,20 @@ def test_from_a_published_checkpoint_to_the_papers_table(
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "paper, DiffuCoder-base" in said and "Similarity to left_to_right" in said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_insertion_protocol_from_a_published_checkpoint(
+    tmp_path: Path, data_file: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A small checkpoint in the format of FlexMDM's release: pass@k and order beside the paper's."""
+    made.flexmdm(tmp_path / "flexmdm")
+    words = [
+        *("study", "--model", str(tmp_path / "flexmdm"), "--preset", "flexmdm-passk"),
+        *("--task", "humaneval", "--data", str(data_file("benchmarks/HumanEval.jsonl.gz"))),
+        *("--limit", "1", "--workers", "1", "--out", str(tmp_path / "out")),
+    ]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "pass@16" in said and "paper, FlexMDM" in said
