@@ -81,7 +81,7 @@ def test_from_a_published_checkpoint_to_the_papers_table(
 def test_the_insertion_protocol_from_a_published_checkpoint(
     tmp_path: Path, data_file: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A small checkpoint in the format of FlexMDM's release: pass@k and order beside the paper's."""
+    """A small checkpoint in the format of FlexMDM's release: pass@k beside the paper's."""
     made.flexmdm(tmp_path / "flexmdm")
     words = [
         *("study", "--model", str(tmp_path / "flexmdm"), "--preset", "flexmdm-passk"),

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from anyorder.apps.study.comparing import comparisons
@@ -14,8 +15,16 @@ from anyorder.apps.study.free_setting import FreeSetting
 from anyorder.apps.study.model_plan import StudyModel, Training
 from anyorder.apps.study.models import check_made, keep, train_missing, where
 from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, StudyRun
-from anyorder.apps.study.records import PAIRS_FILE, SAMPLES_FILE, Stored, write_table
-from anyorder.apps.study.runs import RunJob
+from anyorder.apps.study.questions.s2_placement import together
+from anyorder.apps.study.records import (
+    CANVASES_FILE,
+    PAIRS_FILE,
+    SAMPLES_FILE,
+    Stored,
+    write_table,
+)
+from anyorder.apps.study.runs import RunJob, words_of, wordy
+from anyorder.apps.study.view import Group
 from anyorder.measure.arness import arness
 from anyorder.measure.order import order
 from anyorder.measure.placement_table import PlacementTable
@@ -39,6 +48,64 @@ def test_problems_that_were_seen_before_are_left_out(
     write_table(tmp_path / SAMPLES_FILE, rows, {})
     stored = Stored(tmp_path)
     assert list(stored.values("passed")) == ["stories/10", "stories/2"] and len(stored) == 2
+
+
+def test_words_alone_leave_out_what_every_line_holds(tmp_path: Path) -> None:
+    newline, word, other = 0, 1, 2
+    row = {
+        "masked": 9,
+        "token_ids": [newline, word, other],
+        "mass": np.array([5.0, 2.0, 1.0]),
+        "loc": np.array([0.2, 0.5, 0.7]),
+        "entropy": np.array([1.0, 1.0, 1.0]),
+        "k_loc": np.array([1.0, 0.8, 0.6]),
+        "committed_token": [newline, word],
+        "committed_mass": np.array([5.0, 2.0]),
+        "committed_localisation": np.array([0.1, 0.4]),
+        "committed_k_loc": np.array([1.0, 0.9]),
+    }
+    found = wordy(row, frozenset({word, other}))
+    assert found == pytest.approx(
+        {
+            "top_k_loc_words": 0.7,
+            "gap_loc_words": 0.4 - 0.6,
+            "gap_k_loc_words": 0.9 - 0.7,
+            "committed_spread_words": 1.0,
+        }
+    )
+    vocab = load("latentmdm").vocab
+    kept = words_of(vocab)
+    assert vocab.encode("total")[0] in kept
+    assert not kept & {vocab.eos_id, vocab.mask_id, *vocab.encode("\n")}
+
+
+def canvases(folder: Path, values: dict[tuple[str, int], float]) -> Stored:
+    rows = [
+        {"task_id": f"stories/{task}", "sample": 0, "tenth": tenth, "gap_loc": value}
+        for (task, tenth), value in values.items()
+    ]
+    folder.mkdir()
+    write_table(folder / CANVASES_FILE, rows, {})
+    return Stored(folder)
+
+
+def test_families_are_compared_on_the_tenths_that_both_have(tmp_path: Path) -> None:
+    one = canvases(tmp_path / "one", {("0", 0): 3.0, ("0", 1): 1.0, ("1", 5): 2.0, ("2", 2): 9.0})
+    two = canvases(tmp_path / "two", {("0", 1): 0.5, ("1", 5): 1.0, ("1", 6): 7.0, ("2", 3): 1.0})
+    left, right = (Group("", ((0, run),)) for run in (one, two))
+    found = together(left, right, "gap_loc")
+    assert found.estimate == pytest.approx((0.5 + 1.0) / 2) and found.n == 2
+
+
+def test_columns_by_verdict_and_less_another(tmp_path: Path) -> None:
+    rows = [
+        {"task_id": "stories/1", "sample": 0, "verdict": "error", "a": 3.0, "b": 1.0},
+        {"task_id": "stories/1", "sample": 1, "verdict": "passed", "a": 2.0, "b": None},
+    ]
+    write_table(tmp_path / SAMPLES_FILE, rows, {})
+    stored = Stored(tmp_path)
+    assert stored.share_of("error") == {"stories/1": [1.0, 0.0]}
+    assert stored.excess("a", "b") == {"stories/1": [2.0]} and stored.excess("a", "c") == {}
 
 
 def job_of(run: StudyRun, folder: Path, family: str) -> RunJob:

@@ -159,7 +159,7 @@ class RunJob:
             stride=PLACEMENT_STRIDE.get(self.family),
             any_model=free is not None,
         )
-        words = None if free else _words(model.vocab)
+        words = None if free else words_of(model.vocab)
         write_table(self.target / CANVASES_FILE, list(_canvases(table, words)), self.about)
         write_table(self.target / POINTS_FILE, list(_points(table)), self.about)
 
@@ -218,7 +218,7 @@ def _order_columns(sample: SampleOrder) -> dict[str, Any]:
     return found
 
 
-def _words(vocab: Vocab) -> frozenset[int]:
+def words_of(vocab: Vocab) -> frozenset[int]:
     """Tokens with a letter or a digit."""
     special = set(vocab.special_ids)
     return frozenset(
@@ -240,14 +240,14 @@ def _canvases(
             key = row["task_id"], row["sample"], tenth
             found = numbers_of(row) | _spread(row)
             if words is not None:
-                found |= _wordy(row, words)
+                found |= wordy(row, words)
             groups.setdefault(key, []).append(found)
     for (task, sample, tenth), canvases in groups.items():
         means = {name: known_mean(each[name] for each in canvases) for name in names}
         yield {"task_id": task, "sample": sample, "tenth": tenth, **means}
 
 
-def _wordy(row: dict[str, Any], words: frozenset[int]) -> dict[str, float]:
+def wordy(row: dict[str, Any], words: frozenset[int]) -> dict[str, float]:
     """The canvas as if it had words and numbers alone."""
     top, committed = (
         np.array([token in words for token in row[name]], dtype=bool)

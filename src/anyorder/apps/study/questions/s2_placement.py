@@ -116,8 +116,8 @@ def _steps(group: Group) -> Table:
 def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
     mdm, latent = groups["mdm"], groups["latentmdm"]
     gaps = [mdm.mean(_placed(name)) for name in ("gap_loc", "gap_k_loc")]
-    later = _together(mdm, latent, "gap_loc")
-    spread = _together(latent, mdm, "committed_spread")
+    later = together(mdm, latent, "gap_loc")
+    spread = together(latent, mdm, "committed_spread")
     sure = latent.minus(mdm, _placed("top_k_loc"))
     return (
         Claim(
@@ -152,7 +152,7 @@ def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
     )
 
 
-def _together(left: Group, right: Group, quantity: str) -> Interval:
+def together(left: Group, right: Group, quantity: str) -> Interval:
     """Left less right on the tenths of each problem that both have."""
     pairs = [
         (one.tenths(quantity), other.tenths(quantity))
@@ -172,7 +172,7 @@ def _together(left: Group, right: Group, quantity: str) -> Interval:
 def _checks(groups: dict[str, Group]) -> tuple[str, ...]:
     mdm, latent = groups["mdm"], groups["latentmdm"]
     words = {
-        name: _together(*pair, f"{name}_words")
+        name: together(*pair, f"{name}_words")
         for name, pair in {
             "gap_loc": (mdm, latent),
             "gap_k_loc": (mdm, latent),
