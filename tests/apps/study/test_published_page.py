@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,12 @@ def test_the_published_page_comes_from_the_stored_runs(
     images = {path.name: path.read_bytes() for path in written.figures}
     folder = job.page.parent / "images" / "results"
     assert images == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_page() -> None:
+    """Every estimate with its bounds in the README's table of results stands on the page."""
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", StudyJob().page))
+    part = readme.partition("## What the study found")[2].partition("\n## ")[0]
+    numbers = re.findall(r"-?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]", part)
+    assert len(numbers) >= 10
+    assert [each for each in numbers if each not in page] == []
