@@ -231,8 +231,9 @@ def _checks(study: Study, groups: dict[tuple[str, str], Group]) -> tuple[str, ..
         "same on the problems that a model solves at both settings: change of the tau of lines "
         f"from neither dial, {told}.",
         "Where latentmdm minds in the order of its lines: its slots for segments are a fixed "
-        "canvas too, and layout adds lines, so that a line's slot is as uncertain as a token's. If that "
-        "is the reason, insertion over segments must mind less. At layout 1, the models of S3, tau "
+        "canvas too, and layout adds lines, so that a line's slot is as uncertain as a token's. "
+        "If that is the reason, insertion over segments must mind less. At layout 1, the models "
+        "of S3, tau "
         f"of lines less chance, flexlatent less latentmdm: {number(_inserted(study))}; flexmdm "
         f"less mdm: {number(_inserted(study, 'flexmdm', 'mdm'))}.",
     )
