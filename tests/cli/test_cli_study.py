@@ -32,6 +32,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_alone_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tiny" / "runs").mkdir(parents=True)  # a study of which nothing is done yet
     assert main(["study", "--only", "page", *places(tmp_path), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["runs"] == [] and "mdm-dial-layout0" in record["untrained"]
