@@ -118,7 +118,7 @@ def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
     gaps = [mdm.mean(_placed(name)) for name in ("gap_loc", "gap_k_loc")]
     later = together(mdm, latent, "gap_loc")
     spread = together(latent, mdm, "committed_spread")
-    sure = latent.minus(mdm, _placed("top_k_loc"))
+    sure = together(latent, mdm, "top_k_loc")
     return (
         Claim(
             "mdm commits tokens that are better localised than those it wants most, also when "
