@@ -12,7 +12,6 @@ from anyorder.cli import main
 SMALL = [
     *("--problems", "14", "--compared", "14", "--attempted", "14", "--counted", "14"),
     *("--drawn", "1", "--attempts", "1", "--reference", "2", "--draws", "8", "--race", "2"),
-    *("--processes", "1", "--only", "runs"),
 ]
 
 
@@ -62,15 +61,19 @@ def test_mistakes_are_told_in_a_line(
 def test_a_question_from_samples_to_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["study", "flexlatent", "ties", *SMALL, *places(tmp_path)]
-    assert main(words) == 0
+    sized = ["study", *SMALL, *places(tmp_path)]
+    sampled = [*sized, "flexlatent", "ties", "--processes", "1", "--only", "runs"]
+    assert main(sampled) == 0
     said = capsys.readouterr()
     assert "runs done" in said.out and "mdm-dial-layout0" in said.err
-    assert main([*words, "--json"]) == 0
+    assert main([*sampled, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == []
     page = tmp_path / "docs" / "results.md"
-    assert main(["study", "--only", "page", *places(tmp_path)]) == 0
+    assert main(["study", "--only", "page", *places(tmp_path)]) == 1
+    assert "give the sizes that the study was made with" in capsys.readouterr().err
+    assert not page.exists()
+    assert main([*sized, "--only", "page"]) == 0
     first = page.read_bytes()
     page.unlink()
-    assert main(["study", "--only", "page", *places(tmp_path)]) == 0
+    assert main([*sized, "--only", "page"]) == 0
     assert page.read_bytes() == first
