@@ -1,7 +1,7 @@
 """docs/results.md and its figures, from the stored records alone; the same bytes every time.
 
 What the sections say is questions/; here they are written down, between what holds for all of them:
-the verdicts in one table, the statistics, the models and the runs.
+the answers in short, the verdicts in one table, the statistics, the models and the runs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from anyorder.apps.study.cells import Claim
 from anyorder.apps.study.model_plan import StudyModel
 from anyorder.apps.study.plan import SEEN
 from anyorder.apps.study.questions.all import QUESTIONS
+from anyorder.apps.study.questions.brief import brief
 from anyorder.apps.study.questions.section import NOTHING, Section, Table
 from anyorder.apps.study.view import Study
 from anyorder.files import replacing
@@ -68,7 +69,7 @@ def write_page(study: Study, page: Path) -> Written:
 
 def markdown(study: Study, sections: dict[str, Section]) -> str:
     """The whole page."""
-    parts = [_head(study), _verdicts(sections), _STATISTICS]
+    parts = [_head(study), _brief(study, sections), _verdicts(sections), _STATISTICS]
     parts += [_section(name, section) for name, section in sections.items()]
     parts += [_models(study), _runs(study)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
@@ -145,7 +146,13 @@ def _verdicts(sections: dict[str, Section]) -> str:
         for name, section in sections.items()
         for claim in section.claims
     ]
-    return "## In short\n\n" + _table(("", "claim", "here", "holds"), rows)
+    return "## All claims\n\n" + _table(("", "claim", "here", "holds"), rows)
+
+
+def _brief(study: Study, sections: dict[str, Section]) -> str:
+    """What the README repeats, to the letter."""
+    table = brief(study, [claim for section in sections.values() for claim in section.claims])
+    return f"## {table.title}\n\n{_table(table.heads, table.rows)}\n{table.note}\n"
 
 
 def _anchor(section: Section) -> str:
