@@ -40,7 +40,7 @@ format: $(DEV)  ## let ruff repair what it can
 	@$(BIN)/ruff check --fix --exit-zero .
 	@$(BIN)/ruff format .
 
-bench: $(DEV)  ## every benchmark, into docs/performance.md (an hour; SCRIPTS="flexmdm": some)
+bench: $(DEV)  ## every benchmark, into docs/performance.md (20 minutes; SCRIPTS="flexmdm": some)
 	@$(BIN)/python benchmarks/page.py $(SCRIPTS)
 
 clean:  ## remove caches and builds; .venv and runs/ stay

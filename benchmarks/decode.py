@@ -30,11 +30,11 @@ from tables import show
 
 DOMINATES = """
 ar: reading the weights. A token is one row, and every product with it is bound by memory: layers
-and head are 125 million numbers, half a gigabyte a token, which at 64 tokens in 3.6 s is 9 GB/s; a
-product of one row with the table alone reaches 10. Prefilling reads them once for the whole prompt.
-mdm: products over 512 columns at 50 to 61 GFLOP/s, where a large one has 93: 1.5 to 1.9 times the
-floor. What is missing is attention, and with the confidence policy passes over the logits of all
-open slots.
+and head are 125 million numbers, half a gigabyte a token; read for each of the 64 new tokens, that
+is 8 to 9 GB/s, and a product of one row with the table alone reaches 10. Prefilling reads them once
+for the whole prompt. mdm: products over 512 columns, at more than half of the rate of a large one
+(hot_paths), so at less than twice the floor. What is missing is attention, and with the confidence
+policy passes over the logits of all open slots.
 """
 
 

@@ -40,7 +40,7 @@ from tables import show
 DOMINATES = """
 Ours: a fork of a prepared, confined child for each program, and messages between it and the process
 that holds the answers; hardly any of it is the program. Forking a bare Python process and waiting
-for it takes 0.6 ms of CPU time here: 4 to 6 times less than a program confined and graded. The
+for it takes 0.6 ms of CPU time here, several times less than a program confined and graded. The
 other side starts a manager process and a second one for each program, from a process that has numpy
 loaded.
 """

@@ -60,11 +60,11 @@ from tables import show
 
 DOMINATES = """
 Ours: the latent network. 936 positions through 10 layers of 3.4 million weights are 64 G
-operations, 0.7 of the 1.4 seconds at the rate of a large product (93 GFLOP/s here); encoder,
-decoder and head are most of the rest, in many small calls. Positions of a bidirectional prompt are
-computed anew in every step, because they see the slots; a prefix_lm saves them. With 151,645 words,
-not on this page, the head joins in: a call for one row is bound by reading a table of 310 MB, 31 ms
-at 10 GB/s.
+operations, which at the rate of a large product (hot_paths) is about half of the time in the first
+row; encoder, decoder and head are most of the rest, in many small calls. Positions of a
+bidirectional prompt are computed anew in every step, because they see the slots; a prefix_lm saves
+them. With 151,645 words, not on this page, the head joins in: a call for one row is bound by
+reading a table of 310 MB, 31 ms at 10 GB/s.
 """
 
 

@@ -41,8 +41,8 @@ from tables import show
 DOMINATES = """
 Parsing and tokenising the program (`prepare`) is more than half of a trace's metrics and is
 Python's own; ten control orders add half as much again, because they share it. If all but Python's
-own work were free, metrics would still take that half: they are 1.6 times this floor. Nothing here
-is bound by memory or arithmetic.
+own work were free, metrics would still take that half: they are about one and a half times this
+floor. Nothing here is bound by memory or arithmetic.
 """
 
 STEPS, TOKENS, SPREAD = 512, 300, 40

@@ -1,6 +1,6 @@
 """Runs the benchmarks and writes docs/performance.md: a section for each script.
 
-    python benchmarks/page.py                     every script, from half an hour to an hour
+    python benchmarks/page.py                     every script, about twenty minutes
     python benchmarks/page.py flexmdm grading     these again; the other sections stay as they are
     python benchmarks/page.py --compose           no runs: the page from what is stored
 

@@ -42,9 +42,9 @@ from tables import show
 
 DOMINATES = """
 Calls of the network: one for each level and batch in the first table, one for each step in the
-second, which steps therefore price. 31 ms over 10.4 steps are 3 ms a row and step; the operations
-of a row at the rate of a large product are 0.6 (hot_paths, 14.07 ms for 24 rows of a network of
-about this size): five times the floor, in batches that shrink as rows finish.
+second, which steps therefore price. A row and step take about 3 ms; the operations of a row at the
+rate of a large product are about 0.6 (hot_paths, the floor of a FlexMDM step with 24 rows of a
+network of about this size): some five times the floor, in batches that shrink as rows finish.
 """
 
 LEVELS = tuple((i + 0.5) / 8 for i in range(8))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from anyorder.cli import main
+from anyorder.cli.study_verb import PROTOCOL_ONLY
 
 SMALL = [
     *("--problems", "14", "--compared", "14", "--attempted", "14", "--counted", "14"),
@@ -28,6 +29,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert not stop.value.code
     said = capsys.readouterr().out
     assert "anyorder study --only page" in said and "--folder" in said
+    assert "first trains models that the new folder lacks" in said
 
 
 def test_the_page_alone_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +48,12 @@ def test_the_page_alone_is_one_document(tmp_path: Path, capsys: pytest.CaptureFi
         (["--only", "pictures"], 2, "choose from models, runs, page"),
         (["--problems", "x"], 2, "anyorder study --help"),
         (["--problems", "2"], 2, "--problems must be at least 14"),
+        (["--device=cuda"], 2, "--device needs --model"),
+        (["--batch", "2"], 2, "--batch needs --model"),
+        (["--workers", "2"], 2, "--workers needs --model"),
+        (["--allow-weak-isolation"], 2, "--allow-weak-isolation needs --model"),
+        (["--allow_weak_isolation"], 2, "--allow-weak-isolation needs --model"),
+        (["--out", "x"], 2, "--out needs --model"),
     ],
 )
 def test_mistakes_are_told_in_a_line(
@@ -54,6 +62,11 @@ def test_mistakes_are_told_in_a_line(
     assert main(["study", *words, *places(tmp_path)]) == code
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "tiny").exists()
+
+
+def test_flags_that_both_jobs_know_need_no_model() -> None:
+    assert {"--preset", "--sweep"} <= set(PROTOCOL_ONLY)
+    assert not {"--model", "--json", "--folder", "--problems"} & set(PROTOCOL_ONLY)
 
 
 @pytest.mark.long

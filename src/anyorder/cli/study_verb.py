@@ -6,18 +6,27 @@ With `--model` it is another job with flags of its own: a published protocol on 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import tyro
 
+from anyorder.apps.study.plan import Sizes
 from anyorder.apps.study.protocol_job import ProtocolJob
 from anyorder.apps.study.study_job import StudyJob
 from anyorder.cli import UsageError
 from anyorder.cli.parsing import parse
 
 MODEL = "--model"
-PROTOCOL_ONLY = ("--preset", "--task", "--data", "--limit", "--sweep", "--placement", "--device")
+
+
+def _flags_of(*jobs: Any) -> list[str]:
+    return ["--" + each.name.replace("_", "-") for job in jobs for each in fields(job)]
+
+
+PROTOCOL_ONLY = tuple(
+    flag for flag in _flags_of(ProtocolJob) if flag not in (MODEL, *_flags_of(StudyJob, Sizes))
+)
 """What makes sense with a checkpoint alone."""
 
 
@@ -33,6 +42,7 @@ class Flags:
       anyorder study                             what is missing, then docs/results.md
       anyorder study --only page                 the page again, from what is stored
       anyorder study s4 --problems 20 --folder studies/try --page try.md    one, on few problems
+                                                 (first trains models that the new folder lacks)
       anyorder study --only models               train what is missing, for hours
       anyorder study --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
     """
@@ -60,7 +70,8 @@ class ProtocolFlags:
 
 
 def main(words: list[str]) -> None:
-    given = [word.partition("=")[0] for word in words]
+    # The parser takes --allow_weak_isolation as well.
+    given = [word.partition("=")[0].replace("_", "-") for word in words]
     if MODEL in given:
         _protocol(words)
         return

@@ -1,10 +1,11 @@
-"""A stored study with made-up records, for tests of what reads it."""
+"""A stored study with made-up records, for tests of what reads it, and jobs for tests of runs."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from anyorder.apps.study.records import (
     SAMPLES_FILE,
     write_table,
 )
-from anyorder.apps.study.runs import QUANTITIES, WORDY
+from anyorder.apps.study.runs import QUANTITIES, WORDY, RunJob
 from anyorder.apps.study.view import MODELS, RACE_FILE, WEIGHTS_FILE
 from anyorder.measure.intervals import Interval
 from anyorder.measure.order_nodes import METRICS
+from anyorder.model import load
 from anyorder.trace import RunCard
 from anyorder.trace.run import CARD_FILE
 
@@ -59,6 +61,16 @@ def bare_numbers(sections: dict[str, Section]) -> list[tuple[str, str, str]]:
     ]
 
 
+SETTING = re.compile(r"(?:at|to|within|above|below|layout|wording|T_ins) -?\d+\.\d+")
+"""A number that was chosen and not measured."""
+
+
+def bare_decimals(text: str) -> list[str]:
+    """Numbers of a text that have no bounds and are no settings."""
+    told = re.sub(r"-?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]", "", text)
+    return re.findall(r"\d+\.\d+", SETTING.sub("", told))
+
+
 def make_study(folder: Path, plan: Plan, *, without: Collection[str] = ()) -> None:
     """Records of every run, but for those of models whose names are in `without`."""
     for number, run in enumerate(plan.runs.values()):
@@ -76,7 +88,8 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
     """Records of one run, by chance of its number."""
     chance = np.random.default_rng(number)
     folder.mkdir(parents=True)
-    card = RunCard(command=f"anyorder sample {run.model} --out x", config={})
+    config = {} if run.free is None else {"setting": asdict(run.free)}
+    card = RunCard(command=f"anyorder sample {run.model} --out x", config=config)
     card.write(folder / CARD_FILE)
     tasks = [f"stories/{number}" for number in range(run.problems)]
     keys = [(task, sample) for task in tasks for sample in range(run.samples)]
@@ -136,6 +149,13 @@ def make_run(folder: Path, run: StudyRun, number: int = 0) -> None:
         ]
         write_table(folder / PAIRS_FILE, pairs, about)
     write_table(folder / SAMPLES_FILE, rows, about)
+
+
+def job_of(run: StudyRun, folder: Path, family: str) -> RunJob:
+    """A run to be done with the model of a family that ships, or by counting."""
+    digest = "" if run.free else load(family).digest
+    model = "" if run.free else family
+    return RunJob(run, model, digest, family, folder / "study", folder / "traces")
 
 
 def race() -> dict[str, Any]:

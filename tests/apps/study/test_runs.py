@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from study_support import job_of
 
-from anyorder.apps.study.comparing import comparisons
 from anyorder.apps.study.free_setting import FreeSetting
 from anyorder.apps.study.model_plan import StudyModel, Training
 from anyorder.apps.study.models import check_made, keep, train_missing, where
@@ -18,12 +18,12 @@ from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, StudyRun
 from anyorder.apps.study.questions.s2_placement import together
 from anyorder.apps.study.records import (
     CANVASES_FILE,
-    PAIRS_FILE,
+    POINTS_FILE,
     SAMPLES_FILE,
     Stored,
     write_table,
 )
-from anyorder.apps.study.runs import RunJob, words_of, wordy
+from anyorder.apps.study.runs import words_of, wordy
 from anyorder.apps.study.view import Group
 from anyorder.measure.arness import arness
 from anyorder.measure.order import order
@@ -108,12 +108,6 @@ def test_columns_by_verdict_and_less_another(tmp_path: Path) -> None:
     assert stored.excess("a", "b") == {"stories/1": [2.0]} and stored.excess("a", "c") == {}
 
 
-def job_of(run: StudyRun, folder: Path, family: str) -> RunJob:
-    digest = "" if run.free else load(family).digest
-    model = "" if run.free else family
-    return RunJob(run, model, digest, family, folder / "study", folder / "traces")
-
-
 @pytest.mark.timeout(240)
 def test_the_records_are_what_the_measures_say(tmp_path: Path) -> None:
     run = StudyRun("latentmdm-layout1", "greedy", {"policy": "average", "k": 1}, 3, 1, ALL)
@@ -142,31 +136,6 @@ def test_the_records_are_what_the_measures_say(tmp_path: Path) -> None:
     assert stored.points("top")[0] and stored.points("committed")[0]
 
 
-@pytest.mark.timeout(240)
-def test_programs_are_compared_with_those_of_the_reference(tmp_path: Path) -> None:
-    options = {"temperature": 1.0, "k": 1}
-    base = StudyRun("m", "l2r", {**options, "policy": "left_to_right"}, 2, 2, (), reference="m.l2r")
-    other = StudyRun("m", "random", {**options, "policy": "random"}, 2, 1, (), reference="m.l2r")
-    jobs = [job_of(each, tmp_path, "latentmdm") for each in (base, other)]
-    for job in jobs:
-        job.do()
-    [compared] = comparisons(jobs)
-    assert not compared.done
-    compared.do()
-    assert compared.done
-    ceiling, own = (Stored(job.target) for job in jobs)
-    assert set(own.pairs("ASTD", "valid")) <= {"stories/0", "stories/1"}
-    assert not own.pairs("ASTD", "valid", ceiling=True)
-    assert not ceiling.pairs("ASTD", "valid")
-    for value in ceiling.pairs("TSED", "valid", ceiling=True).values():
-        assert 0 <= value[0] <= 1
-    before = (jobs[1].target / PAIRS_FILE).read_bytes()
-    (jobs[1].target / PAIRS_FILE).unlink()
-    shutil.rmtree(tmp_path / "traces")  # they are not part of the study
-    compared.do()
-    assert (jobs[1].target / PAIRS_FILE).read_bytes() == before
-
-
 @pytest.mark.timeout(120)
 def test_another_setting_is_another_run(tmp_path: Path) -> None:
     setting = FreeSetting(layout=1.0, draws=16, problems=2)
@@ -184,6 +153,32 @@ def test_another_setting_is_another_run(tmp_path: Path) -> None:
     (job.target / SAMPLES_FILE).write_bytes(b"nothing")
     with pytest.raises(ValueError, match="damaged"):
         _ = job.done
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_is_done_again_leaves_no_tables_of_two_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = FreeSetting(layout=1.0, draws=16, problems=2)
+    run = StudyRun("counted", "x", {}, 2, 1, (PLACEMENT,), free=setting)
+    job = job_of(run, tmp_path, "counted")
+    job.do()
+    assert Stored(job.target).placement("masked")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    other = replace(job, run=replace(run, free=replace(setting, draws=17)))
+    with monkeypatch.context() as patch:
+        patch.setattr("anyorder.apps.study.runs._rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            other.do()
+    assert (job.target / CANVASES_FILE).is_file(), "those of the other run"
+    assert not (job.target / SAMPLES_FILE).exists(), "old records beside new canvases"
+    unplaced = replace(other, run=replace(other.run, measures=()))
+    unplaced.do()
+    assert unplaced.done
+    assert not any((job.target / name).exists() for name in (CANVASES_FILE, POINTS_FILE))
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ A measure of one run is a mapping from task to the values of its samples (`Value
 one such mapping for each seed. Means are over samples; differences are paired, the mean of left
 minus that of right for each problem of each seed that has both. Intervals draw problems, and seeds
 where there are several (measure/crossed.py). Where drawing problems cannot tell, bounds are
-Wilson's: of a rate with one sample a problem, of a rate that is 0 or 1 throughout, and of a
-difference of rates that is 0 throughout.
+Wilson's: of a rate of one seed with one sample a problem, of a rate that is 0 or 1 throughout, and
+of a difference of rates that is 0 throughout.
 
 Whether a trend holds is decided by rule from the interval of a difference, never by hand.
 """
@@ -42,6 +42,11 @@ def mean_cell(seeds: Sequence[Values], *, rate: bool = False) -> Interval:
     if rate and len(seeds) == 1 and all(each in ([0.0], [1.0]) for each in seeds[0].values()):
         return wilson_interval(round(sums.sum()), found.n)
     return found
+
+
+def proportion(rate: Interval) -> Interval:
+    """A rate of one sample a problem, whatever bounds it came with, with Wilson's."""
+    return wilson_interval(round(rate.estimate * rate.n), rate.n, level=rate.level)
 
 
 def difference_cell(
@@ -102,6 +107,16 @@ class Claim:
     """yes, no, undecided or not measured yet."""
 
 
+def beyond(found: Interval | None, margin: float) -> str:
+    """Whether a value is clearly more than a margin that is not 0, by its interval."""
+    if found is None or math.isnan(found.estimate):
+        return UNKNOWN
+    bounds = found.low - margin, found.high - margin
+    return above_zero(
+        replace(found, estimate=found.estimate - margin, low=bounds[0], high=bounds[1])
+    )
+
+
 def above_zero(found: Interval | None) -> str:
     """Whether a difference is positive: yes or no where its interval leaves out zero.
 
@@ -118,9 +133,12 @@ def above_zero(found: Interval | None) -> str:
 
 def below_zero(found: Interval | None) -> str:
     """Whether a difference is negative, by the same rule."""
-    if found is None or math.isnan(found.estimate):
-        return UNKNOWN
-    return above_zero(replace(found, estimate=-found.estimate, low=-found.high, high=-found.low))
+    return above_zero(None if found is None else mirrored(found))
+
+
+def mirrored(found: Interval) -> Interval:
+    """The same with the other sign."""
+    return replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)
 
 
 def within(found: Interval | None, margin: float) -> str:

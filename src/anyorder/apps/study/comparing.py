@@ -14,7 +14,6 @@ from anyorder.apps.study.records import PAIRS_FILE, read_about, write_table
 from anyorder.apps.study.runs import RunJob
 from anyorder.measure.programs import Programs
 from anyorder.measure.similarity import SimilarityOptions, similarity
-from anyorder.trace import Run
 
 RESAMPLES = 1
 """Intervals are the study's own (cells.py): here only the values of each problem are wanted."""
@@ -58,9 +57,10 @@ class CompareJob:
 
 
 def _programs(job: RunJob) -> Programs:
-    if not job.traced.is_dir():
-        job.do()  # its records were kept from elsewhere, and its traces are not there
-    return Programs.of_run(Run.open(job.traced), job.run.name)
+    """Of its traces, which may be missing or unfinished even where its records are there."""
+    run = job.sampled()
+    job.verdicts(run)  # without them, which programs are correct would be left out
+    return Programs.of_run(run, job.run.name)
 
 
 def comparisons(jobs: Sequence[RunJob]) -> list[CompareJob]:

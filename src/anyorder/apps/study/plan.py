@@ -1,8 +1,9 @@
 """What the study consists of: models, runs and measures, as one table of plain records.
 
-Models are model_plan.py. A run is a model, decoding options,
-and so many samples of so many held-out problems; `measures` says what is kept of it besides the
-verdicts. Runs of one kind are found by `Plan.runs_of`, whatever questions use them.
+Models are model_plan.py. A run is a model, decoding options, and so many samples of so many
+held-out problems; `measures` says what is kept of it besides the verdicts. Runs are found in
+`Plan.runs` by model and kind (`mdm-layout1.greedy`), whatever questions use them; those of one kind
+over the seeds of a family by `Study.group` (view.py).
 
 Nothing here trains, samples or reads files.
 """

@@ -7,8 +7,10 @@
     points.parquet     some points of the mass-localisation plot
     pairs.parquet      a row per problem and filter: similarity to the reference's programs
 
-`records.parquet` is written last and says which run and which measures it is of, so a folder that
-has it is complete. Reading needs these files alone: neither traces, nor models, nor torch.
+`records.parquet` says which run and which measures it is of. Of what a run leaves it is written
+last, and what an earlier run left is removed before, so card, canvases and points beside it are of
+the same run. `pairs.parquet` comes later, once the reference is done as well, and says for itself
+which two runs it compares. Reading needs these files alone: neither traces, nor models, nor torch.
 """
 
 from __future__ import annotations
@@ -63,22 +65,55 @@ def read_about(path: Path) -> dict[str, Any]:
     return {} if text is None else dict(json.loads(text))
 
 
+def remove_tables(folder: Path) -> None:
+    """Take away the tables of an earlier run, first the one that says that the others are whole."""
+    for name in (SAMPLES_FILE, CANVASES_FILE, POINTS_FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
 def check_size(folder: Path, run: StudyRun) -> bool:
     """Whether a run's records are there; records of another size are refused, never mixed."""
     path = folder / SAMPLES_FILE
     if not path.is_file():
         return False
-    try:
-        found = pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it and repeat the study") from None
-    wanted = run.problems * run.samples
+    found, wanted = _size(path), (run.problems * run.samples, run.problems)
     if found != wanted:
-        raise ValueError(
-            f"{folder} holds {found} samples and the plan has {wanted}: give the sizes that the "
-            "study was made with, or another --folder and --page"
-        )
+        sizes = [
+            f"{samples} samples of {problems} problems" for samples, problems in (found, wanted)
+        ]
+        raise _another_size(folder, *sizes)
+    if run.free is not None:
+        draws = _draws(folder / CARD_FILE)
+        if draws != run.free.draws:
+            raise _another_size(folder, f"{draws} draws of a problem", str(run.free.draws))
     return True
+
+
+def _another_size(folder: Path, found: str, wanted: str) -> ValueError:
+    return ValueError(
+        f"{folder} holds {found} and the plan has {wanted}: give the sizes that the study was made "
+        "with, or another --folder and --page"
+    )
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Samples, and how many problems they are of: one column is read, for there are many runs."""
+    try:
+        with pq.ParquetFile(path) as file:
+            tasks = file.read(columns=["task_id"])["task_id"]
+        return len(tasks), len(tasks.unique())
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it and repeat the study") from None
+
+
+def _draws(path: Path) -> int:
+    """Of a run without a network, as its card has them: the rows do not depend on their number."""
+    try:
+        return int(RunCard.read(path).config["setting"]["draws"])
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"{path} does not tell the draws of its run: delete its folder and repeat the study"
+        ) from None
 
 
 def _fresh(task: str) -> bool:

@@ -27,6 +27,7 @@ from anyorder.apps.study.records import (
     RUNS,
     SAMPLES_FILE,
     read_about,
+    remove_tables,
     write_table,
 )
 from anyorder.files import replacing
@@ -115,9 +116,10 @@ class RunJob:
 
     def do(self) -> None:
         """Do it, or what is left of it."""
-        run = self._sampled()
-        verdicts = self._verdicts(run)
+        run = self.sampled()
+        verdicts = self.verdicts(run)
         self.target.mkdir(parents=True, exist_ok=True)
+        remove_tables(self.target)
         if PLACEMENT in self.run.measures:
             self._keep_placement(run)
         rows = list(_rows(run, self.run.measures, verdicts))
@@ -125,7 +127,8 @@ class RunJob:
             file.write((run.folder / CARD_FILE).read_bytes())
         write_table(self.target / SAMPLES_FILE, rows, self.about)
 
-    def _sampled(self) -> Run:
+    def sampled(self) -> Run:
+        """Its traces, or what is left of them to sample."""
         if self.run.free is not None:
             return sample_free(self.run.free, self.traced)
         from anyorder.apps.sampling import sample_to_run
@@ -140,7 +143,8 @@ class RunJob:
         options = dict(self.run.options)
         return sample_to_run(job, options, command=command("sample", job, options), progress=False)
 
-    def _verdicts(self, run: Run) -> dict[tuple[str, int], str]:
+    def verdicts(self, run: Run) -> dict[tuple[str, int], str]:
+        """By task and sample, after grading what is left to grade."""
         from anyorder.apps.grading import grade_run
 
         graded = grade_run(run.folder, GRADING, progress=False)

@@ -60,9 +60,7 @@ def study(job: StudyJob, *, progress: bool = True) -> Studied:
     if job.page.is_dir():
         raise ValueError(f"{job.page} is a folder: --page takes a file, such as results.md")
     needed = runs_needed(plan, job.chosen())
-    stored = Study(job.folder, plan)
-    for name in plan.runs:
-        stored.run(name)  # of another size it is refused before anything is done
+    Study(job.folder, plan).check_sizes()  # before anything is done
     models = _models(plan, needed)
     trained, done = [], []
     if "models" in stages:

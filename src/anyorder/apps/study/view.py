@@ -92,6 +92,12 @@ class Study:
             self._known[name] = Stored(folder) if there else None
         return self._known[name]
 
+    def check_sizes(self) -> None:
+        """Refuse runs and a race of other sizes; those that are missing do not matter."""
+        for name in self.plan.runs:
+            self.run(name)
+        _ = self.race
+
     def group(self, family: str, kind: str, label: str = "") -> Group:
         """A kind of run over the seeds of a family."""
         return self.of_models(self.plan.seeds_of(family), kind, label or f"{family} {kind}")
@@ -114,7 +120,16 @@ class Study:
     def seconds(self, model: StudyModel) -> float | None:
         """How long its last training took; None: nothing tells."""
         path = self.folder / MODELS / model.name / SUMMARY_FILE
-        return float(json.loads(path.read_bytes())["seconds"]) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            # A training whose log is empty leaves an empty record.
+            found = dict(json.loads(path.read_bytes())).get("seconds")
+            return None if found is None else float(found)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path} is damaged ({error}): restore it, or delete it, and the page does without"
+            ) from None
 
     @cached_property
     def race(self) -> dict[str, Any] | None:
@@ -125,7 +140,7 @@ class Study:
         try:
             found = dict(json.loads(path.read_bytes()))
             problems = found["conditions"]["problems"]
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is damaged ({error}): delete it and race again") from None
         if problems != self.plan.sizes.race:
             raise ValueError(

@@ -12,12 +12,20 @@ from anyorder.apps.study.cells import (
     Claim,
     above_zero,
     all_of,
-    below_zero,
+    beyond,
     mean_cell,
+    mirrored,
     within,
 )
 from anyorder.apps.study.plan import FREE_LAYOUTS, FREE_WORDINGS, SEEN
-from anyorder.apps.study.questions.section import Column, Table, number, percent, rows_of
+from anyorder.apps.study.questions.section import (
+    CLEARLY,
+    Column,
+    Table,
+    number,
+    percent,
+    rows_of,
+)
 from anyorder.apps.study.view import Group, Reading, Study, column
 from anyorder.data.stories import StoriesConfig, core, freedom
 from anyorder.measure.intervals import Interval
@@ -90,10 +98,11 @@ def counted_claims(study: Study) -> tuple[Claim, ...]:
     because = "posteriors counted from renderings in place of a network"
     return (
         Claim(
-            "without a network: left to right at every layout above 0, random ties",
+            "without a network: left to right at every layout above 0, random ties (tau above "
+            f"{CLEARLY:g})",
             because,
             _at("tau", left, free),
-            all_of(*map(above_zero, left)),
+            all_of(*(beyond(each, CLEARLY) for each in left)),
         ),
         Claim(
             f"without a network: no order at layout 0 (tau within {SMALL:g} of 0)",
@@ -109,12 +118,18 @@ def counted_claims(study: Study) -> tuple[Claim, ...]:
             all_of(*map(above_zero, apart)),
         ),
         Claim(
-            "without a network: right to left on the right-aligned canvas",
+            "without a network: right to left on the right-aligned canvas (tau below "
+            f"-{CLEARLY:g})",
             because,
             _at("tau", right, free),
-            all_of(*map(below_zero, right)),
+            all_of(*(right_to_left(each) for each in right)),
         ),
     )
+
+
+def right_to_left(tau: Interval | None) -> str:
+    """Whether it is clearly that."""
+    return beyond(None if tau is None else mirrored(tau), CLEARLY)
 
 
 def _at(what: str, cells: Sequence[Interval | None], places: Sequence[float]) -> str:
@@ -122,8 +137,8 @@ def _at(what: str, cells: Sequence[Interval | None], places: Sequence[float]) ->
     return f"{what} {', '.join(told)}"
 
 
-def _mean(group: Group) -> Interval | None:
-    return group.mean(TAU) if group.stored else None
+def _mean(group: Group, read: Reading = TAU) -> Interval | None:
+    return group.mean(read) if group.stored else None
 
 
 def counted_check(study: Study) -> str:
@@ -150,6 +165,24 @@ def counted_check(study: Study) -> str:
         f"{number(changes[1], 3)} at wording 1. At layout 0 nearly every choice is a tie, and a "
         f"leftmost rule alone makes tau {number(_mean(tied))} there, which is why ties are random "
         "in the claims."
+    )
+
+
+def counted_lines(study: Study) -> str:
+    """Whether what a dial does to the order of lines has a side, as the canvas has."""
+    cells = {
+        (dial, align): number(_mean(counted_group(study, *setting, align, "random"), LINES))
+        for dial, setting in (("layout", (1.0, 0.0)), ("wording", (0.0, 1.0)))
+        for align in ("left", "right")
+    }
+    return (
+        "Lines drift with wording as well, where every position is fixed. Without a network one "
+        "can look at the mirror: if it were the canvas, a canvas filled in front would turn it "
+        f"over. Tau of lines at layout 1: {cells['layout', 'left']}, right-aligned "
+        f"{cells['layout', 'right']}; at wording 1: {cells['wording', 'left']}, right-aligned "
+        f"{cells['wording', 'right']}. So what wording does is not about places: where the free "
+        "words of a program stand decides when its lines are finished. Of trained models the order "
+        "of lines alone does not tell the two apart; the order of mdm's tokens does."
     )
 
 

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from anyorder.apps.study.cells import Claim, above_zero, pass_values
+from anyorder.apps.study.cells import Claim, above_zero, proportion
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.questions.section import (
     NOT_RUN,
     NOTHING,
+    OWN,
     Column,
     Question,
     Section,
     Table,
+    attempts,
     difference_rows,
     number,
+    one_digit,
+    passes,
     percent,
     rows_of,
 )
-from anyorder.apps.study.view import Group, Reading, Study, beyond_chance, column
+from anyorder.apps.study.view import Group, Study, beyond_chance, column
 from anyorder.report.records import interval_of
 
 CHILD, PARENTS = "flexlatent", ("flexmdm", "latentmdm")
@@ -37,10 +41,6 @@ def _runs(plan: Plan) -> list[str]:
 def _group(study: Study, family: str, kind: str) -> Group:
     """Seed 0 alone: the child has no other."""
     return Group(family, ((0, study.run(f"{family}-layout1.{kind}")),))
-
-
-def _passes(k: int) -> Reading:
-    return lambda run: pass_values(run.values("passed"), k)
 
 
 def _section(study: Study) -> Section:
@@ -58,21 +58,12 @@ def _section(study: Study) -> Section:
     )
 
 
-def _ks(drawn: dict[str, Group]) -> list[int]:
-    counts = [
-        min(map(len, run.values("passed").values()))
-        for group in drawn.values()
-        for run in group.stored
-    ]
-    return [1 << power for power in range(min(counts, default=1).bit_length())]
-
-
 def _accuracy(greedy: dict[str, Group], drawn: dict[str, Group]) -> Table:
-    ks = _ks(drawn)
+    ks = attempts(drawn.values())
     rows = []
     for family in FAMILIES:
         first = rows_of(greedy[family], [(PASSED, percent, True)])[0]
-        columns: list[Column] = [(_passes(k), percent, True) for k in ks]
+        columns: list[Column] = [(passes(k), percent, True) for k in ks]
         second = rows_of(drawn[family], columns)[0]
         rows.append((*first, *second[1:]))
     heads = ("model", "greedy, solved %", *(f"temperature 1, pass@{k} %" for k in ks))
@@ -83,7 +74,7 @@ def _differences(greedy: dict[str, Group]) -> Table:
     reads: dict[str, Column] = {
         "solved, points": (PASSED, percent, True),
         "valid, points": (column("valid"), percent, True),
-        "network calls": (column("forwards"), lambda each: number(each, 1), False),
+        "network calls": (column("forwards"), one_digit, False),
         "tau of lines, less chance": (beyond_chance, number, False),
     }
     rows = [
@@ -104,8 +95,8 @@ def _order(greedy: dict[str, Group]) -> Table:
         (column("order.split_only.rub"), number, False),
         (column("order.split_only.rub.left_to_right"), number, False),
         (column("order.split_only.rub.random"), number, False),
-        (column("tokens"), lambda each: number(each, 1), False),
-        (column("forwards"), lambda each: number(each, 1), False),
+        (column("tokens"), one_digit, False),
+        (column("forwards"), one_digit, False),
         (column("ties"), percent, False),
     ]
     rows = [row for group in greedy.values() for row in rows_of(group, columns)]
@@ -117,22 +108,29 @@ def _order(greedy: dict[str, Group]) -> Table:
 
 
 def _raced(race: dict[str, Any] | None) -> Table:
-    heads = ("model", "nats an answer", "infilled, solved %")
+    heads = ("model", "nats an answer", "which is", "infilled, solved %", "told of the gap")
     title = "Held-out texts and infilling (from the race)"
     if race is None:
-        return Table(title, heads, tuple((family, NOT_RUN, NOT_RUN) for family in FAMILIES))
+        return Table(title, heads, tuple((family, *[NOT_RUN] * 4) for family in FAMILIES))
     rows = []
     for family in FAMILIES:
-        nats = race["likelihood"].get(family, {}).get("nats_per_answer")
-        rate = race["infill"].get(family, {}).get("rate")
+        told, filled = race["likelihood"].get(family, {}), race["infill"].get(family, {})
+        nats, rate = told.get("nats_per_answer"), filled.get("rate")
+        sign = "" if told.get("exact") else "<= "
         rows.append(
             (
                 family,
-                NOTHING if nats is None else number(interval_of(nats)),
-                NOTHING if rate is None else percent(interval_of(rate)),
+                NOTHING if nats is None else sign + number(interval_of(nats)),
+                told.get("name", NOTHING),
+                NOTHING if rate is None else percent(proportion(interval_of(rate))),
+                filled.get("told", NOTHING),
             )
         )
-    return Table(title, heads, tuple(rows))
+    note = (
+        "What is <= is a bound, and the truth may be far below it: a bound above another tells "
+        "nothing ([race.md](race.md)). Who is told more of a gap has less to guess."
+    )
+    return Table(title, heads, tuple(rows), note)
 
 
 def _claims(greedy: dict[str, Group]) -> tuple[Claim, ...]:
@@ -142,7 +140,7 @@ def _claims(greedy: dict[str, Group]) -> tuple[Claim, ...]:
         found.append(
             Claim(
                 f"flexlatent solves more than {parent}",
-                "our own question; the paper leaves the combination to future work",
+                f"{OWN}; the paper leaves the combination to future work",
                 f"{percent(gain)} points",
                 above_zero(gain),
             )
@@ -151,7 +149,7 @@ def _claims(greedy: dict[str, Group]) -> tuple[Claim, ...]:
     found.append(
         Claim(
             "flexlatent needs fewer network calls than flexmdm",
-            "our own question",
+            OWN,
             f"flexmdm less flexlatent {number(fewer, 1)}",
             above_zero(fewer),
         )

@@ -19,12 +19,13 @@ from anyorder.apps.study.questions.section import (
     Table,
     difference_rows,
     number,
+    one_digit,
     percent,
     rows_across,
     rows_of,
 )
 from anyorder.apps.study.records import Stored
-from anyorder.apps.study.view import Group, Study, column
+from anyorder.apps.study.view import Group, Study, beyond_chance, column
 from anyorder.measure.intervals import Interval
 from anyorder.measure.published import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
@@ -45,6 +46,12 @@ def _stopped(run: Stored) -> Values:
     return run.share_of("error")
 
 
+def _wrong(run: Stored) -> Values:
+    """Programs that answer, and wrongly."""
+    return run.share_of("wrong")
+
+
+ENDS = {"error": _stopped, "wrong": _wrong}
 Groups = dict[tuple[str, int], Group]
 
 
@@ -74,9 +81,13 @@ def _section(study: Study) -> Section:
         tables=(
             _accuracy(groups, "Problems solved", _papers()),
             _differences(groups, "On the same problems and seeds"),
-            _order(groups),
+            _order(groups, "What the policies did at k = 1"),
+            _cost(groups, "Network calls and ties"),
             _accuracy(drawn, "Problems solved at temperature 1"),
             _differences(drawn, "At temperature 1, on the same problems and seeds"),
+            _order(drawn, "What the policies did at temperature 1 and k = 1"),
+            _cost(drawn, "Network calls and ties at temperature 1"),
+            _mistakes(drawn),
         ),
         figures=() if drawing is None else (drawing,),
         claims=(*_claims(groups), *_claims(drawn, "at temperature 1: ")),
@@ -127,15 +138,40 @@ def _differences(groups: Groups, title: str) -> Table:
     return Table(title, heads, tuple(rows))
 
 
-def _order(groups: Groups) -> Table:
+def _order(groups: Groups, title: str) -> Table:
     columns: list[Column] = [
         (column("segments.tau"), number, False),
-        (column("ties"), percent, False),
-        (column("forwards"), lambda found: number(found, 1), False),
+        (column("segments.tau.chance"), number, False),
+        (beyond_chance, number, False),
     ]
     rows = [row for p in SEGMENT_POLICIES for row in rows_of(groups[p, 1], columns)]
-    heads = ("policy", "tau of segments", "ties %", "network calls")
-    return Table("What the policies did at k = 1", heads, tuple(rows))
+    return Table(title, ("policy", "tau of segments", "chance", "less chance"), tuple(rows))
+
+
+def _cost(groups: Groups, title: str) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for policy in SEGMENT_POLICIES:
+        calls = [(groups[policy, k], column("forwards"), one_digit, False) for k in SEGMENT_KS]
+        ties = [(groups[policy, k], column("ties"), percent, False) for k in SEGMENT_KS]
+        rows += rows_across(policy, [*calls, *ties])
+    heads = (f"{what}, k = {k}" for what in ("calls", "ties %") for k in SEGMENT_KS)
+    return Table(title, ("policy", *heads), tuple(rows))
+
+
+def _mistakes(groups: Groups) -> Table:
+    """What unsolved programs did."""
+    rows: list[tuple[str, ...]] = []
+    for policy in SEGMENT_POLICIES:
+        rows += rows_across(
+            policy,
+            [
+                (groups[policy, k], read, percent, True)
+                for k in SEGMENT_KS
+                for read in ENDS.values()
+            ],
+        )
+    heads = (f"{what} %, k = {k}" for k in SEGMENT_KS for what in ENDS)
+    return Table("How programs fail at temperature 1", ("policy", *heads), tuple(rows))
 
 
 def _claims(groups: Groups, where: str = "") -> tuple[Claim, ...]:
@@ -180,27 +216,30 @@ def _claims(groups: Groups, where: str = "") -> tuple[Claim, ...]:
 
 def _checks(groups: Groups, drawn: Groups) -> tuple[str, ...]:
     top, room = (each[BEST, 1].mean(PASSED, rate=True) for each in (groups, drawn))
-    errors = ", ".join(
-        f"{policy.replace('_', ' ')} {percent(drawn[policy, 2].mean(_stopped, rate=True))} %"
-        for policy in SEGMENT_POLICIES
-        if drawn[policy, 2].stored
+    risen = {
+        name: drawn[BEST, 2].minus(drawn[BEST, 1], read, rate=True) for name, read in ENDS.items()
+    }
+    saved = {
+        (name, k): drawn[BEST, k].minus(drawn["minimum", k], read, rate=True)
+        for name, read in ENDS.items()
+        for k in SEGMENT_KS[1:]
+    }
+    told = "; ".join(
+        f"at k = {k} {percent(saved['error', k])} points of programs that stop with an error, "
+        f"{percent(saved['wrong', k])} of those that answer wrongly"
+        for k in SEGMENT_KS[1:]
     )
-    alone = drawn[BEST, 1].mean(_stopped, rate=True)
-    saved = [
-        drawn[BEST, k].minus(drawn["minimum", k], _stopped, rate=True) for k in SEGMENT_KS if k > 1
-    ]
     return (
-        "Greedy there is little left to gain: average at k = 1 solves "
-        f"{percent(top)} %. At temperature 1 it solves {percent(room)} % at k = 1 and less at "
-        "larger k, so the claims are tested there too. What goes wrong at larger k: segments that "
-        "are revealed together do not see one another, and lines depend on each other through the "
-        "names that they share. Programs that stop with an error, which is a name that no line "
-        f"before has set, at temperature 1 and k = 2: {errors}; average at k = 1: "
-        f"{percent(alone)} %. Left to right always reveals neighbours together. Why minimum can do "
-        "better than average at larger k: it puts off a line with one doubtful word, which an "
-        "average hides among sure ones. Then average must have more such errors; average less "
-        "minimum: "
-        f"{percent(saved[0])} points at k = 2, {percent(saved[1])} at k = 4.",
+        f"Greedy there is little left to gain: average at k = 1 solves {percent(top)} %. At "
+        f"temperature 1 it solves {percent(room)} % at k = 1 and less at larger k, so the claims "
+        "are tested there too. What goes wrong at larger k: segments that are revealed together "
+        "do not see one another. If they only disagreed about names, programs would stop with an "
+        "error. From k = 1 to 2 average gains "
+        f"{percent(risen['error'])} points of these and {percent(risen['wrong'])} of programs that "
+        "answer, and wrongly: names are a part of it, and not the larger one where the second "
+        "number is larger. Why minimum can do better than average at larger k: it puts off a line "
+        "with one doubtful word, which an average hides among sure ones. Then average must fail "
+        f"more often, in either way; average less minimum: {told}.",
     )
 
 
@@ -208,7 +247,9 @@ def _lines(groups: Groups) -> tuple[LineSeries, ...]:
     series = []
     for policy in SEGMENT_POLICIES:
         found = [
-            (k, groups[policy, k].mean(PASSED)) for k in SEGMENT_KS if groups[policy, k].stored
+            (k, groups[policy, k].mean(PASSED, rate=True))
+            for k in SEGMENT_KS
+            if groups[policy, k].stored
         ]
         if found:
             x, y = [k for k, _ in found], [cell for _, cell in found]

@@ -13,7 +13,6 @@ from anyorder.apps.study.cells import (
     above_zero,
     all_of,
     below_zero,
-    pass_values,
     within,
 )
 from anyorder.apps.study.plan import INSERTION_TEMPERATURES, Plan
@@ -23,12 +22,15 @@ from anyorder.apps.study.questions.section import (
     Question,
     Section,
     Table,
+    attempts,
     difference_rows,
     number,
+    one_digit,
+    passes,
     percent,
     rows_of,
 )
-from anyorder.apps.study.view import Group, Reading, Study, column
+from anyorder.apps.study.view import Group, Study, column
 from anyorder.measure.published import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 
@@ -42,27 +44,12 @@ def _runs(plan: Plan) -> list[str]:
     return [name for name, run in plan.runs.items() if run.kind.startswith("insertion-")]
 
 
-def _passes(k: int) -> Reading:
-    return lambda run: pass_values(run.values("passed"), k)
-
-
-def _ks(groups: dict[float, Group]) -> list[int]:
-    """1, 2, 4, ... as far as every run has samples."""
-    counts = [
-        min(map(len, run.values("passed").values()))
-        for group in groups.values()
-        for run in group.stored
-    ]
-    most = min(counts, default=1)
-    return [1 << power for power in range(most.bit_length())]
-
-
 def _section(study: Study) -> Section:
     groups = {
         value: study.group("flexmdm", f"insertion-{value:g}", label=f"T_ins {value:g}")
         for value in INSERTION_TEMPERATURES
     }
-    ks = _ks(groups)
+    ks = attempts(groups.values())
     drawing = _figure(groups, ks)
     return Section(
         title="S5. What does the insertion temperature do?",
@@ -78,7 +65,7 @@ def _section(study: Study) -> Section:
 
 
 def _rates(groups: dict[float, Group], ks: list[int]) -> Table:
-    columns: list[Column] = [(_passes(k), percent, True) for k in ks]
+    columns: list[Column] = [(passes(k), percent, True) for k in ks]
     rows = [row for group in groups.values() for row in rows_of(group, columns)]
     for row in published("pass_at_k", model="FlexMDM"):
         if row["task"] in ("mbpp", "humaneval"):
@@ -93,7 +80,7 @@ def _differences(groups: dict[float, Group], ks: list[int]) -> Table:
     rows = []
     for value, group in groups.items():
         if value != NEUTRAL:
-            pairs: list[Pair] = [(group, base, _passes(k), percent, True) for k in ks]
+            pairs: list[Pair] = [(group, base, passes(k), percent, True) for k in ks]
             rows += difference_rows(f"T_ins {value:g} less 1", pairs)
     heads = ("paired difference, points", *(f"pass@{k}" for k in ks))
     return Table("Against the neutral temperature", heads, tuple(rows))
@@ -101,9 +88,9 @@ def _differences(groups: dict[float, Group], ks: list[int]) -> Table:
 
 def _lengths(groups: dict[float, Group]) -> Table:
     columns: list[Column] = [
-        (column("tokens"), lambda found: number(found, 1), False),
+        (column("tokens"), one_digit, False),
         (column("valid"), percent, True),
-        (column("forwards"), lambda found: number(found, 1), False),
+        (column("forwards"), one_digit, False),
         (column("ties"), percent, False),
     ]
     rows = [row for group in groups.values() for row in rows_of(group, columns)]
@@ -113,8 +100,8 @@ def _lengths(groups: dict[float, Group]) -> Table:
 
 def _claims(groups: dict[float, Group], ks: list[int]) -> tuple[Claim, ...]:
     base, sharp = groups[NEUTRAL], groups[SHARP]
-    first = sharp.minus(base, _passes(1), rate=True)
-    last = sharp.minus(base, _passes(ks[-1]), rate=True)
+    first = sharp.minus(base, passes(1), rate=True)
+    last = sharp.minus(base, passes(ks[-1]), rate=True)
     mean = base.mean(column("tokens")).estimate if base.stored else 0.0
     margin = LENGTH_MARGIN * mean
     lengths = [
@@ -143,7 +130,8 @@ def _claims(groups: dict[float, Group], ks: list[int]) -> tuple[Claim, ...]:
         Claim(
             f"the length is kept: within {LENGTH_MARGIN:.0%} of that at 1 at every temperature",
             "by construction: only the placement is tempered",
-            f"largest difference {number(widest)} of {mean:.1f} tokens",
+            f"largest difference {number(widest)} tokens; at 1 there are "
+            f"{one_digit(base.mean(column('tokens')) if base.stored else None)}",
             all_of(*(within(each, margin) for each in lengths)),
         ),
     )
@@ -163,10 +151,8 @@ def _paper(k: int) -> str:
 
 
 def _checks(groups: dict[float, Group], ks: list[int]) -> tuple[str, ...]:
-    valid = groups[SHARP].minus(groups[NEUTRAL], column("valid"))
-    solved = groups[SHARP].minus(
-        groups[NEUTRAL], column("passed", among="valid"), column("passed", among="valid")
-    )
+    valid = groups[SHARP].minus(groups[NEUTRAL], column("valid"), rate=True)
+    solved = groups[SHARP].minus(groups[NEUTRAL], column("passed", among="valid"), rate=True)
     right = groups[SHARP].minus(groups[NEUTRAL], column("tokens", among="valid"))
     return (
         "Sharper placement can help by fewer broken programs or by better ones. From 1 to 0.6, "
@@ -181,7 +167,7 @@ def _figure(groups: dict[float, Group], ks: list[int]) -> Drawing | None:
     series = []
     for color, (value, group) in zip(COLORS, groups.items(), strict=True):
         if group.stored:
-            cells = [group.mean(_passes(k)) for k in ks]
+            cells = [group.mean(passes(k), rate=True) for k in ks]
             series.append(LineSeries(f"T_ins {value:g}", color, ks, cells))
     if not series:
         return None

@@ -7,10 +7,10 @@ not there yet says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from anyorder.apps.study.cells import Claim
+from anyorder.apps.study.cells import Claim, pass_values
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.view import Group, Reading, Study
 from anyorder.measure.intervals import Interval
@@ -18,6 +18,10 @@ from anyorder.report.charts import Drawing
 
 NOTHING = "\N{EN DASH}"
 NOT_RUN = "not run yet"
+CLEARLY = 0.5
+"""A tau beyond it, on either side, is called an order; its sign alone is not enough."""
+OWN = "our own question"
+"""Where a claim comes from that is not the paper's."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,24 @@ def _signed_zero(text: str) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
+def one_digit(found: Interval | None) -> str:
+    """A number for which a digit is enough."""
+    return number(found, 1)
+
+
+def passes(k: int) -> Reading:
+    """pass@k by problem."""
+    return lambda run: pass_values(run.values("passed"), k)
+
+
+def attempts(groups: Iterable[Group]) -> list[int]:
+    """1, 2, 4, ... as far as every run has samples."""
+    counts = [
+        min(map(len, run.values("passed").values())) for group in groups for run in group.stored
+    ]
+    return [1 << power for power in range(min(counts, default=1).bit_length())]
+
+
 Column = tuple[Reading, Callable[[Interval | None], str], bool]
 """What is read, how it is written, and whether it is a rate from 0 to 1."""
 
@@ -98,11 +120,11 @@ def rows_across(
 
     def cells(seed: int | None) -> list[str]:
         return [
-            show(part.mean(read, rate=rate)) if (part := _part(group, seed)).stored else NOT_RUN
+            show(part.mean(read, rate=rate)) if (part := part_of(group, seed)).stored else NOT_RUN
             for group, read, show, rate in columns
         ]
 
-    return _by_seed(label, [group for group, *_ in columns], cells)
+    return by_seed(label, [group for group, *_ in columns], cells)
 
 
 def difference_rows(label: str, pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
@@ -110,21 +132,22 @@ def difference_rows(label: str, pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
 
     def cells(seed: int | None) -> list[str]:
         return [
-            show(_part(left, seed).minus(_part(right, seed), read, rate=rate))
+            show(part_of(left, seed).minus(part_of(right, seed), read, rate=rate))
             for left, right, read, show, rate in pairs
         ]
 
-    return _by_seed(label, [group for left, right, *_ in pairs for group in (left, right)], cells)
+    return by_seed(label, [group for left, right, *_ in pairs for group in (left, right)], cells)
 
 
-def _part(group: Group, seed: int | None) -> Group:
+def part_of(group: Group, seed: int | None) -> Group:
+    """One seed of a group; None: all of it."""
     return group if seed is None else group.only(seed)
 
 
-def _by_seed(
+def by_seed(
     label: str, groups: Sequence[Group], cells: Callable[[int | None], list[str]]
 ) -> list[tuple[str, ...]]:
-    """Rows by seed; the label says which are missing."""
+    """Rows of all seeds (None) and of each; the label says which are missing."""
     shared = set.intersection(*({seed for seed, _ in group.seeds} for group in groups))
     seeds = sorted(shared)
     there = [seed for seed in seeds if any(group.only(seed).stored for group in groups)]
