@@ -204,7 +204,8 @@ def _figure(race: dict[str, Any], ways: list[str]) -> Drawing:
                 series.append(FrontSeries(family, family, points))
         k = next(_rate(lane)[0] for lane in race["lanes"] if lane["way"] == way)
         title = "One attempt, greedy" if k == 1 else f"At least one of {k} drawn"
-        panels.append(FrontPanel(title, f"seconds for {k} attempts", tuple(series)))
+        axis = "seconds for one attempt" if k == 1 else f"seconds for {k} attempts"
+        panels.append(FrontPanel(title, axis, tuple(series)))
     return front(
         FrontChart(
             "s6-speed",
