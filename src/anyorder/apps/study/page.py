@@ -143,7 +143,7 @@ _STATISTICS = f"""\
   from left to right, and permuted at random. `ties` is the share of choices that a tie rule made.
 - The margins of some claims were chosen with the first {SEEN} problems of the corpus in view, so
   these are left out everywhere, the race excepted.
-- Changed after seed 0 and part of seed 1 had been seen: S2's second and third claim, now on the same
+- Changed after seed 0 and part of seed 1 had been seen: S2's second and third claim, now on equal
   tenths of decoding (the second had been a no; its section has both forms, whose verdicts differ);
   a claim on S2's gap in k-LOC, a yes, dropped for the last one; rates that differ on no problem,
   undecided in place of no (three greedy claims of S4); S1's planner, now by all metrics; S3's last
