@@ -87,7 +87,7 @@ def test_all_seeds_and_sweep_points_are_shown(sections: dict[str, Section]) -> N
         labels = [row[0] for row in sections[name].tables[table].rows]
         expected = [f"{label}, {which}" for which in ("all seeds", "seed 0", "seed 1", "seed 2")]
         assert [each for each in labels if each.startswith(label)] == expected
-    assert len(sections["dial"].tables[1].rows) == 3 * 3
+    assert len(sections["dial"].tables[1].rows) == 4 * 3
 
 
 def test_a_missing_run_leaves_the_others_under_their_own_seed(
@@ -102,7 +102,7 @@ def test_a_missing_run_leaves_the_others_under_their_own_seed(
                                         *before["average, seed 1"][2:])  # fmt: skip
     assert after["average, seed 2"] == before["average, seed 2"]
     assert "average, all seeds, seed 1 missing" in after
-    assert "1 of 203 runs" in partial.page.read_text()
+    assert "1 of 207 runs" in partial.page.read_text()
 
 
 def dict_of(rows: tuple[tuple[str, ...], ...]) -> dict[str, tuple[str, ...]]:
@@ -153,6 +153,27 @@ def test_what_is_missing_is_said_and_not_made_up(
     dial = {claim.says: claim.holds for claim in written.claims["dial"]}
     assert set(dial.values()) == {"not measured yet"}
     assert {claim.holds for claim in written.claims["s6"]} == {"not measured yet"}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("family", ["mdm", "flexlatent"])
+def test_a_family_whose_dial_is_missing_leaves_the_others(
+    family: str, folder: Path, written: Written, tmp_path: Path
+) -> None:
+    copy = tmp_path / "tiny"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "runs" / f"{family}-dial-layout0.greedy")
+    partial = write_page(Study(copy, Plan(SIZES)), tmp_path / "results.md")
+    before, after = (
+        {claim.says: claim.holds for claim in page.claims["dial"]} for page in (written, partial)
+    )
+    unknown = {says for says, holds in after.items() if holds == "not measured yet"}
+    assert f"{family} solves as much at layout 1 as at layout 0 (within 5 points)" in unknown
+    about = {says for says in before if says.startswith("latentmdm minds less")}
+    assert about <= unknown if family == "mdm" else not about & unknown
+    assert {says: holds for says, holds in before.items() if says not in unknown} == {
+        says: holds for says, holds in after.items() if says not in unknown
+    }
 
 
 @pytest.mark.timeout(60)

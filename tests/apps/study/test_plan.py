@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from anyorder.apps.study.model_plan import DIALS
+from anyorder.apps.study.model_plan import DIALLED, DIALS
 from anyorder.apps.study.plan import Plan, Sizes
 from anyorder.apps.study.questions.all import QUESTIONS
 from anyorder.apps.study.study_job import NAMES, StudyJob
@@ -38,6 +38,8 @@ def test_options_are_those_of_the_family() -> None:
 def test_three_seeds_of_the_main_families_and_every_dial() -> None:
     for family in ("mdm", "flexmdm", "latentmdm"):
         assert [model.seed for model in PLAN.seeds_of(family)] == [0, 1, 2]
+    assert [model.seed for model in PLAN.seeds_of("flexlatent")] == [0]
+    for family in DIALLED:
         for dial in ("layout0", "layout05", "layout1", "wording1"):
             model = PLAN.dialled(family, dial)
             assert (model.family, model.dial, model.align) == (family, dial, "left")
@@ -45,7 +47,7 @@ def test_three_seeds_of_the_main_families_and_every_dial() -> None:
 
 def test_trainings_are_recipes_and_commands() -> None:
     trained = {each.name: each for model in PLAN.models.values() for each in model.trainings}
-    assert len(trained) == 8 + 13
+    assert len(trained) == 8 + 17
     for model in PLAN.models.values():
         assert all(each == trained[each.name] for each in model.trainings), "one name, one training"
     for each in trained.values():
@@ -62,7 +64,7 @@ def test_trainings_are_recipes_and_commands() -> None:
 
 def test_the_dial_trains_alike_at_every_setting() -> None:
     """Within a family nothing but the corpus differs."""
-    for family in ("mdm", "flexmdm", "latentmdm"):
+    for family in DIALLED:
         alike = {
             tuple((name, value) for name, value in each.changes.items() if "data." not in name)
             for dial in DIALS

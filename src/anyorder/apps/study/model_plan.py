@@ -22,6 +22,8 @@ THREADS = {"threads": 1}
 
 SEEDS = (0, 1, 2)
 FAMILIES = ("mdm", "flexmdm", "latentmdm")
+DIALLED = (*FAMILIES, "flexlatent")
+"""The dial has both canvases, fixed and growing, of tokens and of segments."""
 DIALS: Mapping[str, Mapping[str, float]] = {
     "layout0": {"data.layout": 0.0},
     "layout05": {"data.layout": 0.5},
@@ -77,7 +79,7 @@ def all_models() -> list[StudyModel]:
         for family in ("flexlatent", "ar", "duo", "sflm")
     ]
     found.append(StudyModel("planner-layout1", "mdm", "layout1", shipped="planner"))
-    found += [_dialled(family, dial) for dial in DIALS for family in FAMILIES]
+    found += [_dialled(family, dial) for dial in DIALS for family in DIALLED]
     found.append(_right())
     return found
 

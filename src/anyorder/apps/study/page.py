@@ -152,8 +152,9 @@ _STATISTICS = f"""\
   first 30 problems.
 - Changed when everything had been seen: S2's last claim, on the same tenths; left to right asks for
   a tau beyond {CLEARLY:g}, not beyond 0 (no verdict changed by either); the control of lines by
-  wording, added to the dial. The table in short was made then: it takes the first claim of every
-  section, in an order that is older.
+  wording, added to the dial, and flexlatent, as a check of the reason given for latentmdm there
+  (its claims were written before its models were trained). The table in short was made then: it
+  takes the first claim of every section, in an order that is older.
 - All policies and sweep points that were run are shown, and every seed in a row of its own; tables
   over tenths of decoding and rows of controls are over all seeds. What is missing says so.
 """

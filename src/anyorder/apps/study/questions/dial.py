@@ -14,9 +14,10 @@ from anyorder.apps.study.cells import (
     above_zero,
     all_of,
     contrast_cell,
+    mean_cell,
     within,
 )
-from anyorder.apps.study.model_plan import DIALS, FAMILIES
+from anyorder.apps.study.model_plan import DIALLED, DIALS
 from anyorder.apps.study.plan import FREE_LAYOUTS, Plan
 from anyorder.apps.study.questions.dial_counted import (
     COLUMNS,
@@ -84,7 +85,7 @@ def _runs(plan: Plan) -> list[str]:
 def _section(study: Study) -> Section:
     groups = {
         (family, dial): study.dialled(family, "greedy", dial, f"{family}, {dial}")
-        for family in FAMILIES
+        for family in DIALLED
         for dial in DIALS
     }
     right = Group("mdm, layout1, right-aligned", ((0, study.run(f"{RIGHT}.greedy")),))
@@ -120,7 +121,7 @@ def _models(groups: Groups, right: Group) -> Table:
 def _effects(groups: Groups) -> Table:
     """What each dial changes, of every family."""
     rows = []
-    for family in FAMILIES:
+    for family in DIALLED:
         for dial, title in FREE.items():
             pairs: list[Pair] = [
                 (groups[family, dial], groups[family, "layout0"], *effect)
@@ -136,22 +137,30 @@ def _rise(groups: Groups, family: str, read: Reading, dial: str = "layout1") -> 
     return groups[family, dial].minus(groups[family, "layout0"], read)
 
 
-def _rise_beyond(groups: Groups, other: str, read: Reading, dial: str) -> Interval:
-    """How much more mdm rises from layout 0 than another family, by problem."""
+def _rise_beyond(
+    groups: Groups, other: str, read: Reading, dial: str, first: str = "mdm"
+) -> Interval:
+    """How much more the first family rises from layout 0 than another, by problem."""
 
     def pair(family: str) -> tuple[list[Values], list[Values]]:
         high, low = groups[family, dial].against(groups[family, "layout0"])
         return [read(run) for run in high], [read(run) for run in low]
 
-    return contrast_cell(pair("mdm"), pair(other))
+    ours, theirs = pair(first), pair(other)
+    if not (ours[0] and theirs[0]):
+        return mean_cell(
+            []
+        )  # one training a setting: where a family's is missing, nothing is known
+    return contrast_cell(ours, theirs)
 
 
 def _model_claims(groups: Groups, right: Group) -> tuple[Claim, ...]:
     return (
         *_mdm_claims(groups),
-        *(claim for family in FAMILIES[1:] for claim in _remedy_claims(groups, family)),
-        *(_wording_claim(groups, family) for family in FAMILIES),
-        *(_accuracy_claim(groups, family) for family in FAMILIES),
+        *(claim for family in DIALLED[1:] for claim in _remedy_claims(groups, family)),
+        _segment_claim(groups),
+        *(_wording_claim(groups, family) for family in DIALLED),
+        *(_accuracy_claim(groups, family) for family in DIALLED),
         _mirror_claim(right),
     )
 
@@ -188,11 +197,12 @@ def _remedy_claims(groups: Groups, family: str) -> tuple[Claim, ...]:
         dial: _rise_beyond(groups, family, beyond_chance, dial) for dial in ("layout05", "layout1")
     }
     own = _rise(groups, family, beyond_chance)
+    because = OWN if family == "flexlatent" else BECAUSE
     return (
         Claim(
             f"{family} minds less: from layout 0 to 0.5 and to 1 the order of its lines rises "
             "less towards left to right than mdm's",
-            BECAUSE,
+            because,
             f"rise of mdm less rise of {family}: {number(more['layout05'])} to 0.5, "
             f"{number(more['layout1'])} to 1",
             all_of(*map(above_zero, more.values())),
@@ -200,10 +210,22 @@ def _remedy_claims(groups: Groups, family: str) -> tuple[Claim, ...]:
         Claim(
             f"{family} does not mind: from layout 0 to 1 the order of its lines hardly changes "
             f"(tau within {SMALL:g})",
-            BECAUSE,
+            because,
             f"layout 1 less layout 0 {number(own)}",
             within(own, SMALL),
         ),
+    )
+
+
+def _segment_claim(groups: Groups) -> Claim:
+    """The reason that we suspect where latentmdm minds: its slots are a fixed canvas too."""
+    more = _rise_beyond(groups, "flexlatent", beyond_chance, "layout1", "latentmdm")
+    return Claim(
+        "segments mind for want of places, too: from layout 0 to 1 the order of latentmdm's lines "
+        "rises more than that of flexlatent's, which inserts them",
+        OWN,
+        f"rise of latentmdm less rise of flexlatent {number(more)}",
+        above_zero(more),
     )
 
 
@@ -246,7 +268,7 @@ def _checks(study: Study, groups: Groups) -> tuple[str, ...]:
             f"{number(_rise(groups, family, _beyond_solved, dial))} to {title}"
             for dial, title in FREE.items()
         )
-        for family in FAMILIES
+        for family in DIALLED
     )
     return (
         counted_check(study),
@@ -255,11 +277,12 @@ def _checks(study: Study, groups: Groups) -> tuple[str, ...]:
         "same on the problems that a model solves at both settings: change of the tau of lines "
         f"from neither dial, {told}.",
         "Why latentmdm's lines drift with layout may be that its slots for segments are a fixed "
-        "canvas too: layout adds lines, so that a line's slot is as uncertain as a token's. But "
-        "wording moves them nearly as much, so this is not shown. If it were the reason, insertion "
-        "over segments should drift less; there is no flexlatent at layout 0 to tell how much it "
-        "rises. At layout 1, the models of S3, tau of lines less chance, flexlatent less "
-        f"latentmdm: {number(_inserted(study))}; flexmdm less mdm: "
+        "canvas too: layout adds lines, so that a line's slot is as uncertain as a token's. Then "
+        "insertion over segments must drift less, which is a claim above. With wording, where "
+        "places are fixed, it need not: there, rise of latentmdm less rise of flexlatent is "
+        f"{number(_rise_beyond(groups, 'flexlatent', beyond_chance, 'wording1', 'latentmdm'))}. "
+        "With more training, the models of S3 at layout 1, tau of lines less chance, flexlatent "
+        f"less latentmdm: {number(_inserted(study))}; flexmdm less mdm: "
         f"{number(_inserted(study, 'flexmdm', 'mdm'))}.",
     )
 
@@ -299,11 +322,11 @@ def _figure(study: Study, groups: Groups, right: Group) -> Drawing | None:
         tokens += _line("mdm, right-aligned", "mdm", [(1.0, right.mean(TAU))], True)
     tokens += _line("flexmdm", "flexmdm", trained("flexmdm", TAU))
     order = [
-        series for family in FAMILIES for series in _line(family, family, trained(family, LINES))
+        series for family in DIALLED for series in _line(family, family, trained(family, LINES))
     ]
     spread = _line("no network", COUNTED_COLOR, counted("left", K_LOC))
     spread += [
-        series for family in FAMILIES for series in _line(family, family, trained(family, K_LOC))
+        series for family in DIALLED for series in _line(family, family, trained(family, K_LOC))
     ]
     named = (
         ("Order of tokens (tau)", tokens),
