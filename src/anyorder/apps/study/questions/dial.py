@@ -1,7 +1,7 @@
 """The dial: does uncertainty about *where* cause the collapse, and do the remedies not mind?
 
 The paper's explanation as an experiment. `layout` makes positions uncertain and leaves words alone,
-`wording` the reverse (docs/stories.md). Models of three families are trained at several settings;
+`wording` the reverse (docs/stories.md). Models of four families are trained at several settings;
 the same is done without any network, on posteriors counted from renderings (model_free.py), and on
 a canvas that is filled in front, where the same mechanism must write from right to left.
 """
@@ -280,7 +280,8 @@ def _checks(study: Study, groups: Groups) -> tuple[str, ...]:
         "canvas too: layout adds lines, so that a line's slot is as uncertain as a token's. Then "
         "insertion over segments must drift less, which is a claim above. With wording, where "
         "places are fixed, it need not: there, rise of latentmdm less rise of flexlatent is "
-        f"{number(_rise_beyond(groups, 'flexlatent', beyond_chance, 'wording1', 'latentmdm'))}. "
+        f"{number(_rise_beyond(groups, 'flexlatent', beyond_chance, 'wording1', 'latentmdm'))}; as "
+        "far as that is as much, insertion damps any drift, not only the one that places cause. "
         "With more training, the models of S3 at layout 1, tau of lines less chance, flexlatent "
         f"less latentmdm: {number(_inserted(study))}; flexmdm less mdm: "
         f"{number(_inserted(study, 'flexmdm', 'mdm'))}.",
