@@ -61,8 +61,10 @@ def bare_numbers(sections: dict[str, Section]) -> list[tuple[str, str, str]]:
     ]
 
 
-SETTING = re.compile(r"(?:at|to|within|above|below|layout|wording|T_ins) -?\d+\.\d+")
-"""A number that was chosen and not measured."""
+SETTING = re.compile(
+    r"(?:at|to|within|above|below|layout|wording) -?0\.(?:02|05|1|15|25|5|6|75|9)(?!\d)"
+)
+"""A setting of the plan or a margin: chosen, not measured."""
 
 
 def bare_decimals(text: str) -> list[str]:

@@ -14,10 +14,13 @@ from anyorder.apps.study.cells import (
     above_zero,
     all_of,
     below_zero,
+    beyond,
     contrast_cell,
     difference_cell,
     mean_cell,
+    mirrored,
     pass_values,
+    proportion,
     within,
 )
 from anyorder.measure.intervals import Interval
@@ -43,6 +46,10 @@ def test_rates_of_one_sample_have_wilsons_bounds() -> None:
     all_ = mean_cell([{str(task): [1.0] for task in range(200)}], rate=True)
     assert most.method == "wilson" and most.estimate == pytest.approx(0.995)
     assert most.low < all_.low < all_.high == 1.0  # one failure more is not a surer rate
+    stored = Interval(3 / 30, 0.0, 0.2, 30, 0.95, "bootstrap")  # three are solved, so 0 is no bound
+    found = proportion(stored)
+    assert (found.estimate, found.n, found.method) == (stored.estimate, 30, "wilson")
+    assert found.low > 0.03 and found.high > 0.25
 
 
 def test_rates_that_never_differ_may_still_differ() -> None:
@@ -98,5 +105,8 @@ def test_the_rule() -> None:
     assert [below_zero(interval(*each)) for each in ((0.1, 1), (-1, -0.1), (-1, 1))] == [
         NO, YES, UNDECIDED,
     ]  # fmt: skip
+    far = [beyond(interval(*each), 0.5) for each in ((0.6, 1), (-1, 0.4), (0.1, 1))]
+    assert far == [YES, NO, UNDECIDED] and beyond(None, 0.5) == UNKNOWN
+    assert beyond(mirrored(interval(-1, -0.6)), 0.5) == YES
     none = mean_cell([{"a": [0.0], "b": [0.0]}])
     assert above_zero(none) == below_zero(none) == NO and below_zero(None) == UNKNOWN

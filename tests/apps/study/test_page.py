@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from study_support import SIZE_WORDS, SIZES, bare_numbers, make_study
+from study_support import SIZE_WORDS, SIZES, bare_numbers, make_study, race
 
 from anyorder.apps.study.page import IMAGES, Written, write_page
 from anyorder.apps.study.plan import Plan
@@ -64,6 +67,69 @@ def test_the_page_is_the_same_every_time_and_complete(
         assert section.claims and {each.holds for each in section.claims} <= VERDICTS
         assert section.tables and section.checks
     assert "not run yet" not in text.lower() and "not trained yet" not in text
+    told = re.search(r"Written by `anyorder (study --only page .+?)` from", text)
+    assert told is not None
+    assert anyorder([*shlex.split(told[1]), "--page", str(tmp_path / "told" / "results.md")]) == 0
+    assert all_files(tmp_path / "told") == first
+
+
+def test_in_short_every_claim_is_counted(written: Written) -> None:
+    short = written.page.read_text().partition("## In short\n\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in short.splitlines() if line.startswith("| ")]
+    for row, section in zip(rows[2:], written.sections.values(), strict=True):
+        first = section.claims[0]
+        assert row[:4] == [section.title, first.says, first.here, first.holds]
+        assert counted(row[4]) == Counter(claim.holds for claim in section.claims)
+    claims = [claim for own in written.claims.values() for claim in own]
+    theirs, ours = short.rstrip().splitlines()[-1].split("; ")
+    assert counted(theirs) + counted(ours) == Counter(claim.holds for claim in claims)
+    assert sum(counted(ours).values()) == sum("our own question" in each.source for each in claims)
+
+
+def counted(text: str) -> Counter[str]:
+    found = re.findall(rf"(\d+) ({'|'.join(VERDICTS)})", text)
+    return Counter({verdict: int(number) for number, verdict in found})
+
+
+def test_a_sign_alone_is_no_order(written: Written) -> None:
+    """Made-up taus are between 0 and 1: surely above 0, and not surely above a half."""
+    asked = [
+        each for own in written.claims.values() for each in own if "tau above 0.5" in each.says
+    ]
+    assert len(asked) == 2 and {each.holds for each in asked} <= {"undecided", "no"}
+    mirror = [each for own in written.claims.values() for each in own if "below -0.5" in each.says]
+    assert len(mirror) == 2 and {each.holds for each in mirror} == {"no"}
+
+
+def test_definitions_that_wrote_the_same_programs_are_one_finding(
+    folder: Path, written: Written, tmp_path: Path
+) -> None:
+    said = "confidence, margin and entropy differ on no problem"
+    assert said not in written.page.read_text()
+    copy = tmp_path / "tiny"
+    shutil.copytree(folder, copy)
+    for model in ("mdm-layout1", "mdm-layout1-s1", "mdm-layout1-s2"):
+        kept = copy / "runs" / f"{model}.similarity-confidence"
+        for policy in ("margin", "entropy"):
+            shutil.copytree(
+                kept, copy / "runs" / f"{model}.similarity-{policy}", dirs_exist_ok=True
+            )
+    alike = write_page(Study(copy, Plan(SIZES)), tmp_path / "results.md")
+    assert said in alike.page.read_text()
+
+
+def test_of_lanes_that_solve_as_much_the_quickest_is_named(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "tiny"
+    copy.mkdir()
+    stored = race()
+    quick = json.loads(json.dumps(stored["lanes"][0]))  # as ar, in less time
+    quick |= {"entrant": "duo", "family": "duo"}
+    for key in ("seconds", "against"):
+        quick[key] |= {"estimate": 0.7, "low": 0.65, "high": 0.75}
+    stored["lanes"].append(quick)
+    (copy / "race.json").write_text(json.dumps(stored))
+    claims = write_page(Study(copy, Plan(SIZES)), tmp_path / "results.md").claims["s6"]
+    assert "of the others duo" in claims[1].here
 
 
 def test_numbers_have_intervals(sections: dict[str, Section]) -> None:

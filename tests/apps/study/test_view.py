@@ -9,15 +9,41 @@ from study_support import SIZES
 
 from anyorder.apps.study.models import keep
 from anyorder.apps.study.plan import Plan
-from anyorder.apps.study.view import MODELS, RACE_FILE, SUMMARY_FILE, Study
+from anyorder.apps.study.records import Stored
+from anyorder.apps.study.view import MODELS, RACE_FILE, SUMMARY_FILE, Group, Study, contrast
 
 NAME = "mdm-dial-layout0"
+
+
+class Told(Stored):
+    """A run of which one number is known."""
+
+    def __init__(self, folder: Path, value: float) -> None:
+        super().__init__(folder)
+        self.value = value
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Study:
     (tmp_path / MODELS / NAME).mkdir(parents=True)
     return Study(tmp_path, Plan(SIZES))
+
+
+def test_a_contrast_is_over_the_seeds_that_all_have(tmp_path: Path) -> None:
+    """Seed 1 of one group is missing: what the others have of it is left out."""
+
+    def group(*values: float | None) -> Group:
+        runs = [None if value is None else Told(tmp_path, value) for value in values]
+        return Group("", tuple(enumerate(runs)))
+
+    def read(run: Stored) -> dict[str, list[float]]:
+        assert isinstance(run, Told)
+        return {"stories/12": [run.value], "stories/13": [run.value]}
+
+    first, second = (group(5, 100), group(1, 7)), (group(2, None), group(1, 9))
+    assert contrast(first, second, read).estimate == (5 - 1) - (2 - 1)
+    assert contrast(second, first, read).estimate == -3
+    assert contrast(first, (group(None, None), group(1, 9)), read).n == 0
 
 
 @pytest.mark.parametrize(

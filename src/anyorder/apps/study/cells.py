@@ -107,16 +107,6 @@ class Claim:
     """yes, no, undecided or not measured yet."""
 
 
-def beyond(found: Interval | None, margin: float) -> str:
-    """Whether a value is clearly more than a margin that is not 0, by its interval."""
-    if found is None or math.isnan(found.estimate):
-        return UNKNOWN
-    bounds = found.low - margin, found.high - margin
-    return above_zero(
-        replace(found, estimate=found.estimate - margin, low=bounds[0], high=bounds[1])
-    )
-
-
 def above_zero(found: Interval | None) -> str:
     """Whether a difference is positive: yes or no where its interval leaves out zero.
 
@@ -129,6 +119,14 @@ def above_zero(found: Interval | None) -> str:
     if math.isnan(found.low):
         return UNDECIDED
     return YES if found.low > 0 else NO if found.high < 0 else UNDECIDED
+
+
+def beyond(found: Interval | None, margin: float) -> str:
+    """Whether a value is above a margin, by the same rule."""
+    if found is None:
+        return UNKNOWN
+    estimate, low, high = (each - margin for each in (found.estimate, found.low, found.high))
+    return above_zero(replace(found, estimate=estimate, low=low, high=high))
 
 
 def below_zero(found: Interval | None) -> str:

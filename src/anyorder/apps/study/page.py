@@ -14,9 +14,10 @@ from typing import Any
 
 from anyorder.apps.study.cells import NO, UNDECIDED, UNKNOWN, YES, Claim
 from anyorder.apps.study.model_plan import StudyModel
-from anyorder.apps.study.plan import SEEN, Sizes
+from anyorder.apps.study.plan import SEEN
 from anyorder.apps.study.questions.all import QUESTIONS
 from anyorder.apps.study.questions.section import CLEARLY, NOTHING, OWN, Section, Table
+from anyorder.apps.study.study_job import StudyJob
 from anyorder.apps.study.view import Study
 from anyorder.files import replacing
 from anyorder.measure.published import source
@@ -92,14 +93,15 @@ the reason that we suspect.
 
 
 def _command(study: Study) -> str:
-    """What writes this page again, from where it stands."""
-    usual = vars(Sizes())
-    given = (
+    """What writes this page again: the flags that are not the usual ones."""
+    usual = StudyJob()
+    words = [
         f" --{name} {value}"
         for name, value in vars(study.plan.sizes).items()
-        if value != usual[name]
-    )
-    return f"anyorder study --only page{''.join(given)}"
+        if value != getattr(usual.sizes, name)
+    ]
+    words += [f" --folder {study.folder.as_posix()}"] if study.folder != usual.folder else []
+    return f"anyorder study --only page{''.join(words)}"
 
 
 def _unfinished(study: Study) -> str:
@@ -143,13 +145,13 @@ _STATISTICS = f"""\
   from left to right, and permuted at random. `ties` is the share of choices that a tie rule made.
 - The margins of some claims were chosen with the first {SEEN} problems of the corpus in view, so
   these are left out everywhere, the race excepted.
-- Changed after seed 0 and part of seed 1 had been seen: S2's second and third claim, now on equal
-  tenths of decoding (the second had been a no; its section has both forms, whose verdicts differ);
-  a claim on S2's gap in k-LOC, a yes, dropped for the last one; rates that differ on no problem,
-  undecided in place of no (three greedy claims of S4); S1's planner, now by all metrics; S3's last
-  two, with a margin; S5's second, in both directions; S6's second, against all models; the dial's
-  remedies, in two forms. S4 at temperature 1 was added after greedy S4, and after a race on the
-  first 30 problems.
+- Changed after seed 0 and part of seed 1 had been seen: S2's second and third claim, now on the
+  tenths of decoding that both families have (the second had been a no; its section has both forms,
+  whose verdicts differ); a claim on S2's gap in k-LOC, a yes, dropped for the last one; rates that
+  differ on no problem, undecided in place of no (three greedy claims of S4); S1's planner, now by
+  all metrics; S3's last two, with a margin; S5's second, in both directions; S6's second, against
+  all models; the dial's remedies, in two forms. S4 at temperature 1 was added after greedy S4, and
+  after a race on the first 30 problems.
 - Changed when everything had been seen: S2's last claim, on the same tenths; left to right asks for
   a tau beyond {CLEARLY:g}, not beyond 0 (no verdict changed by either); the control of lines by
   wording, added to the dial, and flexlatent, as a check of the reason given for latentmdm there

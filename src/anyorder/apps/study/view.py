@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anyorder.apps.study.cells import Values, difference_cell, mean_cell
+from anyorder.apps.study.cells import Values, contrast_cell, difference_cell, mean_cell
 from anyorder.apps.study.model_plan import StudyModel
 from anyorder.apps.study.plan import Plan
 from anyorder.apps.study.records import RUNS, Stored, check_size
@@ -69,6 +69,19 @@ class Group:
             if run is not None and (mate := theirs.get(seed)) is not None
         ]
         return [run for run, _ in pairs], [mate for _, mate in pairs]
+
+
+def contrast(first: tuple[Group, Group], second: tuple[Group, Group], read: Reading) -> Interval:
+    """Left less right of the first pair, less that of the second, over the seeds that all have."""
+    groups = (*first, *second)
+    shared = set.intersection(
+        *({seed for seed, run in each.seeds if run is not None} for each in groups)
+    )
+    values = [
+        [read(run) for seed, run in each.seeds if run is not None and seed in shared]
+        for each in groups
+    ]
+    return contrast_cell((values[0], values[1]), (values[2], values[3]))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from anyorder.apps.study.cells import (
     Values,
     above_zero,
     all_of,
-    contrast_cell,
-    mean_cell,
     within,
 )
 from anyorder.apps.study.model_plan import DIALLED, DIALS
@@ -48,7 +46,7 @@ from anyorder.apps.study.questions.section import (
     rows_of,
 )
 from anyorder.apps.study.records import Stored
-from anyorder.apps.study.view import Group, Reading, Study, beyond_chance, column
+from anyorder.apps.study.view import Group, Reading, Study, beyond_chance, column, contrast
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 
@@ -141,17 +139,8 @@ def _rise_beyond(
     groups: Groups, other: str, read: Reading, dial: str, first: str = "mdm"
 ) -> Interval:
     """How much more the first family rises from layout 0 than another, by problem."""
-
-    def pair(family: str) -> tuple[list[Values], list[Values]]:
-        high, low = groups[family, dial].against(groups[family, "layout0"])
-        return [read(run) for run in high], [read(run) for run in low]
-
-    ours, theirs = pair(first), pair(other)
-    if not (ours[0] and theirs[0]):
-        return mean_cell(
-            []
-        )  # one training a setting: where a family's is missing, nothing is known
-    return contrast_cell(ours, theirs)
+    pairs = [(groups[family, dial], groups[family, "layout0"]) for family in (first, other)]
+    return contrast(pairs[0], pairs[1], read)
 
 
 def _model_claims(groups: Groups, right: Group) -> tuple[Claim, ...]:

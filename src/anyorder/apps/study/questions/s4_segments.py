@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anyorder.apps.study.cells import Claim, Values, above_zero, all_of
+from anyorder.apps.study.cells import Claim, above_zero, all_of
 from anyorder.apps.study.plan import SEGMENT_DRAWS, SEGMENT_KS, SEGMENT_POLICIES, Plan
 from anyorder.apps.study.questions.section import (
     NOTHING,
@@ -24,8 +24,8 @@ from anyorder.apps.study.questions.section import (
     rows_across,
     rows_of,
 )
-from anyorder.apps.study.records import Stored
-from anyorder.apps.study.view import Group, Study, beyond_chance, column
+from anyorder.apps.study.view import Group, Reading, Study, beyond_chance, column
+from anyorder.bench.verdicts import ERROR, WRONG
 from anyorder.measure.intervals import Interval
 from anyorder.measure.published import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
@@ -41,17 +41,12 @@ COLORS = {
 PASSED = column("passed")
 
 
-def _stopped(run: Stored) -> Values:
-    """Programs that run and stop with an error."""
-    return run.share_of("error")
+def _ended(verdict: str) -> Reading:
+    return lambda run: run.share_of(verdict)
 
 
-def _wrong(run: Stored) -> Values:
-    """Programs that answer, and wrongly."""
-    return run.share_of("wrong")
-
-
-ENDS = {"error": _stopped, "wrong": _wrong}
+ENDS = {verdict: _ended(verdict) for verdict in (ERROR, WRONG)}
+"""Programs that stop with an error, and those that answer, and wrongly."""
 Groups = dict[tuple[str, int], Group]
 
 
@@ -171,7 +166,8 @@ def _mistakes(groups: Groups) -> Table:
             ],
         )
     heads = (f"{what} %, k = {k}" for k in SEGMENT_KS for what in ENDS)
-    return Table("How programs fail at temperature 1", ("policy", *heads), tuple(rows))
+    note = "What is left to the unsolved programs has no valid syntax or does not end in time."
+    return Table("How programs fail at temperature 1", ("policy", *heads), tuple(rows), note)
 
 
 def _claims(groups: Groups, where: str = "") -> tuple[Claim, ...]:
@@ -225,8 +221,8 @@ def _checks(groups: Groups, drawn: Groups) -> tuple[str, ...]:
         for k in SEGMENT_KS[1:]
     }
     told = "; ".join(
-        f"at k = {k} {percent(saved['error', k])} points of programs that stop with an error, "
-        f"{percent(saved['wrong', k])} of those that answer wrongly"
+        f"at k = {k} {percent(saved[ERROR, k])} points of programs that stop with an error, "
+        f"{percent(saved[WRONG, k])} of those that answer wrongly"
         for k in SEGMENT_KS[1:]
     )
     return (
@@ -235,11 +231,11 @@ def _checks(groups: Groups, drawn: Groups) -> tuple[str, ...]:
         "are tested there too. What goes wrong at larger k: segments that are revealed together "
         "do not see one another. If they only disagreed about names, programs would stop with an "
         "error. From k = 1 to 2 average gains "
-        f"{percent(risen['error'])} points of these and {percent(risen['wrong'])} of programs that "
-        "answer, and wrongly: names are a part of it, and not the larger one where the second "
-        "number is larger. Why minimum can do better than average at larger k: it puts off a line "
-        "with one doubtful word, which an average hides among sure ones. Then average must fail "
-        f"more often, in either way; average less minimum: {told}.",
+        f"{percent(risen[ERROR])} points of these and {percent(risen[WRONG])} of programs that "
+        "answer, and wrongly: names explain no more than the first number. Why minimum can do "
+        "better than average at larger k: it puts off a line with one doubtful word, which an "
+        "average hides among sure ones. Then average must fail more often, in either way: "
+        f"average less minimum, {told}.",
     )
 
 
