@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -153,6 +154,26 @@ def test_a_lock_file_removed_meanwhile_is_not_the_lock(
     with alone_in(tmp_path / "run"):
         assert len(calls) == 2
         assert in_use(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_made_and_removed_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "deep" / "run"
+    real, refused = Path.mkdir, []
+
+    def mkdir(path: Path, *arguments: object, **options: object) -> None:
+        """As if another process made the folder before our first try, and removed it after."""
+        if path == folder and not refused:
+            refused.append(path)
+            raise FileExistsError(errno.EEXIST, "File exists")
+        real(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with alone_in(folder):
+        assert refused == [folder]
+        assert in_use(folder)
     assert list(tmp_path.iterdir()) == []
 
 
