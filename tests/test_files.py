@@ -188,9 +188,18 @@ def test_racing_processes_exclude_each_other(tmp_path: Path) -> None:
     (tmp_path / "total").write_text("0")
     words = [sys.executable, "-c", COUNTER, str(tmp_path), str(tmp_path / "total")]
     racers = [subprocess.Popen(words) for _ in range(3)]
-    assert [racer.wait(timeout=60) for racer in racers] == [0, 0, 0]
+    assert [racer.wait(timeout=240) for racer in racers] == [0, 0, 0]
     assert (tmp_path / "total").read_text() == "120"
     assert not list(tmp_path.rglob(".lock"))
+
+
+@pytest.mark.long
+def test_fifty_processes_race_for_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    program = Path(__file__).with_name("lock_stress.py")
+    words = [sys.executable, str(program), str(tmp_path), "50", "200"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_cannot_be_a_folder_is_named(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
-"""Files that are there whole or not at all, in folders that have one writer at a time.
+"""Write files whole or not at all, and lock folders so that they have one writer at a time.
 
-A file is written under a temporary name in its own folder, synced to disk, then renamed. What a
-killed process leaves behind are temporary names, which `sweep` removes, and the lock file of
-`alone_in`, which the next writer takes over. Processes that share one piece of work are
-`together_in` a folder, each with files of its own. Every room writes its files through here; this
-module imports nothing of ours.
+A file is written under a temporary name in its own folder, synced to disk, and then renamed. A
+killed process can leave two things behind: temporary files, which `sweep` removes, and the lock
+file of `alone_in`, which the next writer takes over. Processes that share one piece of work use
+`together_in`, and each writes files of its own. All other modules write their files through this
+one, and it imports none of them.
+
+The locks are `fcntl.flock` and not the package filelock, because filelock's `FileLock` cannot be
+shared and leaves its lock file behind, and its `ReadWriteLock` leaves an SQLite database behind.
 """
 
 from __future__ import annotations
@@ -22,33 +25,37 @@ TEMPORARY_SUFFIX = ".anyorder-tmp"
 LOCK_FILE = ".lock"
 
 COPY_IT = "work on a copy of the folder"
-"""What to do instead of writing into a run that is there already."""
+"""What errors advise when a command would write into an existing run."""
 
-# Another process may remove the lock file, or the folder made for it, between two of our calls. To
-# lose that race so often in a row means that the folder cannot be made at all.
 LOCK_ATTEMPTS = 100
+"""How often a process tries again after it lost a race for the lock file or for its folder.
+
+A process that loses so often in a row does not race: a folder cannot be made at that path.
+"""
 
 WAIT_SECONDS, WAIT_PAUSE = 60.0, 0.1
-"""How long those who come together wait for one who is alone there, and how often they look."""
+"""How long `together_in` waits for a process that is `alone_in` the folder, and how often it looks.
+"""
 
 
 class Busy(ValueError):
-    """Another process holds the folder."""
+    """Another process has locked the folder."""
 
 
 class NoLocks(ValueError):
-    """The disk, or the system, has no locks."""
+    """The disk or the operating system has no locks."""
 
 
 @contextmanager
 def replacing_path(path: Path) -> Iterator[Path]:
-    """A name to write to; what stands there takes the place of `path` when the block succeeds."""
+    """Yield a temporary path to write to; it replaces `path` if the block succeeds."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     try:
         temporary.touch(exist_ok=False)
         mode = temporary.stat().st_mode
         yield temporary
-        os.chmod(temporary, mode)  # some writers make files that only their owner can read
+        # Some libraries write a new file that only its owner can read: restore the usual mode.
+        os.chmod(temporary, mode)
         sync(temporary)
         os.replace(temporary, path)
     finally:
@@ -58,7 +65,7 @@ def replacing_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """The same, as an open file."""
+    """Like `replacing_path`, but yield an open file."""
     with replacing_path(path) as temporary, temporary.open("wb") as file:
         yield file
         file.flush()
@@ -66,9 +73,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def creating(path: Path) -> Iterator[BinaryIO]:
-    """The same for a file that must not be there yet: of several processes one succeeds.
+    """Like `replacing`, for a file that must not exist yet: of several processes one succeeds.
 
-    The others get FileExistsError, and can read what the first has written.
+    The others get FileExistsError, and can read what the first one wrote.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     try:
@@ -77,7 +84,7 @@ def creating(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(temporary, path)  # unlike a rename, this never replaces
+            os.link(temporary, path)  # unlike a rename, a link never replaces a file
         except FileExistsError:
             raise
         except OSError as error:
@@ -91,13 +98,13 @@ def creating(path: Path) -> Iterator[BinaryIO]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed writers left in `folder`. Only for the folder's one writer."""
+    """Remove the temporary files of killed writers. Call it only while `alone_in(folder)`."""
     for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         leftover.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
-    """Put a file's content, or a folder's entries, on the disk."""
+    """Force a file's content, or the entries of a folder, onto the disk."""
     if path.is_dir() and os.name != "posix":
         return  # Windows cannot open folders
     handle = os.open(path, os.O_RDONLY)
@@ -108,68 +115,63 @@ def sync(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The digest of a file's content."""
+    """Return the SHA-256 digest of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def alone_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[None]:
-    """Hold `folder`, making it if need be; the system lets go when the process ends, however.
+    """Lock `folder` for this process alone, and make the folder if it is missing.
 
-    Afterwards the lock file is gone, and so is what was made for it and is still empty. Where the
-    system has no such locks (Windows), two writers in one folder are not noticed. `otherwise` is
-    what errors advise.
+    The system releases the lock when the process ends, even if it is killed. At the end of the
+    block the lock file is removed, and so are the folders that this call made if they are still
+    empty. Where the system has no such locks (Windows), two writers do not notice each other.
+    Errors end with the advice `otherwise`.
     """
     if not _has_locks():
         folder.mkdir(parents=True, exist_ok=True)
         yield
         return
-    made: list[Path] = []
-    try:
-        handle = _locked(folder, made, otherwise)
+    with _removing_empty_folders() as made:
+        handle = _acquire(folder, made, otherwise)
         try:
             yield
         finally:
-            _unlock(folder, handle)
-    finally:
-        _remove_empty(made)
+            _release(folder, handle)
 
 
 @contextmanager
 def together_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[None]:
-    """Be in `folder` with others who are there together, and with nobody who is `alone_in` it.
+    """Share `folder` with others that are `together_in` it, while no process is `alone_in` it.
 
-    For processes that write files of different names. Whoever is alone there is waited for, for a
-    minute. On a disk without locks nobody is noticed: what is done together must be right without
-    them. Afterwards whoever was the last removes the lock file.
+    This is for processes that write files of different names. It waits up to a minute for a
+    process that is alone in the folder. On a disk without locks the processes do not notice each
+    other: their work must be correct without the lock. The last process to leave removes the lock
+    file.
     """
-    made: list[Path] = []
-    try:
-        handle = _locked_together(folder, made, otherwise)
+    with _removing_empty_folders() as made:
+        handle = _acquire_shared(folder, made, otherwise)
         try:
             yield
         finally:
             if handle is not None:
-                _unlock(folder, handle, last=_is_last(handle))
-    finally:
-        _remove_empty(made)
+                _release(folder, handle)
 
 
 @contextmanager
 def alone_if_free(folder: Path, *, without_locks: bool = True) -> Iterator[bool]:
-    """Hold `folder` like `alone_in` if nobody else is there: True if so.
+    """Lock `folder` like `alone_in` if no other process is in it, and yield whether that is so.
 
-    Of processes that leave `together_in` and then try this, the last one succeeds. On a disk
-    without locks nobody knows; then `without_locks` is the answer.
+    If several processes leave `together_in` and then call this, the last one gets True. On a disk
+    without locks nothing is known about other processes, and `without_locks` is the answer.
     """
-    made: list[Path] = []
-    handle: int | None = None
-    alone = without_locks
-    try:
+    with _removing_empty_folders() as made:
+        handle: int | None = None
+        alone = without_locks
         if _has_locks():
             try:
-                handle = _locked(folder, made, "")
+                handle = _acquire(folder, made, "")
                 alone = True
             except Busy:
                 alone = False
@@ -179,9 +181,7 @@ def alone_if_free(folder: Path, *, without_locks: bool = True) -> Iterator[bool]
             yield alone
         finally:
             if handle is not None:
-                _unlock(folder, handle)
-    finally:
-        _remove_empty(made)
+                _release(folder, handle)
 
 
 def _has_locks() -> bool:
@@ -192,57 +192,52 @@ def _has_locks() -> bool:
     return True
 
 
-def _locked_together(folder: Path, made: list[Path], otherwise: str) -> int | None:
-    """A handle on the lock file, shared with others; None where there are no locks."""
+@contextmanager
+def _removing_empty_folders() -> Iterator[list[Path]]:
+    """Yield a list for the folders that the block makes; afterwards remove those still empty."""
+    made: list[Path] = []
+    try:
+        yield made
+    finally:
+        for path in reversed(made):  # a folder is empty only after its subfolders are removed
+            # Another process may use the folder by now. Its lock file keeps the folder from being
+            # empty, so this cannot remove a folder that is locked.
+            with suppress(OSError):
+                path.rmdir()
+
+
+def _acquire_shared(folder: Path, made: list[Path], otherwise: str) -> int | None:
+    """Wait for a shared lock and return its handle, or None where there are no locks."""
     if not _has_locks():
         folder.mkdir(parents=True, exist_ok=True)
         return None
-    until = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            return _locked(folder, made, otherwise, shared=True)
+            return _acquire(folder, made, otherwise, shared=True)
         except NoLocks:
             return None
         except Busy:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(WAIT_PAUSE)
 
 
-def _unlock(folder: Path, handle: int, *, last: bool = True) -> None:
-    # Removed while it is held: whoever waits on this very file sees that it is not the
-    # folder's lock file any more, and begins again.
-    if last and _is_file_of(handle, folder / LOCK_FILE):
-        (folder / LOCK_FILE).unlink(missing_ok=True)
-    os.close(handle)
+def _acquire(folder: Path, made: list[Path], otherwise: str, *, shared: bool = False) -> int:
+    """Lock the lock file of `folder` and return its handle; add the folders made to `made`.
 
-
-def _is_last(handle: int) -> bool:
-    """Whether nobody else shares the lock: then it is held alone from now on."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _remove_empty(made: list[Path]) -> None:
-    for path in reversed(made):
-        with suppress(OSError):  # in use by now
-            path.rmdir()
-
-
-def _locked(folder: Path, made: list[Path], otherwise: str, *, shared: bool = False) -> int:
-    """A handle on the lock file of `folder`, locked; the folders made on the way go to `made`."""
+    Processes that finish remove the lock file, and the folders they made, at any moment. So each
+    step here can find that the result of the step before it is gone; then all steps are repeated.
+    """
     import fcntl
 
     for attempt in range(LOCK_ATTEMPTS):
         try:
-            _make(folder, made)
+            _make_folders(folder, made)
             handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
+            # FileNotFoundError: another process removed a folder after we made it, or after we
+            # saw that it exists. Other errors do not go away by trying again.
             if isinstance(error, FileNotFoundError) and attempt < LOCK_ATTEMPTS - 1:
                 continue
             raise ValueError(
@@ -253,6 +248,7 @@ def _locked(folder: Path, made: list[Path], otherwise: str, *, shared: bool = Fa
         except OSError as error:
             os.close(handle)
             if isinstance(error, BlockingIOError):
+                # The lock file belongs to the process that holds it: leave it there.
                 raise Busy(
                     f"another process is working in {folder}: wait for it, or {otherwise}"
                 ) from None
@@ -260,26 +256,52 @@ def _locked(folder: Path, made: list[Path], otherwise: str, *, shared: bool = Fa
             raise NoLocks(
                 f"{folder} is on a disk without locks ({error.strerror}): {otherwise}"
             ) from None
-        if _is_file_of(handle, folder / LOCK_FILE):
+        # The holder before us may have removed the file after we opened it and before we locked
+        # it. Then the next process makes a new lock file, and our lock on the old one keeps no
+        # process out. If the file is still there, it stays until we release it: a process needs
+        # the exclusive lock to remove it. The folder stays too, because it is not empty.
+        if _is_same_file(handle, folder / LOCK_FILE):
             return handle
         os.close(handle)
     raise Busy(f"other processes come and go in {folder}: {otherwise}")
 
 
-def _make(folder: Path, made: list[Path]) -> None:
-    """Make `folder` and its parents; those that were not there before are added to `made`."""
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make `folder` and its missing parents, and add those that this call made to `made`."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
-        try:
+        # If the path exists by now, another process made it. Do not look what it is: that process
+        # may remove it again before we look, and a missing folder would seem to be a file. If it
+        # is no folder, or gone, the next step inside it fails and tells which.
+        with suppress(FileExistsError):
             path.mkdir()
             made.append(path)
-        except FileExistsError:
-            if not path.is_dir():
-                raise
 
 
-def _is_file_of(handle: int, path: Path) -> bool:
-    """Whether `path` still names the open file: it may have been removed and made anew."""
+def _release(folder: Path, handle: int) -> None:
+    """Remove the lock file if no other process shares the lock, and release the lock."""
+    import fcntl
+
+    try:
+        # Only a process that holds the lock alone may remove the file. After `alone_in` this
+        # process does already. After `together_in` it does only if no other process is left.
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)  # others share the lock, and the last of them removes the file
+        return
+    try:
+        # The system may drop a shared lock for a moment before it grants the exclusive one. If
+        # another process came in between, it removed this file, and a new one may have its name.
+        if _is_same_file(handle, folder / LOCK_FILE):
+            # Remove the file before the lock is released: a process that has opened this file and
+            # locks it next sees that it is gone, and repeats its steps.
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _is_same_file(handle: int, path: Path) -> bool:
+    """Whether `path` still names the open file: it may have been removed, and made again."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except OSError:
