@@ -23,7 +23,7 @@ SHARING_EVERY = 5
 
 # A process that finds the folder locked sleeps up to this long. With pauses of up to 2 ms, dozens
 # of processes that only ask keep the one that works from running, and the test takes minutes.
-PAUSE_SECONDS = 0.03
+PAUSE_SECONDS = 0.06
 
 
 def count_alone(folder: Path, counter: memoryview) -> None:
