@@ -9,10 +9,11 @@ A fence opens with its language and with words that say what becomes of it:
     ```text                  what the block before it prints, word for word
 
 As a program, `python marked_blocks.py PAGE ...` runs each page in a new folder, named after it, and
-prints what went wrong as JSON: the page's name to a message, or to null. test_docs.py calls it.
-Commands are forked from one process that has imported everything, because starting Python anew for
-each would take most of the time. So a line of bash here is a command and its words, nothing else;
-the long suite runs README.md with a real bash as well (test_readme.py).
+prints as JSON, by the page's name, what went wrong (a message, or null) and what each block
+printed. `run_pages` calls it, for test_docs.py and test_readme.py. Commands are forked from one
+process that has imported everything, because starting Python anew for each would take most of the
+time. So a line of bash here is a command and its words, nothing else; the long suite runs README.md
+with a real bash as well (test_readme.py).
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+SECONDS = 900  # for a page; under 20 on an idle core
 WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 HEAVY = (
@@ -67,8 +70,36 @@ def blocks(text: str) -> list[Block]:
 _NAMED = ("file",)
 
 
-def run_page(page: Path) -> None:
-    """Run the page in the current folder; AssertionError names the block that failed."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a page."""
+
+    complaint: str | None
+    """What went wrong; None: nothing."""
+    printed: list[str]
+    """What its blocks printed, each as one text, as far as they were run."""
+
+
+def run_pages(pages: list[Path], folder: Path) -> dict[str, Outcome]:
+    """Run each page in a folder of its own below `folder`: this file as a program."""
+    done = subprocess.run(
+        [sys.executable, __file__, *map(str, pages)],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {name: Outcome(**found) for name, found in json.loads(done.stdout).items()}
+
+
+def run_page(page: Path, outputs: list[str]) -> None:
+    """Run the page in the current folder, and add what each block prints to `outputs`.
+
+    AssertionError names the block that failed.
+    """
     printed: str | None = None
     for block in blocks(page.read_text(encoding="utf-8")):
         where = f"{page.name}, the block at line {block.line}"
@@ -80,8 +111,8 @@ def run_page(page: Path) -> None:
             )
             printed = None
         elif block.run:
-            outputs = [_forked(step, f"{where}:\n{block.code}") for step in _steps(block)]
-            printed = "".join(outputs)
+            printed = "".join(_forked(step, f"{where}:\n{block.code}") for step in _steps(block))
+            outputs.append(printed)
         else:
             printed = None
 
@@ -148,24 +179,27 @@ def _status(step: Callable[[], Any]) -> int:
     return status if isinstance(status, int) else int(status is not None)
 
 
-def main(pages: list[Path]) -> dict[str, str | None]:
+def main(pages: list[Path]) -> dict[str, Outcome]:
     """Run each page in a folder of its own, below the current one."""
     for name in HEAVY:
         import_module(f"anyorder.{name}")
     sys.path[0] = ""  # blocks import the files that blocks before them wrote
     start = Path.cwd()
-    said: dict[str, str | None] = {}
+    outcomes: dict[str, Outcome] = {}
     for page in pages:
         folder = start / page.stem
         folder.mkdir()
         os.chdir(folder)
-        said[page.name] = None
+        complaint: str | None = None
+        outputs: list[str] = []
         try:
-            run_page(page)
+            run_page(page, outputs)
         except AssertionError as error:
-            said[page.name] = str(error)
-    return said
+            complaint = str(error)
+        outcomes[page.name] = Outcome(complaint, outputs)
+    return outcomes
 
 
 if __name__ == "__main__":
-    print(json.dumps(main([Path(name).resolve() for name in sys.argv[1:]])))
+    found = main([Path(name).resolve() for name in sys.argv[1:]])
+    print(json.dumps({name: asdict(outcome) for name, outcome in found.items()}))

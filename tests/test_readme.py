@@ -1,13 +1,19 @@
-"""The README keeps its word: blocks marked `run` are run, and its links lead somewhere.
+"""The README keeps its word: marked blocks run and show what they promise, links lead somewhere.
 
-A fence that opens with "```python run" or "```bash run" is executed: in the quick suite with the
-pages of test_docs.py, whose commands are forked from one process; in the long one here, by bash,
-with the environment's programs first on the path. All of them run in order in one folder of their
-own, each in a process of its own. Python blocks without the mark must at least parse.
+A fence that opens with "```python run" or "```bash run" is executed, all of them in order, in one
+folder, each in a process of its own: in the quick suite with commands forked from one process
+(marked_blocks.py); in the long one by bash, with the environment's programs first on the path.
+Python blocks without the mark must at least parse.
+
+A tour whose commands succeed can still show nothing: empty samples, `nan` for a score. So
+`check_tour` looks at what was printed and written.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import math
 import os
 import re
 import subprocess
@@ -16,11 +22,13 @@ from pathlib import Path
 
 import pytest
 
-from marked_blocks import Block, blocks
+from anyorder.trace import Run
+from marked_blocks import SECONDS, Block, blocks, run_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+FULL_SCORE = "0.5 {'left_to_right': 0.1, 'right_to_left': 0.1, 'random': 0.9}"
 BLOCK_SECONDS = 240  # each takes under 20 on an idle core
 
 
@@ -49,9 +57,69 @@ def execute(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def check_tour(printed: list[str], folder: Path) -> None:
+    """What the blocks printed, in order, and the folder they ran in: samples, verdicts, scores."""
+    tour, _, python, _ = printed
+    assert not re.search(r"\bnan\b", "\n".join(printed), re.IGNORECASE)
+    check_samples(tour, folder / "runs")
+    check_grades(tour, folder / "runs" / "stories")
+    check_measures(tour, folder / "runs")
+    assert "4 of 4 samples are identical" in tour and "4 of 4 verdicts are the same" in tour
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")[:1000]
+    check_python(python)
+
+
+def check_samples(tour: str, runs: Path) -> None:
+    for pattern in ("stories", "random", "flexmdm-*", "latentmdm-*"):
+        (folder,) = runs.glob(pattern)
+        texts = [trace.text for trace in Run.open(folder).traces()]
+        assert texts and all(text.strip() for text in texts), folder
+    # The candidates of latentmdm show empty lines, but indented; an empty sample is a line.
+    assert "def solve(" in tour and "\n(empty)\n" not in tour
+
+
+def check_grades(tour: str, run: Path) -> None:
+    verdicts = Run.open(run).verdicts()["verdict"].to_pylist()
+    assert len(verdicts) == 4 and "passed" in verdicts
+    rate = re.search(r"pass@1 +([\d.]+) %", tour)
+    assert rate is not None and float(rate[1]) > 0
+
+
+def check_measures(tour: str, runs: Path) -> None:
+    """A number in every column of the order of both runs; tau tells them apart."""
+    rows = re.findall(r"^full_output, overall \(4\)(?: +\d\.\d+){4} *$", tour, re.MULTILINE)
+    assert len(rows) == 2
+    surest, random = (
+        float(value) for value in re.findall(r"^tau +(-?\d\.\d+) ", tour, re.MULTILINE)
+    )
+    assert surest > 0.5 and abs(random) < 0.3
+    for name in ("stories", "random"):
+        record = json.loads((runs / name / "measures.json").read_bytes())
+        assert {"order", "arness"} <= record.keys()
+
+
+def check_python(printed: str) -> None:
+    """A program, moments of its making, and a finite score with its controls."""
+    assert printed.startswith("def solve(")
+    scores = [line for line in printed.splitlines() if re.match(r"-?\d+\.\d+ \{", line)]
+    assert len(scores) == 1, printed
+    mean, controls = scores[0].split(" ", 1)
+    values = ast.literal_eval(controls)
+    assert set(values) == {"left_to_right", "right_to_left", "random"}
+    assert all(math.isfinite(value) for value in (float(mean), *values.values()))
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_the_tour_shows_what_it_promises(tmp_path: Path) -> None:
+    (outcome,) = run_pages([README], tmp_path).values()
+    assert outcome.complaint is None, outcome.complaint
+    check_tour(outcome.printed, tmp_path / README.stem)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_marked_blocks_run(tmp_path: Path) -> None:
+    printed = []
     marked = [block for block in blocks(README.read_text(encoding="utf-8")) if block.run]
     assert {block.language for block in marked} == {"bash", "python"}
     for block in marked:
@@ -59,6 +127,8 @@ def test_marked_blocks_run(tmp_path: Path) -> None:
         assert done.returncode == 0, (
             f"README.md, the block at line {block.line}:\n{block.code}\n{done.stdout}{done.stderr}"
         )
+        printed.append(done.stdout)
+    check_tour(printed, tmp_path)
 
 
 def test_python_blocks_parse() -> None:
@@ -81,6 +151,27 @@ def test_the_map_names_every_room() -> None:
     modules = [path.name for path in package.glob("*.py") if not path.name.startswith("_")]
     assert rooms
     assert [name for name in rooms + modules if name not in text] == []
+
+
+@pytest.mark.parametrize("score", ["nan {}", "0.5 {}", "0.5 {'left_to_right': 0.1}"])
+def test_a_score_without_controls_is_refused(score: str) -> None:
+    check_python(f"def solve(x):\n    return x\n{FULL_SCORE}\n")
+    with pytest.raises(AssertionError):
+        check_python(f"def solve(x):\n    return x\n{score}\n")
+    with pytest.raises(AssertionError):
+        check_python(f"(empty)\n{FULL_SCORE}\n")
+
+
+def test_the_paper_is_named_and_cited() -> None:
+    text = README.read_text(encoding="utf-8")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    (title,) = re.findall(r"^ *title += \{(.*)\},$", text, re.MULTILINE)
+    assert " ".join(text.split()).count(title) == 2 and title in citation
+    (authors,) = re.findall(r"author = \{(.*?)\},$", text, re.MULTILINE | re.DOTALL)
+    for author in re.split(r"\s+and\s+", authors):
+        family, given = author.split(", ")
+        assert f"{given} {family}" in " ".join(text.split())
+        assert f"{{given-names: {given}, family-names: {family}}}" in citation
 
 
 def test_the_runner_can_fail(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,17 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert "anyorder/py.typed" in shipped
     assert shipped == expected
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_the_plain_install_brings_the_parser_and_old_extras_stay(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(archive.read(name).decode("utf-8"))
+    requirements = metadata.get_all("Requires-Dist", [])
+    core = {re.split(r"[<>=!~ ]", line)[0] for line in requirements if "extra ==" not in line}
+    assert {"tree-sitter", "tree-sitter-python", "jinja2", "filelock"} <= core
+    extras = set(metadata.get_all("Provides-Extra", []))
+    assert {"hf", "report", "syntax", "lm-eval", "dev"} <= extras
 
 
 def test_help_runs_from_the_wheel(installed: Path) -> None:

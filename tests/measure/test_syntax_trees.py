@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 
 import pytest
 from mutator import sources
@@ -177,13 +176,3 @@ def test_the_grammar_has_a_fingerprint() -> None:
     assert len(syntax_grammar.fingerprint()) == 16
     assert "ERROR" not in grammar_tree(syntax_grammar.PROBE).labels
     ast.parse(syntax_grammar.PROBE)
-
-
-def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tree_sitter_python", None)
-    syntax_grammar._parser.cache_clear()
-    assert not syntax_grammar.available()
-    with pytest.raises(ValueError, match=r"pip install 'anyorder\[syntax\]'"):
-        grammar_tree(PAPER)
-    monkeypatch.undo()
-    assert syntax_grammar.available()

@@ -15,7 +15,6 @@ from rich.table import Table
 EXTRAS = {
     "hf": ("transformers", "datasets", "peft"),
     "report": ("matplotlib", "starlette", "uvicorn"),
-    "syntax": ("tree-sitter", "tree-sitter-python"),
     "lm-eval": ("lm-eval",),
 }
 

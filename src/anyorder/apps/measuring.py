@@ -10,7 +10,6 @@ and a run's own measures are kept as soon as they are there.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +22,10 @@ from anyorder.measure.diversity import DiversityTable, diversity
 from anyorder.measure.order import order
 from anyorder.measure.order_table import OrderTable
 from anyorder.measure.placement_table import PlacementTable
-from anyorder.measure.programs import METRICS, ProgramOptions, Programs
+from anyorder.measure.programs import ProgramOptions, Programs
 from anyorder.measure.similarity import SimilarityOptions, similarity
 from anyorder.measure.similarity_table import SimilarityTable
 from anyorder.measure.stored import MEASURES_FILE, SCHEMA, stored_measures, traces_digest
-from anyorder.measure.syntax_grammar import available
 from anyorder.trace import Run
 from anyorder.trace.card import installed_versions
 from anyorder.trace.run import open_runs
@@ -79,7 +77,7 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     for run in measured.runs.values():
         stored_measures(run)
     programs, references = _compared(measured, job)
-    options = _comparison(job)
+    options = SimilarityOptions(programs=ProgramOptions(trees=job.tree))
     per_run: dict[str, Callable[[str, Run], None]] = {
         # First what may still be refused: a model that did not make the run.
         "placement": lambda name, run: measured.placement.update(
@@ -119,17 +117,6 @@ def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list
         for runs in (measured.runs, base)
     )
     return programs, references
-
-
-def _comparison(job: MeasureJob) -> SimilarityOptions:
-    """How programs are compared: by every metric that is installed."""
-    metrics = tuple(name for name in METRICS if name != "TSED" or available())
-    if len(metrics) < len(METRICS) and {"similarity", "diversity"} & set(job.chosen()):
-        print(
-            "TSED is left out, it needs tree-sitter: pip install 'anyorder[syntax]'",
-            file=sys.stderr,
-        )
-    return SimilarityOptions(programs=ProgramOptions(metrics=metrics, trees=job.tree))
 
 
 def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:

@@ -4,8 +4,6 @@ Named nodes only, labelled by their type, as the public TSED counts them; commen
 are nodes. Releases of the grammar differ in what they call a node (some drop
 `expression_statement`) and do not always say so in their version: `fingerprint` digests the parse
 of a fixed program, and every table of TSED carries it.
-
-tree-sitter is an extra; nothing else here needs it.
 """
 
 from __future__ import annotations
@@ -16,8 +14,6 @@ from typing import Any
 
 from anyorder.measure.syntax_ast import TreeOptions
 from anyorder.measure.tree import Tree
-
-INSTALL = "TSED needs tree-sitter: pip install 'anyorder[syntax]', or leave TSED out"
 
 # Touches the places where releases of the grammar are known to differ, and some more.
 PROBE = '''
@@ -40,17 +36,8 @@ class D(E, metaclass=M): z: int = ...
 '''
 
 
-def available() -> bool:
-    """Whether the extra is installed."""
-    try:
-        _parser()
-    except ValueError:
-        return False
-    return True
-
-
 def grammar_tree(source: str, options: TreeOptions = TreeOptions()) -> Tree:  # noqa: B008
-    """The named nodes of a program; ValueError with the remedy where the extra is missing."""
+    """The named nodes of a program."""
     cursor = _parser().parse(source.encode("utf-8", "surrogatepass")).walk()
     labels: list[str] = []
     depths: list[int] = []
@@ -82,9 +69,8 @@ def fingerprint() -> str:
 
 @cache
 def _parser() -> Any:
-    try:
-        import tree_sitter
-        import tree_sitter_python
-    except ImportError as error:
-        raise ValueError(f"{INSTALL} ({error})") from None
+    # Imported here because most measures need no parser.
+    import tree_sitter
+    import tree_sitter_python
+
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_python.language()))

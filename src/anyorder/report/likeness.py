@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyorder.measure.intervals import Interval, difference_interval
-from anyorder.measure.programs import METRICS, ProgramOptions, Programs
+from anyorder.measure.programs import METRICS, Programs
 from anyorder.measure.similarity import SimilarityOptions, similarity
-from anyorder.measure.syntax_grammar import available
 from anyorder.report.records import interval_of
 from anyorder.report.runs import LEFT_TO_RIGHT, Gathered, RunFacts
 
@@ -115,10 +114,8 @@ def _measured_by(run: RunFacts, reference: RunFacts) -> bool:
 
 
 def _computed(runs: Sequence[RunFacts], reference: RunFacts) -> list[dict[str, Any]]:
-    metrics = tuple(name for name in METRICS if name != "TSED" or available())
     programs = [_programs(run) for run in (*runs, reference)]
-    options = SimilarityOptions(programs=ProgramOptions(metrics=metrics), ceiling=False)
-    table = similarity(programs[:-1], programs[-1:], options)
+    table = similarity(programs[:-1], programs[-1:], SimilarityOptions(ceiling=False))
     return [row.to_record() for row in table.rows]
 
 
