@@ -81,6 +81,8 @@ WAYS = {
     "sflm-exact": ("sflm", "--velocity", "exact"),
 }
 
+GAPPED = "def solve(plums, lemons):\n    total = plums + lemons\n<fill>\n    return total\n"
+
 # A large epsilon makes Adam's step a smooth function of the gradient. With the usual one a gradient
 # near zero moves its weight by the whole learning rate, in a direction that rounding decides.
 TRAINING = (
@@ -204,8 +206,8 @@ def gaps() -> dict[str, Any]:
     """Texts with gaps, filled through `anyorder.load` and `Model.sample`."""
     found = {}
     for model in ("mdm", "flexmdm", "latentmdm", "flexlatent"):
-        [given] = anyorder.load(model).sample(["x = 1\n<fill:8>\nprint(x)\n"], seed=3)
-        found[model] = json.loads(given.to_jsonl())
+        [filled] = anyorder.load(model).sample([GAPPED], seed=3)
+        found[model] = json.loads(filled.to_jsonl())
     return found
 
 
