@@ -4,11 +4,13 @@
     python benchmarks/walk.py sample mdm --prompt x  any other command
 
 Each command runs in a fresh process, in an empty folder, under a profiler. The rule: a file below
-`src/anyorder` is touched if at least one function defined in it was called. Lambdas and
-comprehensions are functions of their file. What runs because a module is imported does not count:
-neither module and class bodies, nor functions that these bodies call. All threads of the process
-are seen; processes that it starts, such as those of the sandbox, are not. A file is imported if a
-module of `sys.modules` came from it when the command ended.
+`src/anyorder` is touched if at least one function defined in it was called, by whomever: a function
+that a module calls while it is imported counts, too. Lambdas and comprehensions are functions of
+their file; bodies of modules and classes are not functions. All threads of the process are seen;
+processes that it starts, such as those of the sandbox, are not. A file is imported if a module of
+`sys.modules` came from it when the command ended.
+
+Without functions that run only during imports, 8 to 16 files fewer are touched.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 COMMANDS = (
@@ -79,32 +81,21 @@ def walk_all() -> list[Walk]:
 
 
 class Watch:
-    """A profiler that remembers which functions of a package were called, but not by an import."""
+    """A profiler that remembers the files of a package of which a function was called."""
 
     def __init__(self, package: Path) -> None:
         self.package = f"{package}{os.sep}"
-        self.called: set[CodeType] = set()
+        self.called: set[str] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event != "call" or code in self.called or not code.co_filename.startswith(self.package):
-            return
-        if not self._importing(frame):
-            self.called.add(code)
-
-    def _importing(self, frame: FrameType) -> bool:
-        """Whether a module or class body of the package is being executed."""
-        at: FrameType | None = frame
-        while at is not None:
-            # Only functions are optimised; bodies of modules and classes are not.
-            body = not at.f_code.co_flags & inspect.CO_OPTIMIZED
-            if body and at.f_code.co_filename.startswith(self.package):
-                return True
-            at = at.f_back
-        return False
+        # Only functions are optimised; bodies of modules and classes are not.
+        function = event == "call" and code.co_flags & inspect.CO_OPTIMIZED
+        if function and code.co_filename.startswith(self.package):
+            self.called.add(code.co_filename)
 
     def files(self) -> list[str]:
-        return self.relative({code.co_filename for code in self.called})
+        return self.relative(self.called)
 
     def relative(self, files: set[str]) -> list[str]:
         return sorted(Path(each).relative_to(self.package).as_posix() for each in files)

@@ -51,7 +51,7 @@ VARYING = {
     # A level is what the machine's sandbox can do; attempts grow on a busy machine.
     "verdicts": {"level", "cpu_seconds", "wall_seconds", "attempts"},
     "metadata": {"traces"},
-    "checkpoint": {"versions", "files"},
+    "checkpoint": {"versions", "files", "sha256", "seconds"},
     "metrics": {"seconds", "tokens_per_second"},
     # Times, what is computed from them, and the machine.
     "race": {
