@@ -136,7 +136,7 @@ def test_the_demo_prints_the_same_numbers(tmp_path: Path) -> None:
 
 def numbers(lines: list[str]) -> list[str]:
     """All numbers in their order, with their signs; punctuation around them is no part of them."""
-    return re.findall(r"−?\d+(?:[.,]\d+)*", "\n".join(lines))
+    return re.findall(r"\u2212?\d+(?:[.,]\d+)*", "\n".join(lines))
 
 
 def test_a_difference_is_seen() -> None:
