@@ -48,7 +48,7 @@ SCRIPTS = {
     "dry_runs": "",
 }
 """Every benchmark, in the order of the page, with arguments that fit it into minutes."""
-LIBRARIES = {"page", "tables", "latentmdm_published", "latentmdm_scripted"}
+LIBRARIES = {"page", "tables", "walk", "latentmdm_published", "latentmdm_scripted"}
 """Files beside them that are not benchmarks."""
 
 BUSY = 0.1
