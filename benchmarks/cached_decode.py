@@ -38,7 +38,8 @@ from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.measure.extract import extract
 from anyorder.measure.intervals import difference_interval
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 from tables import show

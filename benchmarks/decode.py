@@ -24,7 +24,8 @@ from torch import Tensor
 
 from anyorder.decode import ar, mdm
 from anyorder.decode.canvas import Canvas
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.vocab import Vocab
 from tables import show
 

@@ -40,8 +40,9 @@ from torch import Tensor
 from anyorder.decode import flexmdm
 from anyorder.decode.canvas import GrowingCanvas
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import FlexConfig, FlexNet, Look
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.denoiser import Look
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.vocab import Vocab
 from tables import show
 

@@ -48,8 +48,9 @@ from anyorder.decode import ar, latentmdm
 from anyorder.decode.canvas import Canvas
 from anyorder.decode.latentmdm_options import LatentOptions
 from anyorder.decode.segment_canvas import SegmentCanvas
-from anyorder.nets.latent import LatentConfig, LatentNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.latent import LatentNet
+from anyorder.nets.shapes import LatentConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process import masking
 from anyorder.process.noise import Noise, uniform
 from anyorder.train.segment_objective import segment_mean

@@ -19,7 +19,8 @@ import plain_published as plain
 from anyorder.families import FAMILIES, find_family
 from anyorder.loading import find_folder, find_vocab, open_weights
 from anyorder.model import build
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 IDS = torch.tensor([5, 40, made.MASK, 97, made.MASK, made.MASK, 200, 3])
 QWEN = plain.Shape(made.HEADS, made.KV_HEADS, 1e6, 1e-6)

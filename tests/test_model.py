@@ -12,7 +12,7 @@ import torch
 import anyorder
 from anyorder.data.stories import stories_vocab
 from anyorder.model import Card, Model, build
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.vocab import Vocab
 
 WORDS = Vocab.words(["a", "b", "c", " "])

@@ -11,9 +11,7 @@ from anyorder.decode.canvas import Canvas, GrowingCanvas
 from anyorder.decode.fill import canvas_of, growing_canvas_of
 from anyorder.decode.growing_segments import GrowingSegments, growing_segments_of
 from anyorder.decode.segment_canvas import Cutter, SegmentCanvas, segment_canvas_of
-from anyorder.nets.flex import FlexConfig
-from anyorder.nets.flex_latent import FlexLatentConfig
-from anyorder.nets.latent import LatentConfig
+from anyorder.nets.shapes import FlexConfig, FlexLatentConfig, LatentConfig
 from anyorder.vocab import Vocab
 
 

@@ -24,8 +24,7 @@ from anyorder.decode.moments import TraceReader
 from anyorder.decode.replayer import flex_reader, masked_reader
 from anyorder.decode.segment_replayer import flex_latent_reader, latent_reader
 from anyorder.decode.sflm_options import SflmOptions
-from anyorder.nets.flex import FlexConfig
-from anyorder.nets.flex_latent import FlexLatentConfig
+from anyorder.nets.shapes import FlexConfig, FlexLatentConfig
 from anyorder.networks import (
     Network,
     flex_latent_network,
@@ -37,8 +36,9 @@ from anyorder.networks import (
     timed_network,
 )
 from anyorder.train import objectives
+from anyorder.train.causal_objective import causal_mean
 from anyorder.train.insertion_objective import insertion_bound
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.planner_objective import imitation
 from anyorder.train.segment_insertion_objective import segment_insertion_bound
 from anyorder.train.segment_objective import segment_mean, segment_tokens
@@ -176,7 +176,7 @@ FAMILIES = {
             check=ar.check,
             decode=ar.decode,
             reader=None,
-            losses={"mean": lambda vocab, *_: objectives.causal_mean(vocab)},
+            losses={"mean": lambda vocab, *_: causal_mean(vocab)},
             levels=(None,),
         ),
         Family(

@@ -12,14 +12,23 @@ from typing import Any
 
 from torch import nn
 
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
-from anyorder.nets.latent import LatentConfig, LatentNet
-from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
-from anyorder.nets.shifted import ShiftedConfig, ShiftedNet, unshifted
-from anyorder.nets.sphere import SphereConfig, SphereNet
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.flex_latent import FlexLatentNet
+from anyorder.nets.latent import LatentNet
+from anyorder.nets.planner import PlannedNet, planner_names
+from anyorder.nets.shapes import (
+    FlexConfig,
+    FlexLatentConfig,
+    LatentConfig,
+    PlannedConfig,
+    ShiftedConfig,
+    SphereConfig,
+    TransformerConfig,
+)
+from anyorder.nets.shifted import ShiftedNet, unshifted
+from anyorder.nets.sphere import SphereNet
 from anyorder.nets.start import take_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.sphere import LEAST_SIGNAL, enough_signal
 
 Completion = Callable[[TransformerConfig, Any, int], Any]

@@ -23,7 +23,8 @@ from anyorder.apps.dry_run import Machine, _batch_memory, dry_run
 from anyorder.apps.micro_batch import MicroBatch, micro_batch
 from anyorder.families import find_family
 from anyorder.nets.dit import DiT
-from anyorder.nets.stack import Stack, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.stack import Stack
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import Noise

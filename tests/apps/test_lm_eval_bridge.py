@@ -17,7 +17,7 @@ from anyorder.apps import lm_eval_bridge
 from anyorder.apps.lm_eval_bridge import Bridge, Generation, bridge_class, register
 from anyorder.bench.tasks import find_task
 from anyorder.model import Card, Model, build
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.vocab import Vocab
 
 needs_lm_eval = pytest.mark.skipif(

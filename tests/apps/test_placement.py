@@ -24,8 +24,8 @@ from anyorder.apps.sampling import sample_to_run
 from anyorder.families import find_family
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.model import Card, Model, Request, build
-from anyorder.nets.flex import FlexConfig, Look
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.denoiser import Look
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.vocab import Vocab
 

@@ -17,9 +17,7 @@ from anyorder.apps.sampling import sample_to_run
 from anyorder.apps.show_segments import segment_film
 from anyorder.cli import main
 from anyorder.model import Card, Model, build, load
-from anyorder.nets.flex_latent import FlexLatentConfig
-from anyorder.nets.latent import LatentConfig
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.trace import Run, RunCard
 from anyorder.vocab import Vocab
 

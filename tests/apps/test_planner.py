@@ -25,8 +25,9 @@ from anyorder.bench.tasks import Stories
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
 from anyorder.data.batches import Batch
 from anyorder.model import Model
-from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.planner import PlannedNet, planner_names
+from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.factor import factor_choice
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override

@@ -8,8 +8,7 @@ import pytest
 
 from anyorder.apps.schedule_figure import schedule_drawing, schedule_figure, shares_of
 from anyorder.model import Card, Model, build
-from anyorder.nets.flex import FlexConfig
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 

@@ -15,7 +15,7 @@ import pytest
 from anyorder.bench.timing import Timing, against_time, timing
 from anyorder.measure.passk import pass_table
 from anyorder.model import Card, build
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace import trace as trace_module
 from anyorder.vocab import Vocab

@@ -10,7 +10,7 @@ from torch import Tensor
 from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import Look
+from anyorder.nets.denoiser import Look
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

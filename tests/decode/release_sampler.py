@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from anyorder.nets.flex import Inserter
+from anyorder.nets.denoiser import Inserter
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcdefghijklm"))  # with mask, pad, bos and eos: 17 ids

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from segment_mocks import VOCAB
 
-from anyorder.nets.latent import LatentConfig, LatentNet
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.latent import LatentNet
+from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.process.noise import uniform
 
 SLOTS, ROOM = 6, 7

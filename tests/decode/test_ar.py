@@ -8,7 +8,8 @@ import torch
 from anyorder.decode import ar
 from anyorder.decode.ar import ArOptions
 from anyorder.decode.canvas import Canvas
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

@@ -16,9 +16,10 @@ from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.oracle import Oracle
-from anyorder.nets.planner import PlannedConfig, PlannedNet
-from anyorder.nets.shifted import ShiftedConfig, ShiftedNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.planner import PlannedNet
+from anyorder.nets.shapes import PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shifted import ShiftedNet
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

@@ -17,8 +17,9 @@ from anyorder.decode import duo
 from anyorder.decode.canvas import Canvas, Decoded, Seen
 from anyorder.decode.duo_options import DuoOptions
 from anyorder.families import find_family
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.states import States
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace

@@ -29,9 +29,8 @@ from anyorder.decode import flexlatent
 from anyorder.decode.canvas import Decoded, Seen
 from anyorder.decode.flexlatent_options import FlexLatentOptions
 from anyorder.decode.growing_segments import GrowingSegments
-from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
-from anyorder.nets.latent import LatentConfig
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.flex_latent import FlexLatentNet
+from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace.trace import Trace
 

@@ -14,8 +14,8 @@ from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.extras import Chosen
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace.trace import Trace
 

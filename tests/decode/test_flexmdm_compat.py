@@ -18,8 +18,9 @@ from anyorder.decode import flexmdm_compat
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.flexmdm_compat import decode_compat
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import FlexConfig, FlexNet, Inserter, Look
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.denoiser import Inserter, Look
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.schedule import Power
 from anyorder.trace.trace import Trace
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import Look
+from anyorder.nets.denoiser import Look
 from anyorder.nets.insertion_oracle import InsertionOracle
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab

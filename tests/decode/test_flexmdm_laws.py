@@ -25,7 +25,7 @@ from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.clocks import END, RISE, schedules
 from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import Look
+from anyorder.nets.denoiser import Look
 from anyorder.nets.insertion_oracle import InsertionOracle
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab

@@ -16,7 +16,8 @@ from anyorder.decode.canvas import Canvas
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import SCORES, Score
 from anyorder.nets.oracle import Oracle
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

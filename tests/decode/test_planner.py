@@ -14,8 +14,8 @@ from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import SCORES, Policy
 from anyorder.decode.quota import Bernoulli, Expected, Factor, Progress, Threshold, parse_quota
-from anyorder.nets.planner import PlannedConfig, PlannedNet
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.planner import PlannedNet
+from anyorder.nets.shapes import PlannedConfig, TransformerConfig
 from anyorder.process.noise import Stream, key_of, uniform
 from anyorder.vocab import Vocab
 

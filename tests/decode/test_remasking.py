@@ -19,7 +19,8 @@ from anyorder.decode.canvas import Canvas, Decoded, Seen
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.remasking import parse_remasking
 from anyorder.decode.replayer import masked_reader
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.process.remasking import Cap, ConfidenceHeuristic, Loop, Rescale, reveal_chance
 from anyorder.trace import Run, RunCard, Trace

@@ -20,7 +20,8 @@ from anyorder.decode.moments import Moment, Replay
 from anyorder.decode.replayer import masked_reader
 from anyorder.measure.placement import Placed
 from anyorder.nets.denoiser import as_denoiser
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.trace import Event, Trace
 from anyorder.vocab import Vocab

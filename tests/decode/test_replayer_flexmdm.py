@@ -19,8 +19,9 @@ from anyorder.decode.canvas import GrowingCanvas
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.moments import Moment, Replay
 from anyorder.decode.replayer import flex_reader
-from anyorder.nets.flex import FlexConfig, FlexNet, Look
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.denoiser import Look
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.noise import key_of
 
 SPECIAL = [VOCAB.mask_id, VOCAB.pad_id, VOCAB.eos_id, VOCAB.bos_id]

@@ -10,7 +10,7 @@ from anyorder.decode.canvas import GrowingCanvas
 from anyorder.decode.flexmdm import decode
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.runs import runs_of
-from anyorder.nets.flex import Look
+from anyorder.nets.denoiser import Look
 from anyorder.trace.trace import Trace
 from anyorder.vocab import Vocab
 

@@ -23,10 +23,10 @@ from anyorder.decode.segment_canvas import SegmentCanvas
 from anyorder.decode.segment_moments import SegmentMoment
 from anyorder.decode.segment_replayer import SegmentReader, flex_latent_reader, latent_reader
 from anyorder.measure.placement import Dense, place
-from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
-from anyorder.nets.latent import LatentConfig, LatentNet
+from anyorder.nets.flex_latent import FlexLatentNet
+from anyorder.nets.latent import LatentNet
 from anyorder.nets.segment_oracle import SegmentOracle
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab

@@ -14,8 +14,8 @@ from anyorder.decode import sflm
 from anyorder.decode.canvas import Canvas, Decoded, Seen
 from anyorder.decode.sflm_options import SflmOptions
 from anyorder.model import wrap
-from anyorder.nets.sphere import SphereConfig, SphereNet
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import SphereConfig, TransformerConfig
+from anyorder.nets.sphere import SphereNet
 from anyorder.process import sphere
 from anyorder.process.noise import key_of
 from anyorder.trace.snapshots import changes_of

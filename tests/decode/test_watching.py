@@ -19,7 +19,8 @@ from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.watching import Timed, counted_from
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 

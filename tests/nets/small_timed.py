@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 
 SMALL_TIMED = TransformerConfig(
     vocab_size=11,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from anyorder.nets.cache import Cache, CacheShape
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(
     vocab_size=29, width=32, layers=3, heads=4, kv_heads=2, head_width=8, mlp_width=48, causal=True

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.nets.denoiser import LogitsDenoiser, Shifted, as_denoiser
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(11, 16, 1, 2, 2, 8, 24)
 IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0]])

@@ -10,7 +10,7 @@ from small_timed import SMALL_TIMED as SMALL
 from torch import Tensor
 
 from anyorder.nets.dit import CONDITION, DiT
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 
 PUBLISHED = replace(
     SMALL,

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from anyorder.data.stories import stories_vocab
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 BACKBONE = TransformerConfig(13, 16, 2, 2, 1, 8, 24, time_modulated=True)
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from anyorder.data.stories import stories_vocab
 from anyorder.nets.flex import FlexNet
-from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
-from anyorder.nets.latent import LatentConfig, LatentNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.flex_latent import FlexLatentNet
+from anyorder.nets.latent import LatentNet
+from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 BACKBONE = TransformerConfig(
     vocab_size=23, width=16, layers=2, heads=2, kv_heads=1, head_width=8, mlp_width=24,

@@ -14,7 +14,8 @@ from torch import nn
 
 from anyorder.nets import hub
 from anyorder.nets.hub import load_weights, save_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(11, 16, 2, 2, 2, 8, 24)
 

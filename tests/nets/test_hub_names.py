@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import made_checkpoints as made
-from anyorder.nets.flex import FlexConfig, FlexNet
+from anyorder.nets.flex import FlexNet
 from anyorder.nets.hub_config import RELEASE
 from anyorder.nets.hub_names import extra_names, names_for, planner_names
-from anyorder.nets.planner import PlannedConfig, PlannedNet
-from anyorder.nets.shifted import ShiftedConfig, ShiftedNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.planner import PlannedNet
+from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shifted import ShiftedNet
+from anyorder.nets.transformer import Transformer
 
 SEVEN_B = TransformerConfig(152_064, 3584, 28, 28, 4, 128, 18_944, rope_theta=1e6, tied=False)
 EIGHT_B = TransformerConfig(

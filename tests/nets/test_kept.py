@@ -12,7 +12,8 @@ from torch import Tensor
 
 from anyorder.nets.denoiser import Shifted
 from anyorder.nets.kept import Span, rereader_of
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 CONFIG = {"vocab_size": 11, "width": 16, "layers": 3, "heads": 4, "kv_heads": 2, "head_width": 4}
 LENGTHS = (9, 6, 8)

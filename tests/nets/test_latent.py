@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from anyorder.nets.hub import load_weights, save_weights
-from anyorder.nets.latent import FEW_ROWS, LARGE_TABLE, LatentConfig, LatentNet
+from anyorder.nets.latent import FEW_ROWS, LARGE_TABLE, LatentNet
+from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.nets.stack import Reach
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 EOS = 3
 BACKBONE = TransformerConfig(

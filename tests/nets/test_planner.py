@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.nets.modulation import sinusoids
-from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.planner import PlannedNet, planner_names
+from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 MASK = 9
 SHAPE = TransformerConfig(

@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.planner import PlannedConfig, PlannedNet
-from anyorder.nets.shifted import ShiftedConfig, ShiftedNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.planner import PlannedNet
+from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shifted import ShiftedNet
+from anyorder.nets.transformer import Transformer
 from anyorder.networks import masked_network, plain_network
 
 SHAPE = TransformerConfig(13, 16, 2, 2, 1, 8, 24)

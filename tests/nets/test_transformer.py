@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Reach, Stack
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(
     vocab_size=23, width=32, layers=2, heads=4, kv_heads=2, head_width=8, mlp_width=48, o_bias=True

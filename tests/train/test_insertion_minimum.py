@@ -19,8 +19,9 @@ from scipy import optimize
 from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
-from anyorder.nets.flex import FlexConfig, FlexNet, Look
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.denoiser import Look
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.noise import Noise
 from anyorder.train.insertion_config import InsertionConfig
 from anyorder.train.insertion_objective import insertion_bound

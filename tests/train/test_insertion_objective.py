@@ -13,8 +13,8 @@ import torch
 from anyorder.apps.training import train, train_recipe
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.model import load
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process import insertion
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override

@@ -10,8 +10,9 @@ from torch import nn
 
 from anyorder.apps.training import network_config
 from anyorder.families import find_family
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Attention
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.recipes import find_recipe, override
 from anyorder.train import TrainConfig
 from anyorder.train.layers import prepared, units

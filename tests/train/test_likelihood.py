@@ -18,8 +18,9 @@ from anyorder.data.segments import SegmentConfig
 from anyorder.nets.insertion_oracle import InsertionOracle
 from anyorder.nets.oracle import Oracle
 from anyorder.nets.segment_oracle import SegmentInsertionOracle, SegmentOracle
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.states import States
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Noise
 from anyorder.process.uniform import LogLinear, prior_nats
 from anyorder.train import likelihood, uniform_objective

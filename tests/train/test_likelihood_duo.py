@@ -9,8 +9,9 @@ import pytest
 from torch import Tensor
 
 from anyorder.data.batches import BatchConfig, Example, collate
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.states import States
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.nets.uniform_oracle import UniformOracle
 from anyorder.process.noise import Noise
 from anyorder.train.likelihood import LIKELIHOODS, nats_per_answer

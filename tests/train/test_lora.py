@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from anyorder.model import load
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.train import TrainConfig, lora
 from anyorder.train.parts import Reader
 

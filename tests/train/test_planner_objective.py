@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
-from anyorder.nets.planner import PlannedConfig, PlannedNet, planner_names
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.planner import PlannedNet, planner_names
+from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Noise
 from anyorder.train import FitOptions, TrainConfig, fit
 from anyorder.train.planner_config import ImitationConfig, TuningConfig

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
-from anyorder.nets.flex import FlexConfig, FlexNet
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.flex import FlexNet
+from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.train import FitOptions, TrainConfig, fit
+from anyorder.train.causal_objective import causal_mean
 from anyorder.train.insertion_config import InsertionConfig
 from anyorder.train.insertion_objective import insertion_bound
-from anyorder.train.objectives import causal_mean, masked_bound, masked_mean
+from anyorder.train.objectives import masked_bound, masked_mean
 from anyorder.train.uniform_config import UniformConfig
 from anyorder.train.uniform_objective import uniform_bound
 

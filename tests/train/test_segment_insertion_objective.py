@@ -13,11 +13,10 @@ from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
-from anyorder.nets.flex_latent import FlexLatentConfig, FlexLatentNet
-from anyorder.nets.latent import LatentConfig
+from anyorder.nets.flex_latent import FlexLatentNet
 from anyorder.nets.segment_net import SegmentLook
 from anyorder.nets.segment_oracle import SegmentInsertionOracle
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.process import insertion
 from anyorder.process.noise import Noise
 from anyorder.train import segment_insertion_objective

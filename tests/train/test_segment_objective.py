@@ -13,9 +13,9 @@ from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
-from anyorder.nets.latent import LatentConfig, LatentNet
+from anyorder.nets.latent import LatentNet
 from anyorder.nets.segment_oracle import SegmentOracle
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.process import masking
 from anyorder.process.noise import Noise
 from anyorder.train import segment_parts

@@ -14,8 +14,8 @@ from anyorder.apps.dry_run import measure_sizes
 from anyorder.apps.training import network_config, train
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.model import load
-from anyorder.nets.sphere import SphereConfig, SphereNet
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import SphereConfig, TransformerConfig
+from anyorder.nets.sphere import SphereNet
 from anyorder.process import sphere
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override

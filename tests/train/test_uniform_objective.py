@@ -10,8 +10,9 @@ from torch import Tensor
 
 from anyorder.data.batches import Batch
 from anyorder.families import find_family
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.states import States
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import Noise
 from anyorder.process.relaxation import GammaLine

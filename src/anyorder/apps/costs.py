@@ -30,9 +30,10 @@ from anyorder.nets.flex_latent import FlexLatentNet
 from anyorder.nets.latent import LatentNet
 from anyorder.nets.modulation import Modulation, TimeEmbedding
 from anyorder.nets.planner import PlannedNet, PlannerHead
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.shifted import ShiftedNet
 from anyorder.nets.sphere import SphereNet
-from anyorder.nets.stack import Block, Stack, TransformerConfig
+from anyorder.nets.stack import Block, Stack
 from anyorder.nets.transformer import Transformer
 
 CPU_NORM = 3

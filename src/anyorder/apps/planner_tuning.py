@@ -29,7 +29,7 @@ from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.process.planning import action_log_prob, group_advantages
 from anyorder.recipes import Recipe
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.planner_config import TuningConfig
 from anyorder.vocab import Vocab
 

@@ -21,12 +21,12 @@ from anyorder.decode.fill import Frame
 from anyorder.families import find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
-from anyorder.nets.transformer import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.train import lora
 from anyorder.train.config import TrainConfig
 from anyorder.train.loop import FitOptions, FitResult, fit
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.ranks import Ranks, joined
 from anyorder.train.spread import Weights
 from anyorder.vocab import Vocab

@@ -33,7 +33,7 @@ from anyorder.decode.growing import Rows
 from anyorder.decode.policy import take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.watching import seen
-from anyorder.nets.flex import Inserter
+from anyorder.nets.denoiser import Inserter
 from anyorder.vocab import Vocab
 
 

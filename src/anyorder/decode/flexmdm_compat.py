@@ -45,7 +45,7 @@ from anyorder.decode.extras import Chosen, extra_of
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.posterior import Posterior, refuse_nan
 from anyorder.decode.watching import seen
-from anyorder.nets.flex import GAP_LIMIT, Inserter
+from anyorder.nets.denoiser import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 

@@ -27,7 +27,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from anyorder.nets.flex import GAP_LIMIT
+from anyorder.nets.denoiser import GAP_LIMIT
 from anyorder.process import counts
 from anyorder.process.noise import Stream, uniform
 

@@ -27,9 +27,8 @@ from anyorder.decode.remasking import Remasker, Turns
 from anyorder.decode.rows import keep_rows
 from anyorder.decode.stopping import behind
 from anyorder.decode.watching import seen
-from anyorder.nets.denoiser import Denoiser
+from anyorder.nets.denoiser import Denoiser, Planner
 from anyorder.nets.kept import refuse_unkept
-from anyorder.nets.planner import Planner
 from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
 

@@ -32,7 +32,7 @@ from anyorder.decode.flexmdm_compat import LATEST
 from anyorder.decode.flexmdm_options import FlexOptions
 from anyorder.decode.growing import Growth, Rows
 from anyorder.decode.moments import BoolArray, FloatArray, IntArray, Replay
-from anyorder.nets.flex import Inserter
+from anyorder.nets.denoiser import Inserter
 from anyorder.process.schedule import Power
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab

@@ -29,8 +29,7 @@ from anyorder.decode.moments import FloatArray, IntArray, Moment, Replay, moment
 from anyorder.decode.posterior import refuse_nan
 from anyorder.decode.proposals import HEAD_BUDGET, Proposer, Sight
 from anyorder.decode.replay_times import CompatTimes, EventTimes, StepTimes, Times, TokenView
-from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted
-from anyorder.nets.flex import Inserter
+from anyorder.nets.denoiser import Denoiser, Inserter, LogitsDenoiser, Shifted
 from anyorder.vocab import Vocab
 
 KEPT_BUDGET = 1 << 26

@@ -30,7 +30,7 @@ from anyorder.decode.proposals import slices
 from anyorder.decode.sflm_options import SflmOptions
 from anyorder.decode.stopping import behind
 from anyorder.decode.watching import seen
-from anyorder.nets.sphere import SphereDenoiser
+from anyorder.nets.denoiser import SphereDenoiser
 from anyorder.nets.states import States
 from anyorder.process import sphere
 from anyorder.process.noise import Stream, uniform

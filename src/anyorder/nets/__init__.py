@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anyorder.nets.cache import Cache
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, as_denoiser
-from anyorder.nets.hub import load_weights, save_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 __all__ = [
     "Cache",
@@ -15,6 +15,4 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "as_denoiser",
-    "load_weights",
-    "save_weights",
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,73 @@ class Denoiser(Protocol):
         self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
     ) -> Tensor:
         """B L -> B L D. mask: B L bool, True = a real token; time: B, where the network has one."""
+        ...
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of chosen hidden states: N D -> N V."""
+        ...
+
+
+GAP_LIMIT = 15.0
+"""The head's own output stays within this, without a gradient beyond; decoders read no more."""
+
+
+class Look(NamedTuple):
+    """What one call of the network says of a canvas."""
+
+    states: Tensor
+    """head(states[b, i]) predicts token i.  # B L D"""
+    gaps: Tensor
+    """log of the expected number of tokens missing after token i.  # B L"""
+
+
+class Inserter(Protocol):
+    """All that a decoder knows of a network that can insert."""
+
+    @property
+    def coordinate(self) -> str: ...
+    @property
+    def insertion_exponent(self) -> float: ...
+    @property
+    def unmasking_exponent(self) -> float: ...
+
+    def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
+        """ids B L, mask B L bool (True = a real token), time B in the network's coordinate."""
+        ...
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits of chosen states: (..., D) -> (..., V)."""
+        ...
+
+
+class Planner(Protocol):
+    """What a decoder knows of a network that plans, besides its states and its head."""
+
+    def plan(
+        self, states: Tensor, *, masked: Tensor, eligible: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Log-odds of revealing each slot now; those outside `eligible` mean nothing.  # B L
+
+        states B L D, under the vocabulary head; masked B L, every slot that is still masked;
+        eligible B L, those that may be revealed; mask B L, True = a real token (None: all are).
+        """
+        ...
+
+
+class SphereDenoiser(Protocol):
+    """All that a decoder knows of a network over unit vectors."""
+
+    @property
+    def least_signal(self) -> float: ...
+    @property
+    def most_signal(self) -> float: ...
+
+    def unit_table(self) -> Tensor:
+        """The vectors of all tokens, of length 1.  # V D"""
+        ...
+
+    def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
+        """B L D -> B L D. mask: B L bool, True = a real token; signal: B."""
         ...
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.rotary import Rotary, Rotation, rotate
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 
 CONDITION = 128
 """Width of the condition that every layer reads."""

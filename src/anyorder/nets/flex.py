@@ -22,97 +22,22 @@ Not here: schedules, losses, sampling. Letters: B rows, L positions, D width.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.nets.denoiser import GAP_LIMIT, Look
+from anyorder.nets.shapes import FlexConfig
 from anyorder.nets.shifted import unshifted
 from anyorder.nets.start import take_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
-from anyorder.vocab import Vocab
+from anyorder.nets.transformer import Transformer
 
-GAP_LIMIT = 15.0
-"""The head's own output stays within this, without a gradient beyond; decoders read no more."""
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 GAP_SEED = 0x6A9
 """Sets the head's draws apart from the backbone's, which begin with the seed itself."""
 LEAST_REMAINING = 1e-30
 """1 - alpha is not taken below this before its logarithm."""
-
-
-@dataclass(frozen=True)
-class FlexConfig:
-    """The shape of the network, and what its inputs mean."""
-
-    backbone: TransformerConfig
-    convention: Literal["plain", "release"] = "plain"
-    coordinate: Literal["progress", "raw"] = "progress"
-    """What `time` is: insertion progress tau = alpha(t), or raw time t."""
-    insertion_exponent: float = 1.7
-    """Trained with alpha(t) = 1 - (1 - t)^this."""
-    unmasking_exponent: float = 2.89
-    """Trained with beta(t) = 1 - (1 - t)^this."""
-    gap_offset: bool = True
-    """Add log(1 - alpha) to the gap head's output."""
-    gap_reads: Literal["left", "both"] = "both"
-    """The states beside a gap that its head reads."""
-
-    def __post_init__(self) -> None:
-        if self.backbone.causal or not self.backbone.time_modulated:
-            raise ValueError("flexmdm needs a bidirectional backbone with time_modulated=True")
-        choices = {"convention": ("plain", "release"), "coordinate": ("progress", "raw")}
-        for name, known in (choices | {"gap_reads": ("left", "both")}).items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r}: choose {' or '.join(map(repr, known))}"
-                )
-        for name in ("insertion_exponent", "unmasking_exponent"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}={getattr(self, name)}: give a positive exponent")
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> FlexConfig:
-        """From the dictionary that a model's config.json holds."""
-        return cls(**record | {"backbone": TransformerConfig(**record["backbone"])})
-
-    def frame(self, vocab: Vocab) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that stand before and after every prompt."""
-        if self.convention == "plain":
-            return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
-        if vocab.bos_id is None:
-            raise ValueError("the release convention begins with BOS: use a vocabulary that has it")
-        return (vocab.bos_id,), (vocab.pad_id,)
-
-
-class Look(NamedTuple):
-    """What one call of the network says of a canvas."""
-
-    states: Tensor
-    """head(states[b, i]) predicts token i.  # B L D"""
-    gaps: Tensor
-    """log of the expected number of tokens missing after token i.  # B L"""
-
-
-class Inserter(Protocol):
-    """All that a decoder knows of a network that can insert."""
-
-    @property
-    def coordinate(self) -> str: ...
-    @property
-    def insertion_exponent(self) -> float: ...
-    @property
-    def unmasking_exponent(self) -> float: ...
-
-    def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
-        """ids B L, mask B L bool (True = a real token), time B in the network's coordinate."""
-        ...
-
-    def head(self, states: Tensor) -> Tensor:
-        """Logits of chosen states: (..., D) -> (..., V)."""
-        ...
 
 
 class GapHead(nn.Module):

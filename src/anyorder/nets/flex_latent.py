@@ -19,59 +19,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from anyorder.nets.flex import GAP_SEED, LEAST_REMAINING, GapHead
-from anyorder.nets.latent import LatentConfig, LatentNet, PromptVectors
+from anyorder.nets.latent import LatentNet, PromptVectors
 from anyorder.nets.segment_net import ReadPrompt, SegmentLook
 from anyorder.nets.segment_writer import SegmentWriter
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import FlexLatentConfig
 from anyorder.nets.start import take_weights
-from anyorder.vocab import Vocab
 
 _ADDED_TO_LATENT = re.compile(r"latent\.(time\.|blocks\.\d+\.modulation\.)")
 _EMPTY = re.compile(r"empty$")
-
-
-@dataclass(frozen=True)
-class FlexLatentConfig:
-    """The shape of the networks, and the clocks of their training."""
-
-    latent: LatentConfig
-    insertion_exponent: float = 1.7
-    """Trained with alpha(t) = 1 - (1 - t)^this."""
-    unmasking_exponent: float = 2.89
-    """Trained with beta(t) = 1 - (1 - t)^this."""
-    gap_offset: bool = False
-    """Add log(1 - alpha) to the gap head's output, as flexmdm does. Off, because a prompt mostly
-    decides how many lines there are, and what is missing is then known whatever the time."""
-
-    def __post_init__(self) -> None:
-        if not self.latent.backbone.time_modulated:
-            raise ValueError("flexlatent needs a backbone with time_modulated=True")
-        if self.latent.empty != "none":
-            raise ValueError(
-                f"empty={self.latent.empty!r}: flexlatent has no padding segments, give 'none'"
-            )
-        for name in ("insertion_exponent", "unmasking_exponent"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}={getattr(self, name)}: give a positive exponent")
-
-    @property
-    def backbone(self) -> TransformerConfig:
-        return self.latent.backbone
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> FlexLatentConfig:
-        """From the dictionary that a model's config.json holds."""
-        return cls(**record | {"latent": LatentConfig.from_record(record["latent"])})
-
-    def frame(self, vocab: Vocab) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that stand before and after every prompt."""
-        return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
 
 
 @dataclass(frozen=True)

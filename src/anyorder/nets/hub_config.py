@@ -20,11 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anyorder.nets.flex import FlexConfig
 from anyorder.nets.hub_names import PLANNER_BLOCK
-from anyorder.nets.planner import PlannedConfig
-from anyorder.nets.shifted import ShiftedConfig
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
 
 EXTRAS_FILE = "flexmdm_extras.pt"
 NEW_TOKENS = 256

@@ -14,10 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anyorder.nets.flex import FlexConfig
-from anyorder.nets.planner import PlannedConfig
-from anyorder.nets.shifted import ShiftedConfig
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
 
 Names = dict[str, str]
 """Our parameter name -> their tensor name."""

@@ -12,11 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anyorder.nets.flex import FlexConfig
 from anyorder.nets.hub_config import RELEASE
-from anyorder.nets.planner import PlannedConfig
-from anyorder.nets.shifted import ShiftedConfig
-from anyorder.nets.stack import TransformerConfig
+from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
 from anyorder.vocab import Vocab
 
 OUR_KEY = "anyorder"

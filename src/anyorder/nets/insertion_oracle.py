@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anyorder.nets.flex import Look
+from anyorder.nets.denoiser import Look
 
 NOTHING = -60.0
 """The log of an expected number that is 0."""

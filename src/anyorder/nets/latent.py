@@ -19,8 +19,8 @@ Letters: B rows, P prompt positions, S slots, N segments, T tokens, D width, V v
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -28,84 +28,13 @@ from torch import Tensor, nn
 
 from anyorder.nets.segment_net import ReadPrompt
 from anyorder.nets.segment_writer import SegmentWriter
-from anyorder.nets.stack import Memory, Reach, Stack, TransformerConfig
-from anyorder.nets.start import draw_segment_weights, take_weights
-
-_CHOICES = {
-    "segment_by": ("line", "statement", "fixed"),
-    "pooling": ("content", "with_eos"),
-    "empty": ("learned", "eos", "none"),
-    "attention": ("bidirectional", "prefix_lm"),
-}
+from anyorder.nets.shapes import LatentConfig
+from anyorder.nets.stack import Memory, Reach, Stack
+from anyorder.nets.start import draw_layers, scale_product, start_scales, take_weights
 
 FEW_ROWS, LARGE_TABLE = 10, 1 << 22
 """Up to so many states under a table of so many numbers, table times states is up to twice as fast
 on a processor as states times table: each row of the table is read once."""
-
-
-@dataclass(frozen=True)
-class LatentConfig:
-    """The shape of the three networks, and what a segment is to them."""
-
-    backbone: TransformerConfig
-    """The latent transformer; encoder and decoder are like it except for their layers."""
-    encoder_layers: int = 2
-    decoder_layers: int = 2
-    slots: int = 16
-    """L_s: slots of a training example."""
-    segment_length: int = 32
-    """L_seg: positions of a segment, the closing EOS included unless the segment fills them all."""
-    segment_by: Literal["line", "statement", "fixed"] = "line"
-    """How training texts were cut into segments."""
-    pooling: Literal["content", "with_eos"] = "content"
-    """A segment's vector: the mean over its tokens, or over its closing EOS as well (release)."""
-    empty: Literal["learned", "eos", "none"] = "learned"
-    """The vector of an empty segment: its own, or the embedding of EOS (release); none: no segment
-    is ever empty."""
-    attention: Literal["bidirectional", "prefix_lm"] = "bidirectional"
-    """prefix_lm: the prompt does not see the slots."""
-    encoder_norm: bool = True
-    """A norm after the encoder's last layer."""
-    latent_norm: bool = True
-    """A norm after the latent transformer's last layer."""
-    decoder_norm: bool = True
-    """A norm after the decoder's last layer."""
-    eos_id: int | None = None
-    """The id that closes a segment; needed where the network feeds it by itself."""
-
-    def __post_init__(self) -> None:
-        if self.backbone.causal or not self.backbone.tied:
-            raise ValueError(
-                "networks over segments need a bidirectional backbone (causal=False) and one table "
-                "for input and head (tied=True)"
-            )
-        for name in ("encoder_layers", "decoder_layers", "slots", "segment_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r}: choose {' or '.join(map(repr, known))}"
-                )
-        if self.eos_id is None:
-            if self.empty == "eos" or self.pooling == "with_eos":
-                raise ValueError(
-                    "empty='eos' and pooling='with_eos' feed EOS: give eos_id, the vocabulary's"
-                )
-        elif not 0 <= self.eos_id < self.backbone.vocab_size:
-            raise ValueError(
-                f"eos_id={self.eos_id} is no id below vocab_size={self.backbone.vocab_size}: "
-                "give the vocabulary's"
-            )
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> LatentConfig:
-        """From the dictionary that a model's config.json holds."""
-        return cls(**record | {"backbone": TransformerConfig(**record["backbone"])})
-
-    def part(self, layers: int, *, causal: bool) -> TransformerConfig:
-        """The shape of the encoder or the decoder."""
-        return replace(self.backbone, layers=layers, causal=causal, time_modulated=False)
 
 
 @dataclass(frozen=True)
@@ -244,3 +173,33 @@ class LatentNet(nn.Module):
         """Draw all weights afresh (`start.py`); on the meta device there are none to draw."""
         if not self.embed.weight.is_meta:
             draw_segment_weights(self, seed)
+
+
+@torch.no_grad()
+def draw_segment_weights(net: LatentNet, seed: int) -> None:
+    """The same for a network over segments."""
+    config = net.config
+    table, gain = start_scales(config.backbone)
+    if not config.decoder_norm:
+        writers = net.latent.config.layers + net.decoder.config.layers
+        table = math.sqrt(scale_product(config.backbone) / (1 + writers))
+    generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
+    for stack in (net.encoder, net.latent, net.decoder):
+        draw_layers(stack, stack.config.layers, table, generator)
+        _begin_by_copying(stack, table)
+        if stack.norm is not None:
+            nn.init.constant_(stack.norm.weight, gain if stack is net.decoder else table)
+    vectors = [net.embed.weight, net.mask_vector]
+    for vector in vectors if net.empty is None else [*vectors, net.empty]:
+        nn.init.normal_(vector, std=table, generator=generator)
+
+
+def _begin_by_copying(net: nn.Module, scale: float) -> None:
+    """Add the identity to what attention reads and writes, where both are square maps."""
+    for name, module in net.named_modules():
+        if not name.endswith(".attention"):
+            continue
+        value, out = module.get_submodule("value").weight, module.get_submodule("out").weight
+        if value.shape == out.shape and value.shape[0] == value.shape[1]:
+            value.diagonal().add_(1.0)
+            out.diagonal().add_(scale)

@@ -18,8 +18,7 @@ Letters: B rows, L positions, D width, F features of tau.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +26,9 @@ from torch import Tensor, nn
 
 from anyorder.nets.kept import KeptColumns
 from anyorder.nets.modulation import modulate, sinusoids
+from anyorder.nets.shapes import PlannedConfig
 from anyorder.nets.shifted import unshifted
-from anyorder.nets.stack import Stack, TransformerConfig
+from anyorder.nets.stack import Stack
 from anyorder.nets.start import take_weights
 from anyorder.nets.transformer import Transformer
 
@@ -40,46 +40,6 @@ PLANNER_SEED = 0x91A
 """Sets the head's draws apart from the backbone's, which begin with the seed itself."""
 PLANNER = "planner."
 """How the names of the head's parameters begin."""
-
-
-@dataclass(frozen=True)
-class PlannedConfig:
-    """The shape of a backbone and of its planner head."""
-
-    backbone: TransformerConfig
-    planner_mlp_width: int
-    """Inner width of the head's feed-forward map."""
-    planner_features: int = 256
-    """Sinusoids of tau; even."""
-
-    def __post_init__(self) -> None:
-        if self.backbone.causal or self.backbone.time_modulated:
-            raise ValueError("a planner needs a bidirectional backbone without time modulation")
-        if self.planner_mlp_width < 1:
-            raise ValueError(f"planner_mlp_width={self.planner_mlp_width}: give at least 1")
-        if self.planner_features < 2 or self.planner_features % 2:
-            raise ValueError(
-                f"planner_features={self.planner_features}: give an even number from 2 on"
-            )
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> PlannedConfig:
-        """From the dictionary that a model's config.json holds."""
-        return cls(**record | {"backbone": TransformerConfig(**record["backbone"])})
-
-
-class Planner(Protocol):
-    """What a decoder knows of a network that plans, besides its states and its head."""
-
-    def plan(
-        self, states: Tensor, *, masked: Tensor, eligible: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """Log-odds of revealing each slot now; those outside `eligible` mean nothing.  # B L
-
-        states B L D, under the vocabulary head; masked B L, every slot that is still masked;
-        eligible B L, those that may be revealed; mask B L, True = a real token (None: all are).
-        """
-        ...
 
 
 class PlannerHead(nn.Module):

@@ -12,35 +12,13 @@ Letters: B rows, L positions, D width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from anyorder.nets.kept import ShiftedColumns
+from anyorder.nets.shapes import ShiftedConfig
 from anyorder.nets.start import take_weights
-from anyorder.nets.transformer import Transformer, TransformerConfig
-
-
-@dataclass(frozen=True)
-class ShiftedConfig:
-    """The shape of a backbone whose predictions stand one place to the left."""
-
-    backbone: TransformerConfig
-    shift: bool = True
-    """Always true; it tells this configuration from others in a model's config.json."""
-
-    def __post_init__(self) -> None:
-        if self.backbone.causal or self.backbone.time_modulated:
-            raise ValueError("a shifted masked model has a bidirectional backbone without time")
-        if self.shift is not True:
-            raise ValueError("shift must be true: a model without it is its backbone alone")
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> ShiftedConfig:
-        """From the dictionary that a model's config.json holds."""
-        return cls(**record | {"backbone": TransformerConfig(**record["backbone"])})
+from anyorder.nets.transformer import Transformer
 
 
 class ShiftedNet(nn.Module):

@@ -19,68 +19,17 @@ Not here: noising, schedules, losses, sampling. Letters: B rows, L positions, D 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.dit import DiT
-from anyorder.nets.transformer import Transformer, TransformerConfig
+from anyorder.nets.shapes import SphereConfig
+from anyorder.nets.transformer import Transformer
 
 TABLE_SEED = 0x5F1
 """Sets the table's draws apart from the backbone's, which begin with the seed itself."""
-
-
-@dataclass(frozen=True)
-class SphereConfig:
-    """The shape of the network, and the signals that it was trained with."""
-
-    backbone: TransformerConfig
-    most_signal: float
-    """The end of the schedule; the truncation a* of vocabulary and width."""
-    least_signal: float = 1e-3
-    """Its beginning."""
-    architecture: Literal["backbone", "dit"] = "backbone"
-
-    def __post_init__(self) -> None:
-        if self.architecture not in BODIES:
-            known = " or ".join(map(repr, BODIES))
-            raise ValueError(f"architecture={self.architecture!r}: choose {known}")
-        if self.backbone.causal or not self.backbone.time_modulated:
-            raise ValueError("sflm needs a bidirectional network with time_modulated=True")
-        if not 0 < self.least_signal < self.most_signal <= 1:
-            raise ValueError(
-                f"signals from {self.least_signal} to {self.most_signal} are no schedule: "
-                "give 0 < least_signal < most_signal <= 1"
-            )
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> SphereConfig:
-        """From the dictionary that a model's config.json holds."""
-        return cls(**record | {"backbone": TransformerConfig(**record["backbone"])})
-
-
-class SphereDenoiser(Protocol):
-    """All that a decoder knows of a network over unit vectors."""
-
-    @property
-    def least_signal(self) -> float: ...
-    @property
-    def most_signal(self) -> float: ...
-
-    def unit_table(self) -> Tensor:
-        """The vectors of all tokens, of length 1.  # V D"""
-        ...
-
-    def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
-        """B L D -> B L D. mask: B L bool, True = a real token; signal: B."""
-        ...
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits of chosen hidden states: N D -> N V."""
-        ...
 
 
 class SphereNet(nn.Module):

@@ -29,57 +29,7 @@ from torch import Tensor, nn
 from anyorder.nets.cache import Cache, CacheShape
 from anyorder.nets.modulation import Modulation, TimeEmbedding, modulate
 from anyorder.nets.rotary import Rotary, Rotation, rotate
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """The shape of a backbone."""
-
-    vocab_size: int
-    """Rows of the embedding table, special tokens included."""
-    width: int
-    """Width of the residual stream."""
-    layers: int
-    heads: int
-    """Query heads."""
-    kv_heads: int
-    """Key and value heads: equal to `heads` (MHA) or a divisor of it (GQA)."""
-    head_width: int
-    """Width of one head; even, because rotary positions turn pairs."""
-    mlp_width: int
-    """Inner width of the SwiGLU."""
-    causal: bool = False
-    """Each position sees itself and what stands before it; otherwise everything."""
-    rope_theta: float = 10000.0
-    """Base of the rotary frequencies."""
-    norm_eps: float = 1e-6
-    qkv_bias: bool = True
-    """Biases on the query, key and value maps (Qwen2 has them, Llama has none)."""
-    o_bias: bool = False
-    """Bias on the attention's output map."""
-    tied: bool = True
-    """The head is the embedding table."""
-    time_modulated: bool = False
-    """Every layer is conditioned on a time given per row."""
-
-    def __post_init__(self) -> None:
-        for name in (
-            "vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "mlp_width"
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if self.heads % self.kv_heads:
-            raise ValueError(
-                f"kv_heads is {self.kv_heads} and does not divide heads = {self.heads}: "
-                "every key/value head serves the same number of query heads"
-            )
-        if self.head_width % 2:
-            raise ValueError(f"head_width is {self.head_width}: rotary positions need an even one")
-        if self.time_modulated and self.width % 2:
-            raise ValueError(f"width is {self.width}: time modulation needs an even one")
-        if self.rope_theta <= 0 or self.norm_eps <= 0:
-            raise ValueError("rope_theta and norm_eps must be positive")
-
+from anyorder.nets.shapes import TransformerConfig
 
 Join = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(layer, new keys, new values) -> all keys and values to attend to, each B S G W."""

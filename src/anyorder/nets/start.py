@@ -36,8 +36,7 @@ from torch import nn
 from anyorder.nets.modulation import Modulation
 
 if TYPE_CHECKING:
-    from anyorder.nets.latent import LatentNet
-    from anyorder.nets.stack import TransformerConfig
+    from anyorder.nets.shapes import TransformerConfig
     from anyorder.nets.transformer import Transformer
 
 HEAD_SCALE = 0.02
@@ -55,11 +54,11 @@ def start_scales(config: TransformerConfig) -> tuple[float, float]:
     """Standard deviation of the embedding table, and gain of the final norm."""
     if not config.tied:
         return 1.0, 1.0
-    product = _product(config)
+    product = scale_product(config)
     return (1.0, product) if config.vocab_size <= SMALL_VOCABULARY else (product, 1.0)
 
 
-def _product(config: TransformerConfig) -> float:
+def scale_product(config: TransformerConfig) -> float:
     """p: what the scales of a tied table and of the states under it may multiply to."""
     budget = 0.003 * math.log(config.vocab_size)
     return min(
@@ -74,7 +73,7 @@ def draw_weights(net: Transformer, seed: int) -> None:
     config = net.config
     table, gain = start_scales(config)
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
-    _draw_layers(net, config.layers, table, generator)
+    draw_layers(net, config.layers, table, generator)
     nn.init.normal_(net.embed.weight, std=table, generator=generator)
     nn.init.constant_(net.norm.weight, gain)
     if net.unembed is not None:
@@ -82,26 +81,7 @@ def draw_weights(net: Transformer, seed: int) -> None:
         nn.init.normal_(net.unembed.weight, std=head_std, generator=generator)
 
 
-@torch.no_grad()
-def draw_segment_weights(net: LatentNet, seed: int) -> None:
-    """The same for a network over segments."""
-    config = net.config
-    table, gain = start_scales(config.backbone)
-    if not config.decoder_norm:
-        writers = net.latent.config.layers + net.decoder.config.layers
-        table = math.sqrt(_product(config.backbone) / (1 + writers))
-    generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
-    for stack in (net.encoder, net.latent, net.decoder):
-        _draw_layers(stack, stack.config.layers, table, generator)
-        _begin_by_copying(stack, table)
-        if stack.norm is not None:
-            nn.init.constant_(stack.norm.weight, gain if stack is net.decoder else table)
-    vectors = [net.embed.weight, net.mask_vector]
-    for vector in vectors if net.empty is None else [*vectors, net.empty]:
-        nn.init.normal_(vector, std=table, generator=generator)
-
-
-def _draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Generator) -> None:
+def draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Generator) -> None:
     """All linear maps and norms, for a residual stream of the given scale."""
     writing = scale / math.sqrt(2 * layers)
     for name, module in net.named_modules():
@@ -117,17 +97,6 @@ def _draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Gen
     for module in net.modules():
         if isinstance(module, Modulation):
             nn.init.zeros_(module.project.weight)
-
-
-def _begin_by_copying(net: nn.Module, scale: float) -> None:
-    """Add the identity to what attention reads and writes, where both are square maps."""
-    for name, module in net.named_modules():
-        if not name.endswith(".attention"):
-            continue
-        value, out = module.get_submodule("value").weight, module.get_submodule("out").weight
-        if value.shape == out.shape and value.shape[0] == value.shape[1]:
-            value.diagonal().add_(1.0)
-            out.diagonal().add_(scale)
 
 
 FREE_SETTINGS = {

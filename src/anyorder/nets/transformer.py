@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from anyorder.nets.cache import Cache
 from anyorder.nets.kept import KeptColumns
-from anyorder.nets.stack import Stack, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.stack import Stack
 from anyorder.nets.start import draw_weights
-
-__all__ = ["Transformer", "TransformerConfig"]
 
 
 class Transformer(Stack):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.nets.flex import FlexNet, Inserter
+from anyorder.nets.denoiser import Inserter
+from anyorder.nets.flex import FlexNet
 from anyorder.nets.segment_net import SegmentInserter
 from anyorder.process import insertion
 from anyorder.process.alignment import align, could_be
@@ -19,7 +20,7 @@ from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.process.schedule import Power
 from anyorder.train.insertion_config import InsertionConfig
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.vocab import Vocab
 
 

@@ -38,7 +38,7 @@ from anyorder.train.folder import CHECKPOINTS, METRICS, check_folder
 from anyorder.train.layers import prepared
 from anyorder.train.log import COLLECTED, Meter, MetricsFile, NoFile
 from anyorder.train.machine import StopSignals, steady_torch, usable_device
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.optimiser import (
     learning_rate_factor,
     make_optimiser,

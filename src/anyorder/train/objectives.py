@@ -7,34 +7,18 @@ No loop, no optimiser. Letters: B rows, L positions, M predicted tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
-from torch.nn import functional
 
 from anyorder.data.batches import Batch
 from anyorder.nets.planner import PlannedNet
 from anyorder.nets.shifted import ShiftedNet
 from anyorder.nets.transformer import Transformer
-from anyorder.process import causal, masking
+from anyorder.process import masking
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.process.schedule import LINEAR
+from anyorder.train.objective import Objective, token_nats
 from anyorder.vocab import Vocab
-
-Objective = Callable[[nn.Module, Batch, Noise], LossParts]
-
-
-def causal_mean(vocab: Vocab) -> Objective:
-    """ar: the mean of -log p(x_i | x_<i) over the answers' tokens (process/causal.py)."""
-
-    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
-        assert isinstance(net, Transformer)
-        # No padding mask: pads stand to the right, where a causal network does not look.
-        states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
-        return causal.mean_over_tokens(_nats(net, states, batch.ids[batch.answer]))
-
-    return objective
 
 
 def masked_mean(vocab: Vocab) -> Objective:
@@ -62,10 +46,4 @@ def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> 
     assert isinstance(net, Transformer | ShiftedNet | PlannedNet)
     canvas = batch.ids.masked_fill(masked, vocab.mask_id)
     states = net.hidden(canvas, mask=batch.real)[masked]  # M D
-    return _nats(net, states, batch.ids[masked])
-
-
-def _nats(net: nn.Module, states: Tensor, targets: Tensor) -> Tensor:
-    """-log p of the targets.  # M"""
-    assert isinstance(net, Transformer | ShiftedNet | PlannedNet)
-    return functional.cross_entropy(net.head(states), targets, reduction="none")
+    return token_nats(net, states, batch.ids[masked])

@@ -24,7 +24,7 @@ from anyorder.process.factor import factor_choice
 from anyorder.process.masking import item_noise, mask_counts
 from anyorder.process.noise import Noise, Stream
 from anyorder.process.parts import LossParts
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.planner_config import ImitationConfig
 from anyorder.vocab import Vocab
 

@@ -35,7 +35,7 @@ from anyorder.process.insertion import Interpolant, Items
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.train.insertion_objective import clocks_of, row_weights
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.segment_config import SegmentInsertionConfig
 from anyorder.train.segment_parts import (
     Segments,

@@ -34,7 +34,7 @@ from anyorder.nets.segment_net import SegmentNet
 from anyorder.process import causal, masking
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.segment_config import SegmentLossConfig
 from anyorder.train.segment_parts import (
     SegmentNats,

@@ -22,7 +22,7 @@ from anyorder.process.causal import mean_over_tokens
 from anyorder.process.insertion import answer_items
 from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.sphere_config import SphereLossConfig
 from anyorder.vocab import Vocab
 

@@ -39,7 +39,7 @@ from anyorder.process.parts import LossParts
 from anyorder.train.config import TrainConfig
 from anyorder.train.ema import Ema, ShardedEma
 from anyorder.train.layers import units
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.optimiser import trained_parameters
 from anyorder.train.parts import put, whole_of
 from anyorder.train.ranks import Ranks

@@ -23,7 +23,7 @@ from anyorder.process.noise import Noise
 from anyorder.process.parts import LossParts
 from anyorder.process.relaxation import GammaLine, relax
 from anyorder.process.uniform import FIRST_TIME, LogLinear, Noised
-from anyorder.train.objectives import Objective
+from anyorder.train.objective import Objective
 from anyorder.train.uniform_config import UniformConfig
 from anyorder.vocab import Vocab
 
