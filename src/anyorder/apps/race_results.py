@@ -187,6 +187,6 @@ def with_fronts(lanes: Sequence[Timed]) -> tuple[Timed, ...]:
     for way in (ONE, SEVERAL):
         own = [lane for lane in lanes if lane.way == way]
         points = [(lane.total_seconds.estimate, lane.rate.interval.estimate) for lane in own]
-        for lane, front in zip(own, on_front(points), strict=True):
-            found[lane.lane] = replace(lane, front=front)
+        for lane, leads in zip(own, on_front(points), strict=True):
+            found[lane.lane] = replace(lane, front=leads)
     return tuple(found[lane.lane] for lane in lanes)

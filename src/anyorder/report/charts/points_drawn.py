@@ -13,17 +13,17 @@ from anyorder.report.charts.points import MOST_DRAWN, MOST_NARROW, PointChart, P
 from anyorder.report.charts.sheet import NARROW, WIDE, Sheet
 from anyorder.report.charts.values import Number, bounds, estimate
 
-SHAPES = ("o", "s", "D", "^")
+CLASS_SHAPES = ("o", "s", "D", "^")
 """Of the classes in their order, so that colour is not all that tells them apart."""
 
 
 def draw_points(chart: PointChart, narrow: bool) -> Sheet:
     width = NARROW if narrow else WIDE
-    shapes = dict(zip([each.label for each in chart.classes], SHAPES * 3, strict=False))
+    shapes = dict(zip([each.label for each in chart.classes], CLASS_SHAPES * 3, strict=False))
     keys = [
         legend.Key(each.label, "mark", each.color, shapes[each.label]) for each in chart.classes
     ]
-    keys.append(legend.Key("large: mean", "mean", "muted", SHAPES[0]))
+    keys.append(legend.Key("large: mean", "mean", "muted", CLASS_SHAPES[0]))
     every = [found for panel in chart.panels for found in panel.points.values()]
     means = [value for found in every for value in found.mean or ()]
     keys += legend.interval_key(means, "whisker")
