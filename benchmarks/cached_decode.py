@@ -33,9 +33,9 @@ from anyorder.bench.grade import Item, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.bench.verdicts import PASSED
-from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas, Decoded
-from anyorder.decode.mdm_options import MdmOptions
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
 from anyorder.measure.extract import extract
 from anyorder.measure.intervals import difference_interval
 from anyorder.nets.shapes import TransformerConfig

@@ -41,7 +41,7 @@ from made_corpora import (
 )
 
 from anyorder.bench.tasks import find_task
-from anyorder.data.corpora import CODE_SOURCES
+from anyorder.data.published import CODE_SOURCES
 from anyorder.files import sha256_of
 from tables import show
 

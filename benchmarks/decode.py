@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.decode import ar, mdm
 from anyorder.decode.canvas import Canvas
+from anyorder.families.ar import decode as ar
+from anyorder.families.mdm import decode as mdm
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.vocab import Vocab

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from anyorder.apps.dry_run import Machine, dry_run, meta_network
-from anyorder.apps.gpus import GPUS, Gpu, find_gpu
-from anyorder.apps.remedies import refusal
+from anyorder.apps.dry_run import GPUS, Gpu, Machine, dry_run, find_gpu, meta_network, refusal
 from anyorder.recipes import RECIPES, find_recipe
 
 DOMINATES = """

@@ -37,11 +37,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyorder.decode import flexmdm
 from anyorder.decode.canvas import GrowingCanvas
-from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.families.flexmdm import decode as flexmdm
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Look
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.vocab import Vocab
 from tables import show

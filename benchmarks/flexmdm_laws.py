@@ -24,7 +24,7 @@ from insertion_laws import Rule, distance, total_variation
 from insertion_space import Asker, Space, generic_data
 
 from anyorder.decode.clocks import END, RISE
-from anyorder.nets.insertion_oracle import InsertionOracle
+from anyorder.nets.oracles import InsertionOracle
 from tables import show
 
 DOMINATES = """

@@ -35,7 +35,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import anyorder
 import flexmdm
-from anyorder.apps.training import train_recipe
+from anyorder.apps.train import train_recipe
 from anyorder.bench.tasks import find_task
 from anyorder.recipes import find_recipe, override
 from tables import show

@@ -42,18 +42,18 @@ import torch
 import anyorder
 import latentmdm_published as published
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
+from anyorder.data.corpora.stories.problem import StoriesConfig, problem
 from anyorder.data.segments import SegmentConfig
-from anyorder.data.stories.problem import StoriesConfig, problem
-from anyorder.decode import ar, latentmdm
-from anyorder.decode.canvas import Canvas
-from anyorder.decode.latentmdm_options import LatentOptions
-from anyorder.decode.segment_canvas import SegmentCanvas
-from anyorder.nets.latent import LatentNet
+from anyorder.decode.canvas import Canvas, SegmentCanvas
+from anyorder.families.ar import decode as ar
+from anyorder.families.latentmdm import decode as latentmdm
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.latentmdm.loss import segment_mean
+from anyorder.families.latentmdm.net import LatentNet
 from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process import masking
 from anyorder.process.noise import Noise, uniform
-from anyorder.train.segment_objective import segment_mean
 from anyorder.vocab import Vocab
 from decode import NeverEnds, compare, cpu_seconds, token_by_token
 from latentmdm_scripted import Dial, Script, Scripted, Work, prefix_twin, survival

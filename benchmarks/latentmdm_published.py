@@ -26,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.data.batches import Batch
-from anyorder.nets.latent import LatentNet
+from anyorder.families.latentmdm.loss import Segments
+from anyorder.families.latentmdm.net import LatentNet
 from anyorder.nets.stack import Reach
 from anyorder.process import masking
-from anyorder.train.segment_parts import Segments
 from anyorder.vocab import Vocab
 from latentmdm_scripted import Scripted
 

@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anyorder.decode import latentmdm
-from anyorder.decode.latentmdm_options import LatentOptions
+from anyorder.families.latentmdm import decode as latentmdm
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.latentmdm.net import LatentNet, PromptVectors
 from anyorder.model import Model
-from anyorder.nets.latent import LatentNet, PromptVectors
-from anyorder.nets.segment_writer import SegmentWriter
+from anyorder.nets.segments import SegmentWriter
 from anyorder.process.noise import uniform
 from anyorder.vocab import Vocab
 

@@ -27,10 +27,9 @@ from dataclasses import dataclass
 import apted
 
 from anyorder.measure.programs import METRICS, Preparation, ProgramOptions, Programs
-from anyorder.measure.similarity import SimilarityOptions, similarity
-from anyorder.measure.tree import Tree
-from anyorder.measure.tree_edit import cores, distances
-from anyorder.measure.tree_forest import identity
+from anyorder.measure.similarity_scores import SimilarityOptions, similarity
+from anyorder.measure.tree_edit import cores, distances, identity
+from anyorder.measure.trees import Tree
 from tables import show
 
 DOMINATES = """

@@ -31,13 +31,13 @@ from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.bench.verdicts import PASSED
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource
+from anyorder.families.mdm.loss import corrupt_block, log_confidence
+from anyorder.families.mdm.planner import PlannedNet
 from anyorder.measure.extract import extract
 from anyorder.measure.intervals import Interval, difference_interval, mean_interval, ratio_interval
 from anyorder.model import Model
-from anyorder.nets.planner import PlannedNet
-from anyorder.process.factor import factor_choice
+from anyorder.process.masking import factor_choice
 from anyorder.process.noise import Noise
-from anyorder.train.planner_objective import corrupt_block, log_confidence
 from tables import show
 
 DOMINATES = """

@@ -19,12 +19,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.grading import grade_run
+from anyorder.apps.grade import grade_run
+from anyorder.apps.jobs import GradeJob
 from anyorder.cli import main as anyorder
 from anyorder.files import replacing, sha256_of
 from anyorder.model import SHIPPED, WEIGHTS_FILE, load
-from anyorder.trace.card import installed_versions
+from anyorder.trace.run import installed_versions
 
 RUNS = Path("runs")
 BATCH = 32

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from anyorder._codecs import BYTE_OF, QWEN2_SPLIT
+from anyorder.vocab.codecs import BYTE_OF, QWEN2_SPLIT
 
 MERGES = [("a", "b"), ("c", "d"), ("e", "f"), ("ab", "cd")]
 END, START, CLOSE, BEGIN, MASK = 260, 261, 262, 263, 264

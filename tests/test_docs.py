@@ -18,10 +18,11 @@ import torch
 
 from anyorder.bench import tasks
 from anyorder.data.batches import Batch
-from anyorder.decode import ar, policy
+from anyorder.decode import policy
 from anyorder.decode.canvas import Canvas, Seen
 from anyorder.decode.policy import Items, Score, find_score, find_segment_score, register_policy
-from anyorder.families import FAMILIES, find_family, register_family
+from anyorder.families.ar import decode as ar
+from anyorder.families.family import FAMILIES, find_family, register_family
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
 from marked_blocks import SECONDS, blocks, run_pages

@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = sorted((ROOT / "src" / "anyorder").rglob("*.py"))
 
-# The rule is 300 and 60; these are the limits beyond which no reason is good enough.
-FILE_LINES = 380
-FUNCTION_LINES = 80
+FILE_LINES = 600
+FUNCTION_LINES = 60
+FOLDER_FILES = 20
 
 UNWANTED = {
     "a note to self": re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b"),

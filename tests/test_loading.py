@@ -16,7 +16,7 @@ from torch import Tensor
 import anyorder
 import made_checkpoints as made
 import plain_published as plain
-from anyorder.families import FAMILIES, find_family
+from anyorder.families.family import FAMILIES, find_family
 from anyorder.loading import find_folder, find_vocab, open_weights
 from anyorder.model import build
 from anyorder.nets.shapes import TransformerConfig

@@ -12,8 +12,8 @@ import torch
 import anyorder
 import made_checkpoints as made
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.reproducing import Changes, recorded_job
-from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.reproduce import Changes, recorded_job
+from anyorder.apps.sample import sample_to_run
 from anyorder.loading import _check_computes, open_weights
 
 ODD_SETTINGS: dict[str, Any] = {

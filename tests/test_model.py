@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import anyorder
-from anyorder.data.stories import stories_vocab
+from anyorder.data.corpora.stories import stories_vocab
 from anyorder.model import Card, Model, build
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.vocab import Vocab

@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 import pytest
 
-from anyorder.apps.training import network_config
-from anyorder.data.stories import StoriesConfig, problem, stories_vocab
+from anyorder.apps.train import network_config
+from anyorder.data.corpora.stories import StoriesConfig, problem, stories_vocab
 from anyorder.decode.canvas import Seen
-from anyorder.families import FAMILIES
+from anyorder.families.family import FAMILIES
 from anyorder.model import Card, Model, build
 from anyorder.recipes import find_recipe, override
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.grading import grade_run
-from anyorder.apps.jobs import SampleJob
-from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.grade import grade_run
+from anyorder.apps.jobs import GradeJob, SampleJob
+from anyorder.apps.sample import sample_to_run
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
 from anyorder.files import sha256_of

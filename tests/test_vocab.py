@@ -30,8 +30,8 @@ from tokenizers import (
     trainers,
 )
 
-from anyorder._codecs import BYTE_OF
 from anyorder.vocab import SPECIALS, Vocab
+from anyorder.vocab.codecs import BYTE_OF
 
 END, MASK, TOOL = "<|endoftext|>", "<|mask|>", "<tool_call>"
 GRIN, E_ACUTE, E_COMBINED = "\U0001f600", "\u00e9", "e\u0301"

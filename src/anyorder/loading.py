@@ -21,26 +21,39 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anyorder.families import Family, find_family
+from anyorder.families.family import Family, find_family
 from anyorder.files import sha256_of
-from anyorder.model import (
-    CONFIG_FILE,
-    FORMAT,
-    SHIPPED,
-    Card,
-    Model,
-    checked_config,
-    shipped_folder,
+from anyorder.hub.files import (
+    INDEX,
+    SINGLE,
+    SafetensorFiles,
+    Store,
+    TensorPickle,
+    fetch,
+    is_hub_id,
+    open_folder,
 )
-from anyorder.nets.hub import open_own
-from anyorder.nets.hub_config import EXTRAS_FILE, Folder, Published, read_published
-from anyorder.nets.hub_files import INDEX, SINGLE, SafetensorFiles, Store, TensorPickle, open_folder
-from anyorder.nets.hub_fill import Weights, fill, is_real, match_published, on_meta, shared
-from anyorder.nets.hub_names import extra_names, names_for
-from anyorder.nets.hub_remote import fetch, is_hub_id
-from anyorder.nets.hub_vocab import open_vocab
-from anyorder.nets.hub_write import OUR_KEY
-from anyorder.train.machine import usable_device
+from anyorder.hub.formats import (
+    EXTRAS_FILE,
+    Folder,
+    Published,
+    extra_names,
+    names_for,
+    read_published,
+)
+from anyorder.hub.vocab import open_vocab
+from anyorder.hub.weights import (
+    OUR_KEY,
+    Weights,
+    fill,
+    is_real,
+    match_published,
+    on_meta,
+    open_own,
+    shared,
+)
+from anyorder.model import CONFIG_FILE, FORMAT, SHIPPED, Card, Model, checked_config, shipped_folder
+from anyorder.training.processes import usable_device
 from anyorder.vocab import VOCABULARY_FILE, Vocab
 
 PUBLISHED = {"model_type", "architectures"}

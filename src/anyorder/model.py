@@ -22,18 +22,24 @@ from typing import Any
 
 import torch
 
-from anyorder.canvases import Sizes
-from anyorder.decode.canvas import Canvas, GrowingCanvas, Watcher
-from anyorder.decode.fill import check_lengths, has_gaps, prefix_of
-from anyorder.decode.watching import Timed, counted_from
-from anyorder.families import Family, find_family, is_whole
+from anyorder.decode.canvas import (
+    Canvas,
+    GrowingCanvas,
+    Sizes,
+    Watcher,
+    check_lengths,
+    has_gaps,
+    prefix_of,
+)
+from anyorder.decode.loop import Timed, counted_from
+from anyorder.families.family import Family, find_family, is_whole
 from anyorder.files import replacing
+from anyorder.hub.weights import save_weights
 from anyorder.nets.denoiser import as_denoiser
-from anyorder.nets.hub import save_weights
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.trace.snapshots import spelled
-from anyorder.train.machine import usable_device
+from anyorder.training.processes import usable_device
 from anyorder.vocab import Vocab
 
 CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1

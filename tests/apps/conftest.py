@@ -16,9 +16,9 @@ SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
 @pytest.fixture(scope="session")
 def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model folder for each family, by its name; nothing is trained."""
-    from anyorder.apps.training import network_config
-    from anyorder.data.stories import stories_vocab
-    from anyorder.families import FAMILIES
+    from anyorder.apps.train import network_config
+    from anyorder.data.corpora.stories import stories_vocab
+    from anyorder.families.family import FAMILIES
     from anyorder.model import Card, build
     from anyorder.recipes import find_recipe, override
 

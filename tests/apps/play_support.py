@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from anyorder.apps.play_models import Shelf
-from anyorder.apps.play_work import Desk
-from anyorder.apps.playing import make_server
+from anyorder.apps.play.server import make_server
+from anyorder.apps.play.work import Desk, Shelf
 
 STORY = "Ana has some peaches. She gives half of them away. How many does she have now?\n"
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from anyorder.apps.commands import command
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.jobs import SampleJob
-from anyorder.apps.measure_job import MeasureJob
-from anyorder.apps.report_job import ReportJob
+from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob
+from anyorder.apps.report import command
 from anyorder.cli import measure_verb, sample_verb
 from anyorder.cli.parsing import parse
 

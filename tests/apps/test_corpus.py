@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.apps.corpus import open_corpus
-from anyorder.apps.training import train
+from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps.train import train
 from anyorder.data.batches import BatchConfig, Batches, tokenise
 from anyorder.data.segments import SegmentConfig
 from anyorder.recipes import DataConfig

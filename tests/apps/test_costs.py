@@ -17,20 +17,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from anyorder.apps import training
-from anyorder.apps.costs import LAYERS, Shapes, flops, kept
+from anyorder.apps import train as training
+from anyorder.apps.costs import LAYERS, MicroBatch, Shapes, flops, kept, micro_batch
 from anyorder.apps.dry_run import Machine, _batch_memory, dry_run
-from anyorder.apps.micro_batch import MicroBatch, micro_batch
-from anyorder.families import find_family
-from anyorder.nets.dit import DiT
+from anyorder.families.family import find_family
+from anyorder.families.sflm.net import DiT
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Stack
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import Noise
 from anyorder.recipes import Recipe, find_recipe, override
-from anyorder.train.ema import Ema
-from anyorder.train.optimiser import make_optimiser
+from anyorder.training.optimiser import Ema, make_optimiser
 
 ROWS = 8
 

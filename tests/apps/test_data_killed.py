@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.data.corpora import CODE_SOURCES
+from anyorder.data.published import CODE_SOURCES
 from anyorder.files import sha256_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyorder.apps import data_pipeline
-from anyorder.apps.corpus import open_corpus
-from anyorder.apps.data_against import open_benchmarks
-from anyorder.apps.data_job import DataJob, open_plan
-from anyorder.apps.data_pipeline import make_shards
-from anyorder.apps.training import train
+from anyorder.apps.pipeline import pipeline as data_pipeline
+from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps.pipeline.inputs import DataJob, open_benchmarks, open_plan
+from anyorder.apps.pipeline.pipeline import make_shards
+from anyorder.apps.train import train
 from anyorder.cli import main
 from anyorder.data.segments import SegmentConfig
 from anyorder.data.shards import ShardSource

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.apps.demo import demo
-from anyorder.apps.demo_plan import Measuring, Plan, Sampling
-from anyorder.apps.demo_story import in_terminal
-from anyorder.apps.demo_work import do_all
-from anyorder.apps.jobs import SampleJob
-from anyorder.apps.measure_job import MeasureJob
+from anyorder.apps.demo import Measuring, Plan, Sampling, demo, do_all, in_terminal
+from anyorder.apps.jobs import MeasureJob, SampleJob
 from anyorder.cli import VERBS
 from anyorder.cli import main as anyorder
 from anyorder.trace import Run

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.apps.dry_run import Machine, dry_run, measure_sizes, meta_network
-from anyorder.apps.gpus import GPUS, find_gpu
+from anyorder.apps.dry_run import GPUS, Machine, dry_run, find_gpu, measure_sizes, meta_network
 from anyorder.cli import main
 from anyorder.recipes import RECIPES, find_recipe, override
-from anyorder.train.lora import adapt
+from anyorder.training.lora import adapt
 
 H100 = find_gpu("h100")
 FLEX = "paper/flexmdm-dreamcoder-7b"

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import anyorder
 import made_checkpoints as made
-from anyorder.apps import exporting
-from anyorder.apps.exporting import ExportOptions, export, export_to, push_model
+from anyorder.apps import export as exporting
+from anyorder.apps.export import ExportOptions, export, export_to, push_model
 from anyorder.files import sha256_of
 from anyorder.model import Model
 

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import torch
 
-from anyorder.apps.corpus import open_corpus
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.sampling import sample_to_run
-from anyorder.apps.training import model_card
+from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps.sample import sample_to_run
+from anyorder.apps.train import model_card
 from anyorder.model import build
 from anyorder.recipes import find_recipe, override
 from anyorder.trace import Run

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import anyorder
-from anyorder.apps import lm_eval_bridge
-from anyorder.apps.lm_eval_bridge import Bridge, Generation, bridge_class, register
+from anyorder.apps import lm_eval as lm_eval_bridge
+from anyorder.apps.lm_eval import Bridge, Generation, bridge_class, register
 from anyorder.bench.tasks import find_task
 from anyorder.model import Card, Model, build
 from anyorder.nets.shapes import TransformerConfig
@@ -175,7 +175,7 @@ def test_without_the_extra_the_remedy_is_told() -> None:
     with pytest.raises(ValueError, match=r"pip install 'anyorder\[lm-eval\]'"):
         register()
     result = subprocess.run(
-        [sys.executable, "-m", "anyorder.apps.lm_eval_bridge"], capture_output=True, text=True
+        [sys.executable, "-m", "anyorder.apps.lm_eval"], capture_output=True, text=True
     )
     assert result.returncode == 1 and "anyorder[lm-eval]" in result.stderr
     assert "Traceback" not in result.stderr
@@ -328,7 +328,7 @@ def test_their_command_line(trained: Path, tmp_path: Path) -> None:
     }
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     result = subprocess.run(
-        [sys.executable, "-m", "anyorder.apps.lm_eval_bridge", "run", *words],
+        [sys.executable, "-m", "anyorder.apps.lm_eval", "run", *words],
         capture_output=True,
         text=True,
     )

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from anyorder.apps import training
-from anyorder.apps.corpus import Chosen, Corpus
+from anyorder.apps import train as training
+from anyorder.apps.pipeline.corpus import Chosen, Corpus
+from anyorder.data.corpora.stories import StoriesConfig, stories_vocab
 from anyorder.data.sources import StoriesSource
-from anyorder.data.stories import StoriesConfig, stories_vocab
-from anyorder.decode import latentmdm
-from anyorder.decode.candidates import Candidates
-from anyorder.decode.latentmdm_options import LatentOptions
+from anyorder.families.latentmdm import decode as latentmdm
+from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.model import Model
 from anyorder.trace import Trace
 

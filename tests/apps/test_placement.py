@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 import anyorder
 from anyorder.apps import placement as app
-from anyorder.apps.importing import import_traces
+from anyorder.apps.imports import import_traces
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.placement import placement
-from anyorder.apps.sampling import sample_to_run
-from anyorder.families import find_family
+from anyorder.apps.sample import sample_to_run
+from anyorder.families.family import find_family
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.model import Card, Model, Request, build
 from anyorder.nets.denoiser import Look

@@ -13,8 +13,8 @@ import torch
 
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.placement import placement
-from anyorder.apps.sampling import sample_to_run
-from anyorder.apps.show_segments import segment_film
+from anyorder.apps.sample import sample_to_run
+from anyorder.apps.show import segment_film
 from anyorder.cli import main
 from anyorder.model import Card, Model, build, load
 from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig

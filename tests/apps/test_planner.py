@@ -12,27 +12,26 @@ import pytest
 import torch
 
 import anyorder
-from anyorder.apps import planner_tuning
+from anyorder.apps import planner_grpo as planner_tuning
 from anyorder.apps.dry_run import measure_sizes
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.placement import placement
-from anyorder.apps.planner_rollouts import Rollouts, roll, solved
-from anyorder.apps.planner_tuning import grpo, moment_log_prob, tuning_loss
-from anyorder.apps.play_form import form_of
-from anyorder.apps.sampling import sample_to_run
-from anyorder.apps.training import train
+from anyorder.apps.planner_grpo import Rollouts, grpo, moment_log_prob, roll, solved, tuning_loss
+from anyorder.apps.play.form import form_of
+from anyorder.apps.sample import sample_to_run
+from anyorder.apps.train import train
 from anyorder.bench.tasks import Stories
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
 from anyorder.data.batches import Batch
+from anyorder.families.mdm.config import TuningConfig
+from anyorder.families.mdm.loss import corrupt_block, log_confidence
+from anyorder.families.mdm.planner import PlannedNet, planner_names
 from anyorder.model import Model
-from anyorder.nets.planner import PlannedNet, planner_names
 from anyorder.nets.shapes import PlannedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
-from anyorder.process.factor import factor_choice
+from anyorder.process.masking import factor_choice
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override
-from anyorder.train.planner_config import TuningConfig
-from anyorder.train.planner_objective import corrupt_block, log_confidence
 
 VOCAB = stories_vocab()
 SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from play_support import STORY
 
-from anyorder.apps.play_canvas import InPlace
+from anyorder.apps.play.work import InPlace
 from anyorder.decode.canvas import Seen
 from anyorder.model import load
-from anyorder.report.live import LiveSteps
+from anyorder.report.traces import LiveSteps
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c"])

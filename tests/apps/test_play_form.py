@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 from play_support import STORY, asked
 
-from anyorder.apps.play_form import (
-    Asked,
-    BadInput,
-    Field,
-    attribute_docs,
-    form_of,
-    prepared,
-)
-from anyorder.apps.play_prompts import prompts_for
-from anyorder.families import FAMILIES
+from anyorder.apps.play.form import Asked, BadInput, Field, attribute_docs, form_of, prepared
+from anyorder.apps.play.work import prompts_for
+from anyorder.families.family import FAMILIES
 from anyorder.model import Model, load
 
 

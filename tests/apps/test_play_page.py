@@ -287,7 +287,7 @@ def test_a_server_that_has_ended_is_told(browser: Any, small_models: Path) -> No
 def test_without_any_model_the_page_says_what_to_do(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anyorder.apps import play_models
+    from anyorder.apps.play import work as play_models
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(play_models, "SHIPPED", tmp_path / "none")

@@ -15,10 +15,10 @@ import pytest
 import torch
 from play_support import STORY, asked, soon
 
-from anyorder.apps import play_models, play_work
-from anyorder.apps.play_form import Asked, BadInput
-from anyorder.apps.play_models import Known, Shelf
-from anyorder.apps.play_work import UNREAD, Desk, as_event, command_for
+from anyorder.apps.play import work as play_models
+from anyorder.apps.play import work as play_work
+from anyorder.apps.play.form import Asked, BadInput
+from anyorder.apps.play.work import UNREAD, Desk, Known, Shelf, as_event, command_for
 from anyorder.model import Model
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.apps.published_beside import published_order, published_rates, published_similarity
+from anyorder.apps.measure import published_order, published_rates, published_similarity
 from anyorder.recipes.presets import find_preset
 from anyorder.trace import RunCard
 

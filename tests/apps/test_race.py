@@ -12,25 +12,23 @@ from typing import Any
 import pytest
 import torch
 
-from anyorder.apps import race_rounds, racing
+from anyorder.apps import race as racing
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.race_families import ENTRIES
-from anyorder.apps.race_infill import TOLD, gaps_of, prompt_of, told_of_gaps
-from anyorder.apps.race_job import RaceJob
-from anyorder.apps.race_lanes import Lane
-from anyorder.apps.race_likelihood import nats_of, usable_texts
-from anyorder.apps.race_plan import fillers, planned
-from anyorder.apps.race_tables import UNEQUAL
-from anyorder.apps.racing import Raced, race
-from anyorder.apps.sampling import sample_to_run
-from anyorder.apps.training import network_config
+from anyorder.apps.race import Raced, race
+from anyorder.apps.race import rounds as race_rounds
+from anyorder.apps.race.beside import TOLD, gaps_of, nats_of, prompt_of, told_of_gaps, usable_texts
+from anyorder.apps.race.job import RaceJob
+from anyorder.apps.race.plan import ENTRIES, Lane, fillers, planned
+from anyorder.apps.race.results import UNEQUAL
+from anyorder.apps.sample import sample_to_run
+from anyorder.apps.train import network_config
 from anyorder.bench.tasks import find_task
-from anyorder.data.stories import stories_vocab
-from anyorder.families import FAMILIES
+from anyorder.data.corpora.stories import stories_vocab
+from anyorder.families.family import FAMILIES
+from anyorder.families.likelihood import LIKELIHOODS
 from anyorder.model import Card, build, load
 from anyorder.recipes import find_recipe, override
 from anyorder.trace import Run
-from anyorder.train.likelihood import LIKELIHOODS
 
 ALL = [name for name in ENTRIES if name in FAMILIES]
 NAMES = ["ar", "mdm", "flexmdm", "latentmdm"]
@@ -165,7 +163,7 @@ def test_repeating_computes_nothing_and_another_race_is_refused(
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the figure, which takes longer than a small race."""
-    monkeypatch.setattr("anyorder.apps.race_figure.save_figure", lambda results, folder: [])
+    monkeypatch.setattr("anyorder.apps.race.results.save_figure", lambda results, folder: [])
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -12,15 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.apps.race_fairness import (
-    TOLERANCE,
-    Facts,
-    compare,
-    facts_of,
-    refuse_unequal,
-)
-from anyorder.apps.race_families import ENTRIES
-from anyorder.apps.training import train
+from anyorder.apps.race.fairness import TOLERANCE, Facts, compare, facts_of, refuse_unequal
+from anyorder.apps.race.plan import ENTRIES
+from anyorder.apps.train import train
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, load
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.apps.race_families import ENTRIES, ONE, SEVERAL, Point, parse_grids, points_of, ways
-from anyorder.families import FAMILIES, find_family
+from anyorder.apps.race.plan import ENTRIES, ONE, SEVERAL, Point, parse_grids, points_of, ways
+from anyorder.families.family import FAMILIES, find_family
 
 KNOWN = ["mine", "mdm", "latentmdm"]
 

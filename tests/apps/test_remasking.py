@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from anyorder.apps.placement import placement
-from anyorder.apps.play_form import form_of
-from anyorder.apps.reproducing import compare
+from anyorder.apps.play.form import form_of
+from anyorder.apps.reproduce import compare
 from anyorder.cli import main
 from anyorder.decode.canvas import Seen
-from anyorder.measure import arness, order, similarity
-from anyorder.measure.order import reveal_steps
+from anyorder.measure import arness_scores as arness
+from anyorder.measure import order_scores as order
+from anyorder.measure import similarity_scores as similarity
+from anyorder.measure.order_scores import reveal_steps
 from anyorder.model import Model, load
-from anyorder.report.live import LiveSteps
-from anyorder.report.traces import TraceGroup, pack
+from anyorder.report.traces import LiveSteps, TraceGroup, pack
 from anyorder.trace import Run, RunCard, Trace
 
 REMASK = ("--remask", "cap:0.1", "--steps", "24")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.apps.gpus import find_gpu
+from anyorder.apps.dry_run import find_gpu
 from anyorder.cli import grade_verb, sample_verb, train_verb
 from anyorder.cli.parsing import parse
 from anyorder.recipes import find_recipe

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from anyorder.apps.schedule_figure import schedule_drawing, schedule_figure, shares_of
+from anyorder.apps.report import schedule_drawing, schedule_figure, shares_of
 from anyorder.model import Card, Model, build
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.trace import Trace

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder import files
-from anyorder.apps.shards import Share, device_here, share_here, workers_here
+from anyorder.apps.jobs import Share, device_here, share_here, workers_here
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
 from anyorder.trace import Run

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anyorder.apps.show_segments import (
-    REVEALED,
-    STRENGTHS,
-    TAKEN,
-    print_segments,
-    segment_film,
-)
+from anyorder.apps.show import REVEALED, STRENGTHS, TAKEN, print_segments, segment_film
 from anyorder.decode.canvas import Candidate
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab

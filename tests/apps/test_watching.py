@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from anyorder.apps import watching
-from anyorder.apps.show import MASK
-from anyorder.apps.watching import FRESH, LINE_END, canvas_text, caption, pieces
+from anyorder.apps import show as watching
+from anyorder.apps.show import FRESH, LINE_END, MASK, canvas_text, caption, pieces
 from anyorder.cli import main
 from anyorder.decode.canvas import Canvas, Seen
 from anyorder.model import Request
@@ -76,7 +75,7 @@ def test_the_caption_counts() -> None:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     taken: list[float] = []
-    monkeypatch.setattr("anyorder.apps.watching.time.sleep", taken.append)
+    monkeypatch.setattr("anyorder.apps.show.time.sleep", taken.append)
     return taken
 
 

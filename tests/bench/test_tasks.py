@@ -11,7 +11,7 @@ from plain_runs import failures
 
 from anyorder.bench.checks import Calls
 from anyorder.bench.tasks import TASKS, find_task
-from anyorder.data.stories import StoriesConfig, problem
+from anyorder.data.corpora.stories import StoriesConfig, problem
 from anyorder.measure.extract import EXTRACTIONS, extract
 
 HUMANEVAL = {

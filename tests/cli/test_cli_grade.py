@@ -219,7 +219,7 @@ def test_samples_are_graded_problem_by_problem_whatever_their_order(
     graded: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from anyorder.apps import grading
+    from anyorder.apps import grade as grading
 
     taken: list[str] = []
     plain = grading.grade
@@ -320,8 +320,8 @@ def test_two_graders_do_not_share_a_folder(run: Path, capsys: pytest.CaptureFixt
 
 
 def test_python_can_grade_as_well(run: Path) -> None:
-    from anyorder.apps.grade_job import GradeJob
-    from anyorder.apps.grading import grade_run
+    from anyorder.apps.grade import grade_run
+    from anyorder.apps.jobs import GradeJob
 
     found = grade_run(run, GradeJob(task="stories", workers=1), progress=False)
     assert found.reports[0].counts == {"passed": 6, "wrong": 2}

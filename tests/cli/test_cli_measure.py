@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.apps import measuring
+from anyorder.apps import measure as measuring
 from anyorder.cli import main
 from anyorder.recipes.presets import find_preset
 from anyorder.trace import Run, RunCard

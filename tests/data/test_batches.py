@@ -22,8 +22,8 @@ from anyorder.data import (
     stories_vocab,
     tokenise,
 )
-from anyorder.data.segment_rows import ChosenSegments, segments_of
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
+from anyorder.families.latentmdm.loss import ChosenSegments, segments_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcdefgh"))

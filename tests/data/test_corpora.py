@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_corpora import COLUMNS, in_columns
 
-from anyorder.data.corpora import CODE_SOURCES, CORPORA, LeftOut, find_corpus, is_true
+from anyorder.data.published import CODE_SOURCES, CORPORA, LeftOut, find_corpus, is_true
 
 CODE = "def area(w, h):\n    return w * h"
 SOURCES = {source.alias: source for source in CODE_SOURCES} | {

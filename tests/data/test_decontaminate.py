@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from made_corpora import planted_problems, rewritten
 
-from anyorder.apps.data_against import open_benchmarks
-from anyorder.data.decontaminate import Contamination, Item, Match
-from anyorder.data.ngrams import RowViews
+from anyorder.apps.pipeline.inputs import open_benchmarks
+from anyorder.data.filters import Contamination, Item, Match, RowViews
 
 DataFile = Callable[[str], Path]
 BENCHMARKS = ("HumanEval", "mbpp", "gsm8k_test")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from made_corpora import made_program, made_prompt, planted_repeats, rewritten
 
+from anyorder.data.filters import RowViews, grams, numbers, shape, words
 from anyorder.data.near import (
     BYTES_IN_MEMORY,
     HASHES,
@@ -18,7 +19,6 @@ from anyorder.data.near import (
     exact_key,
     signature,
 )
-from anyorder.data.ngrams import RowViews, grams, numbers, shape, words
 
 
 def test_words_and_shape_see_through_layout_and_names() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.data.keyed import WORD, Draws, key, mix
-from anyorder.data.order import Permutation, example_at
+from anyorder.data.keyed import WORD, Draws, Permutation, example_at, key, mix
 
 SEEDS = st.integers(-(2**70), 2**70)
 

@@ -6,8 +6,7 @@ import ast
 
 import pytest
 
-from anyorder.data.demonstrations import FlaskApp, without_demonstration
-from anyorder.data.python_code import (
+from anyorder.data.filters import (
     extract_python,
     has_marks_of_python,
     is_python,
@@ -15,6 +14,7 @@ from anyorder.data.python_code import (
     without_blank_lines,
     without_docstring,
 )
+from anyorder.data.published import FlaskApp, without_demonstration
 
 SOLUTION = "def area(w, h):\n    return w * h\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_corpora import write_rows
 
-from anyorder.data.records import read_records
+from anyorder.apps.pipeline.inputs import read_records
 
 ROWS = [{"question": f"q{i}", "code": f"x = {i}", "other": i} for i in range(2500)]
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from made_programs import PROGRAMS, program
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from anyorder._codecs import QWEN2_SPLIT
+from anyorder.data.corpora.stories import StoriesConfig, problem, stories_vocab
 from anyorder.data.segments import (
     SEGMENTERS,
     CannotCut,
@@ -32,8 +32,8 @@ from anyorder.data.segments import (
     statements,
     statements_of_part,
 )
-from anyorder.data.stories import StoriesConfig, problem, stories_vocab
 from anyorder.vocab import SPECIALS, Vocab
+from anyorder.vocab.codecs import QWEN2_SPLIT
 
 BYTES = Vocab.bytes()
 LINE_ENDS = st.text(alphabet="\n\r \t\f\v\x85\u2028aé;#\U0001f600", max_size=40)

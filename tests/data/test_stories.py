@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from anyorder.data.stories import (
+from anyorder.data.corpora.stories import (
     BEGINNINGS,
     HELD_OUT,
     OPERATIONS,
@@ -18,13 +18,12 @@ from anyorder.data.stories import (
     StoriesConfig,
     core,
     problem,
-    render,
     stories_vocab,
-    structures,
 )
-from anyorder.data.stories.layout import MAX_LINES, MAX_PROGRAM_TOKENS
-from anyorder.data.stories.pieces import NOUNS
-from anyorder.data.stories.render import MAX_LINE_TOKENS, program
+from anyorder.data.corpora.stories import program as render
+from anyorder.data.corpora.stories import program as structures
+from anyorder.data.corpora.stories.layout import MAX_LINES, MAX_PROGRAM_TOKENS
+from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, NOUNS, program
 
 NAMES = {noun for nouns in NOUNS.values() for noun in nouns}
 DIALS = list(itertools.product((0.0, 0.5, 1.0), (0.0, 0.5, 1.0), (False, True)))

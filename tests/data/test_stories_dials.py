@@ -12,9 +12,10 @@ from collections.abc import Hashable, Iterable
 
 import pytest
 
-from anyorder.data.stories import StoriesConfig, core, freedom, render, stories_vocab
-from anyorder.data.stories.layout import FREEDOM
-from anyorder.data.stories.pieces import NOUNS, RETURN
+from anyorder.data.corpora.stories import StoriesConfig, core, freedom, stories_vocab
+from anyorder.data.corpora.stories import program as render
+from anyorder.data.corpora.stories.layout import FREEDOM
+from anyorder.data.corpora.stories.program import NOUNS, RETURN
 
 VOCAB = stories_vocab()
 CONTENT = {VOCAB.encode(word)[0] for nouns in NOUNS.values() for word in nouns}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.word_problems import NoProgram, evaluate, program_of
+from anyorder.data.published import NoProgram, evaluate, program_of
 
 ANSWER = (
     "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.families.flexmdm import decode as flexmdm
+from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.nets.denoiser import Look
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anyorder.decode import flexlatent
-from anyorder.decode.canvas import Decoded, Watcher
-from anyorder.decode.flexlatent_options import FlexLatentOptions
-from anyorder.decode.growing_segments import GrowingSegments
-from anyorder.nets.segment_net import SegmentLook
+from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
+from anyorder.families.flexlatent import decode as flexlatent
+from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.nets.segments import SegmentLook
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anyorder.decode.canvas import SegmentCanvas
 from anyorder.decode.draw import pick
-from anyorder.decode.latentmdm_options import LatentOptions
 from anyorder.decode.policy import near_ties_as_ties, tie_noise
-from anyorder.decode.segment_canvas import SegmentCanvas
-from anyorder.nets.segment_net import SegmentNet
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.nets.segments import SegmentNet
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 

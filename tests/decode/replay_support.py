@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from anyorder.decode.canvas import Canvas, Decoded, GrowingCanvas
-from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import Reader
-from anyorder.measure.placement import Commit, Placed, place
+from anyorder.decode.replay import Moment, Replay
+from anyorder.families.replay import Reader
+from anyorder.measure.placement_scores import Commit, Placed, place
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from segment_mocks import VOCAB
 
-from anyorder.nets.latent import LatentNet
+from anyorder.families.latentmdm.net import LatentNet
 from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.process.noise import uniform
 

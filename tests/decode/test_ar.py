@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anyorder.decode import ar
-from anyorder.decode.ar import ArOptions
 from anyorder.decode.canvas import Canvas
+from anyorder.families.ar import decode as ar
+from anyorder.families.ar.decode import ArOptions
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas, Decoded
-from anyorder.decode.mdm_options import MdmOptions
-from anyorder.nets.denoiser import as_denoiser
-from anyorder.nets.oracle import Oracle
-from anyorder.nets.planner import PlannedNet
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.planner import PlannedNet
+from anyorder.nets.denoiser import ShiftedNet, as_denoiser
+from anyorder.nets.oracles import Oracle
 from anyorder.nets.shapes import PlannedConfig, ShiftedConfig, TransformerConfig
-from anyorder.nets.shifted import ShiftedNet
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from segment_mocks import EOS, VOCAB, A, B, Belief, C, D, HashNet, Scripted, Segment
 from torch import Tensor
 
-from anyorder.decode import candidates
-from anyorder.decode.candidates import Candidates, Goal
 from anyorder.decode.draw import Draw
-from anyorder.nets.segment_net import SegmentCoder
+from anyorder.families.latentmdm import candidates
+from anyorder.families.latentmdm.candidates import Candidates, Goal
+from anyorder.nets.segments import SegmentCoder
 from anyorder.process.noise import uniform
 from anyorder.vocab import Vocab
 

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from segment_mocks import VOCAB, A, B, Belief, C, HashNet, Scripted
 from torch import Tensor
 
-from anyorder.decode.candidates import Candidates
-from anyorder.decode.contest import Choice, Contest
 from anyorder.decode.draw import Draw
 from anyorder.decode.policy import SEGMENT_SCORES, Items, Policy, Score
 from anyorder.decode.proposals import Sight
-from anyorder.nets.segment_net import SegmentCoder
-from anyorder.nets.segment_oracle import SegmentOracle
+from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
+from anyorder.nets.oracles import SegmentOracle
+from anyorder.nets.segments import SegmentCoder
 from anyorder.process.noise import uniform
 
 

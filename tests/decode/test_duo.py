@@ -13,12 +13,12 @@ from scipy import stats
 from torch import Tensor
 
 import anyorder
-from anyorder.decode import duo
 from anyorder.decode.canvas import Canvas, Decoded, Seen
-from anyorder.decode.duo_options import DuoOptions
-from anyorder.families import find_family
+from anyorder.families.duo import decode as duo
+from anyorder.families.duo.config import DuoOptions
+from anyorder.families.family import find_family
+from anyorder.nets.denoiser import States
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.states import States
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import key_of

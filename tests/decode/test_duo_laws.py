@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 from uniform_chain import chain_law, distance, predict_with
 
-from anyorder.decode import duo
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.duo_options import DuoOptions
-from anyorder.nets.states import States
-from anyorder.nets.uniform_oracle import UniformOracle
+from anyorder.families.duo import decode as duo
+from anyorder.families.duo.config import DuoOptions
+from anyorder.nets.denoiser import States
+from anyorder.nets.oracles import UniformOracle
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

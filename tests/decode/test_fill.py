@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.decode.fill import Frame, canvas_of, growing_canvas_of, prefix_of
+from anyorder.decode.canvas import Frame, canvas_of, growing_canvas_of, prefix_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", " "])

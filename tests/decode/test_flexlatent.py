@@ -25,11 +25,10 @@ from flexlatent_mocks import (
     segments_of,
 )
 
-from anyorder.decode import flexlatent
-from anyorder.decode.canvas import Decoded, Seen
-from anyorder.decode.flexlatent_options import FlexLatentOptions
-from anyorder.decode.growing_segments import GrowingSegments
-from anyorder.nets.flex_latent import FlexLatentNet
+from anyorder.decode.canvas import Decoded, GrowingSegments, Seen
+from anyorder.families.flexlatent import decode as flexlatent
+from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace.trace import Trace

@@ -22,14 +22,14 @@ from insertion_space import Array, Asker, Space, generic_data
 from scipy import stats
 from torch import Tensor
 
-from anyorder.decode import candidates, flexlatent
-from anyorder.decode.candidates import Candidates
-from anyorder.decode.canvas import Decoded
+from anyorder.decode.canvas import Decoded, GrowingSegments
 from anyorder.decode.clocks import END, RISE
-from anyorder.decode.flexlatent_options import FlexLatentOptions
-from anyorder.decode.growing_segments import GrowingSegments
-from anyorder.nets.segment_net import ReadPrompt, SegmentLook
-from anyorder.nets.segment_oracle import Segment, SegmentInsertionOracle
+from anyorder.families.flexlatent import decode as flexlatent
+from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.latentmdm import candidates
+from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.nets.oracles import Segment, SegmentInsertionOracle
+from anyorder.nets.segments import ReadPrompt, SegmentLook
 from anyorder.process.noise import key_of, uniform
 from anyorder.vocab import Vocab
 

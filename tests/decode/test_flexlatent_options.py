@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from anyorder.decode.flexlatent_options import FlexLatentOptions
+from anyorder.families.flexlatent.config import FlexLatentOptions
 
 GOOD = [
     FlexLatentOptions(),

@@ -10,11 +10,11 @@ import torch
 from flex_mocks import ANCHOR, INFILL, VOCAB, Mock, about, by_place, decode, prompt, ragged
 from torch import Tensor
 
-from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.extras import Chosen
-from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.nets.flex import FlexNet
+from anyorder.families.flexmdm import decode as flexmdm
+from anyorder.families.flexmdm.compat import Chosen
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace.trace import Trace

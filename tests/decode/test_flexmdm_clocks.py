@@ -19,10 +19,17 @@ from flex_mocks import (
     prompt,
 )
 
-from anyorder.decode import flexmdm
-from anyorder.decode.clocks import END, HAZARDS, Events, Steps, network_time
-from anyorder.decode.gaps import INSERTION_COUNTS, Demand
+from anyorder.decode.clocks import (
+    END,
+    HAZARDS,
+    INSERTION_COUNTS,
+    Demand,
+    Events,
+    Steps,
+    network_time,
+)
 from anyorder.decode.quota import Thinned
+from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.process.schedule import Power
 
 

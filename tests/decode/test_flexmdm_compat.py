@@ -14,12 +14,12 @@ import torch
 from release_sampler import BOS, MASK, PAD, VOCAB, Recorded, Settings, slow_release
 from torch import Tensor
 
-from anyorder.decode import flexmdm_compat
 from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.flexmdm_compat import decode_compat
-from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.families.flexmdm import compat as flexmdm_compat
+from anyorder.families.flexmdm.compat import decode_compat
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Inserter, Look
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.schedule import Power
 from anyorder.trace.trace import Trace

@@ -21,12 +21,12 @@ from insertion_space import Array, Asker, Space, generic_data
 from scipy import stats
 from torch import Tensor
 
-from anyorder.decode import flexmdm
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.clocks import END, RISE, schedules
-from anyorder.decode.flexmdm_options import FlexOptions
+from anyorder.families.flexmdm import decode as flexmdm
+from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.nets.denoiser import Look
-from anyorder.nets.insertion_oracle import InsertionOracle
+from anyorder.nets.oracles import InsertionOracle
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.mdm_options import MdmOptions
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.mdm.config import MdmOptions
 
 GOOD = [
     FlexOptions(),

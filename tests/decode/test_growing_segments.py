@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.decode.growing_segments import GrowingSegments, growing_segments_of
-from anyorder.decode.segment_canvas import Cutter
+from anyorder.decode.canvas import Cutter, GrowingSegments, growing_segments_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", "\n"])

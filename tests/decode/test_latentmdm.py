@@ -12,14 +12,13 @@ from scipy import stats
 from segment_mocks import EOS, VOCAB, A, B, Belief, C, D, Scripted, Segment
 from segment_nets import small_net, trained_net
 
-from anyorder.decode import latentmdm
-from anyorder.decode.candidates import Candidates
-from anyorder.decode.canvas import Decoded, Seen
-from anyorder.decode.latentmdm_options import LatentOptions
+from anyorder.decode.canvas import Decoded, Seen, SegmentCanvas
 from anyorder.decode.policy import SEGMENT_SCORES
-from anyorder.decode.segment_canvas import SegmentCanvas
-from anyorder.nets.segment_net import SegmentNet
-from anyorder.nets.segment_oracle import SegmentOracle
+from anyorder.families.latentmdm import decode as latentmdm
+from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.nets.oracles import SegmentOracle
+from anyorder.nets.segments import SegmentNet
 from anyorder.process.noise import key_of
 
 RANKED = ("average", "minimum", "first")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.decode.latentmdm_options import TAILS, LatentOptions
+from anyorder.families.latentmdm.config import TAILS, LatentOptions
 
 
 def test_unset_choices_follow_the_mode() -> None:

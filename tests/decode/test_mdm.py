@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy import stats
 
-from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import SCORES, Score
-from anyorder.nets.oracle import Oracle
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.nets.oracles import Oracle
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of

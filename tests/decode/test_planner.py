@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas, Decoded
-from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.mdm_options import MdmOptions
 from anyorder.decode.policy import SCORES, Policy
 from anyorder.decode.quota import Bernoulli, Expected, Factor, Progress, Threshold, parse_quota
-from anyorder.nets.planner import PlannedNet
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.planner import PlannedNet
 from anyorder.nets.shapes import PlannedConfig, TransformerConfig
 from anyorder.process.noise import Stream, key_of, uniform
 from anyorder.vocab import Vocab

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anyorder.decode.draw import Posterior
 from anyorder.decode.policy import (
     SCORES,
     SEGMENT_SCORES,
@@ -20,7 +21,6 @@ from anyorder.decode.policy import (
     take,
     tie_noise,
 )
-from anyorder.decode.posterior import Posterior
 from anyorder.decode.quota import (
     Dream,
     Even,

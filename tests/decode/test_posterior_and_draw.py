@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from anyorder.decode.draw import Draw, filtered, pick, pick_from
-from anyorder.decode.posterior import Posterior
+from anyorder.decode.draw import Draw, Posterior, filtered, pick, pick_from
 
 logit_rows = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=8)
 

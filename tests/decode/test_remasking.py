@@ -14,11 +14,11 @@ import torch
 from replay_support import placed_by, whole
 from torch import Tensor
 
-from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas, Decoded, Seen
-from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.remasking import parse_remasking
-from anyorder.decode.replayer import masked_reader
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.remasking import parse_remasking
+from anyorder.families.replay import masked_reader
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of

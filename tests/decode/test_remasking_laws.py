@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from remasking_chain import Chain, Data, Law, distance
 from scipy import stats
 
-from anyorder.decode import mdm
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.remasking import parse_remasking
-from anyorder.nets.oracle import Oracle
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.remasking import parse_remasking
+from anyorder.nets.oracles import Oracle
 from anyorder.process.noise import key_of
 from anyorder.process.remasking import bound, reveal_chance
 from anyorder.vocab import Vocab

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from replay_support import STRINGS, placed_by, traced, whole
 from torch import Tensor, nn
 
-from anyorder.decode import mdm, replayer
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import masked_reader
-from anyorder.measure.placement import Placed
+from anyorder.decode.replay import Moment, Replay
+from anyorder.families import replay as replayer
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.replay import masked_reader
+from anyorder.measure.placement_scores import Placed
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer

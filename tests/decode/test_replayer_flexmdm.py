@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from replay_support import placed_by, traced, whole
 from torch import Tensor
 
-from anyorder.decode import flexmdm
 from anyorder.decode.canvas import GrowingCanvas
-from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.moments import Moment, Replay
-from anyorder.decode.replayer import flex_reader
+from anyorder.decode.replay import Moment, Replay
+from anyorder.families.flexmdm import decode as flexmdm
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.replay import flex_reader
 from anyorder.nets.denoiser import Look
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.noise import key_of
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from anyorder.decode.runs import (
+from anyorder.families.flexmdm.runs import (
     Choice,
     force_unmask,
     meaningful_ids,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from anyorder.decode.segment_canvas import Cutter, SegmentCanvas, parts_of, segment_canvas_of
+from anyorder.decode.canvas import Cutter, SegmentCanvas, parts_of, segment_canvas_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", " ", "\n"])

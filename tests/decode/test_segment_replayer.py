@@ -13,19 +13,23 @@ from numpy.typing import NDArray
 from replay_support import STRINGS, placed_by, whole
 from torch import Tensor
 
-from anyorder.decode import flexlatent, latentmdm, replayer
-from anyorder.decode.canvas import Decoded
-from anyorder.decode.flexlatent_options import FlexLatentOptions
-from anyorder.decode.growing_segments import GrowingSegments
-from anyorder.decode.latentmdm_options import LatentOptions
-from anyorder.decode.moments import Replay
-from anyorder.decode.segment_canvas import SegmentCanvas
-from anyorder.decode.segment_moments import SegmentMoment
-from anyorder.decode.segment_replayer import SegmentReader, flex_latent_reader, latent_reader
-from anyorder.measure.placement import Dense, place
-from anyorder.nets.flex_latent import FlexLatentNet
-from anyorder.nets.latent import LatentNet
-from anyorder.nets.segment_oracle import SegmentOracle
+from anyorder.decode.canvas import Decoded, GrowingSegments, SegmentCanvas
+from anyorder.decode.replay import Replay
+from anyorder.families import replay as replayer
+from anyorder.families.flexlatent import decode as flexlatent
+from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.flexlatent.net import FlexLatentNet
+from anyorder.families.latentmdm import decode as latentmdm
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.latentmdm.net import LatentNet
+from anyorder.families.replay_segments import (
+    SegmentMoment,
+    SegmentReader,
+    flex_latent_reader,
+    latent_reader,
+)
+from anyorder.measure.placement_scores import Dense, place
+from anyorder.nets.oracles import SegmentOracle
 from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace

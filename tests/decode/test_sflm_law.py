@@ -18,9 +18,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from anyorder.decode import sflm
 from anyorder.decode.canvas import Canvas
-from anyorder.decode.sflm_options import SflmOptions
+from anyorder.families.sflm import decode as sflm
+from anyorder.families.sflm.config import SflmOptions
 from anyorder.process import sphere
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from anyorder.apps.race_families import ways
-from anyorder.decode.sflm_options import SflmOptions, Velocity, parse_velocity
-from anyorder.families import find_family
+from anyorder.apps.race.plan import ways
+from anyorder.families.family import find_family
+from anyorder.families.sflm.config import SflmOptions, Velocity, parse_velocity
 from anyorder.recipes.presets import find_preset
 
 

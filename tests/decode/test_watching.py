@@ -13,12 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decode import ar, flexmdm, mdm
-from anyorder.decode.ar import ArOptions
 from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher
-from anyorder.decode.flexmdm_options import FlexOptions
-from anyorder.decode.mdm_options import MdmOptions
-from anyorder.decode.watching import Timed, counted_from
+from anyorder.decode.loop import Timed, counted_from
+from anyorder.families.ar import decode as ar
+from anyorder.families.ar.decode import ArOptions
+from anyorder.families.flexmdm import decode as flexmdm
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.mdm import decode as mdm
+from anyorder.families.mdm.config import MdmOptions
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
@@ -227,7 +229,7 @@ def test_rows_are_counted_from_the_first_of_the_batch() -> None:
 
 def test_a_timed_watcher_counts_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.5, 20.0, 20.25])
-    monkeypatch.setattr("anyorder.decode.watching.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("anyorder.decode.loop.time.perf_counter", lambda: next(clock))
     timed = Timed(lambda rows: None)
     timed([])
     timed([])

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from scipy.stats import kendalltau
 
-from anyorder.measure.arness import arness, sample_arness
-from anyorder.measure.reveal_order import order_scores, tau_b
+from anyorder.measure.arness_scores import arness, order_scores, sample_arness, tau_b
 from anyorder.trace import Event, Run, RunCard, Trace
 
 KS = (1, 2, 3)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.measure.crossed import crossed_interval
-from anyorder.measure.intervals import ratio_interval
+from anyorder.measure.intervals import crossed_interval, ratio_interval
 
 
 def test_the_estimate_is_the_mean_over_all_samples() -> None:

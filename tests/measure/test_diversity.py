@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from anyorder.measure.diversity import diversity
 from anyorder.measure.programs import Programs
-from anyorder.measure.similarity import SimilarityOptions
+from anyorder.measure.similarity_scores import SimilarityOptions, diversity
 
 ADD = "def f(x):\n    y = x + 1\n    return y\n"
 SAME = "def g(a):\n    b = a + 1\n    return b\n"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.measure import extract_range
-from anyorder.measure.extract_range import longest_range, parse
+from anyorder.measure import extract as extract_range
+from anyorder.measure.extract import longest_range, parse
 
 PROGRAM = '''\
 import math

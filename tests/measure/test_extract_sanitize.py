@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.measure.extract_sanitize import sanitize
+from anyorder.measure.extract import sanitize
 
 RULES = {
     "imports are all kept, and come first": (

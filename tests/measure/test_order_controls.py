@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from anyorder.measure.order import order
-from anyorder.measure.order_controls import CONTROLS, Dealt, control_keys, deal, segment_steps
 from anyorder.measure.order_nodes import METRICS
+from anyorder.measure.order_samples import CONTROLS, Dealt, control_keys, deal, segment_steps
+from anyorder.measure.order_scores import order
 from anyorder.trace import Trace
 
 STRAIGHT = """\

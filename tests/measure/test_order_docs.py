@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.measure.order_controls import SEEDS
 from anyorder.measure.order_nodes import METRICS, RULES
 from anyorder.measure.order_program import EXCLUDED_WORDS, SCOPES
+from anyorder.measure.order_samples import SEEDS
 from anyorder.measure.syntax import Status
 
 DOCS = Path(__file__).parents[2] / "docs"

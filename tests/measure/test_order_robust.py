@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from mutator import programs
 
-from anyorder.measure.arness import arness
-from anyorder.measure.order import order
+from anyorder.measure.arness_scores import arness
+from anyorder.measure.order_scores import order
 from anyorder.trace import Trace
 
 STATUSES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.measure.order_tree import order_tree
+from anyorder.measure.order_program import order_tree
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.measure.pareto import Point, beats, on_front
+from anyorder.measure.intervals import Point, beats, on_front
 
 POINTS = st.lists(
     st.tuples(st.integers(0, 6).map(float), st.integers(0, 6).map(float)), max_size=24

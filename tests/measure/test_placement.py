@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from anyorder.measure.placement import (
+from anyorder.measure.placement_scores import (
     LEAST_MASS,
     NOTHING,
     Commit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anyorder.measure.placement_span import find_program, tokens_inside
+from anyorder.measure.placement_scores import find_program, tokens_inside
 from anyorder.trace import Trace
 
 EOS = 9

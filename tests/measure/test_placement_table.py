@@ -11,9 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anyorder.measure.placement import NOTHING, Commit, Dense, place
-from anyorder.measure.placement_rows import SCHEMA, CanvasRow, read_about, to_table, write_file
-from anyorder.measure.placement_table import PAPER_STEPS, PlacementTable
+from anyorder.measure.placement_scores import NOTHING, Commit, Dense, place
+from anyorder.measure.placement_table import (
+    PAPER_STEPS,
+    SCHEMA,
+    CanvasRow,
+    PlacementTable,
+    read_about,
+    to_table,
+    write_file,
+)
 
 ABOUT = {"stride": 16, "region": "code"}
 

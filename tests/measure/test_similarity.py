@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from anyorder.measure.programs import ProgramOptions, Programs, TreeLimits, stored_verdicts
-from anyorder.measure.similarity import SimilarityOptions, similarity
-from anyorder.measure.syntax_ast import TreeOptions
+from anyorder.measure.similarity_scores import SimilarityOptions, similarity
+from anyorder.measure.trees import TreeOptions
 from anyorder.trace import Run, RunCard, Trace
 
 ADD = "def f(x):\n    y = x + 1\n    return y\n"

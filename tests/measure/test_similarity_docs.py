@@ -11,9 +11,8 @@ from pathlib import Path
 
 from anyorder.measure.programs import TreeLimits
 from anyorder.measure.syntax import ParseLimits, Status
-from anyorder.measure.syntax_ast import TreeOptions, ast_tree, coarse_tree
-from anyorder.measure.syntax_grammar import grammar_tree
 from anyorder.measure.tree_edit import distance
+from anyorder.measure.trees import TreeOptions, ast_tree, coarse_tree, grammar_tree
 
 PAGE = (Path(__file__).parents[2] / "docs" / "similarity.md").read_text(encoding="utf-8")
 

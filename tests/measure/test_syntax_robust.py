@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutator import program, programs, sources
 
+from anyorder.measure.order_program import assign_tokens
 from anyorder.measure.programs import METRICS, Preparation, ProgramOptions, TextTrees
-from anyorder.measure.syntax import Status, parse_program
-from anyorder.measure.syntax_statements import statement_tree
-from anyorder.measure.syntax_tokens import assign_tokens
+from anyorder.measure.syntax import Status, parse_program, statement_tree
 from anyorder.measure.tree_edit import Job, best_matches
 
 SECONDS = 10.0

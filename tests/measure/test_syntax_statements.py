@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from anyorder.measure.syntax_statements import GENERATED_TESTS, statement_tree
+from anyorder.measure.syntax import GENERATED_TESTS, statement_tree
 
 
 def shape(source: str, **options: bool) -> list[tuple[int, str]]:

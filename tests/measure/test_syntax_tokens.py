@@ -7,10 +7,9 @@ import ast
 import pytest
 from mutator import programs, sources
 
-from anyorder.measure import syntax_tokens
-from anyorder.measure.syntax import parse_program
-from anyorder.measure.syntax_statements import Statement, statement_tree
-from anyorder.measure.syntax_tokens import NOBODY, Token, assign_tokens
+from anyorder.measure import order_program as syntax_tokens
+from anyorder.measure.order_program import NOBODY, Token, assign_tokens
+from anyorder.measure.syntax import Statement, parse_program, statement_tree
 
 
 def owned(source: str, *, compat: bool = False) -> list[tuple[str, int]]:

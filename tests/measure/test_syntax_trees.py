@@ -7,10 +7,15 @@ import ast
 import pytest
 from mutator import sources
 
-from anyorder.measure import syntax_grammar
-from anyorder.measure.syntax_ast import TreeOptions, ast_and_coarse, ast_tree, coarse_tree
-from anyorder.measure.syntax_grammar import grammar_tree
-from anyorder.measure.tree import Tree
+from anyorder.measure import trees as syntax_grammar
+from anyorder.measure.trees import (
+    Tree,
+    TreeOptions,
+    ast_and_coarse,
+    ast_tree,
+    coarse_tree,
+    grammar_tree,
+)
 
 PAPER = "def f(x):\n    y = x + 1\n    return y\n"
 

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_oracles import apted_distance, plain_distance, random_tree
 
-from anyorder.measure import tree_forest
-from anyorder.measure.tree import Tree
-from anyorder.measure.tree_bounds import lower_bounds
+from anyorder.measure import tree_edit as tree_forest
 from anyorder.measure.tree_edit import (
     Job,
     best_match,
     best_matches,
     distance,
     distances,
+    lower_bounds,
     similarities,
 )
+from anyorder.measure.trees import Tree
 
 BOTH = pytest.mark.parametrize("rename_cost", [0, 1])
 

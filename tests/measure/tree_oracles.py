@@ -8,7 +8,7 @@ from typing import Any
 
 import apted
 
-from anyorder.measure.tree import Tree
+from anyorder.measure.trees import Tree
 
 Node = tuple[str, tuple[Any, ...]]
 Forest = tuple[Node, ...]

@@ -9,7 +9,7 @@ import torch
 from small_timed import SMALL_TIMED as SMALL
 from torch import Tensor
 
-from anyorder.nets.dit import CONDITION, DiT
+from anyorder.families.sflm.net import CONDITION, DiT
 from anyorder.nets.shapes import TransformerConfig
 
 PUBLISHED = replace(

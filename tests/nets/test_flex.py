@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from anyorder.data.stories import stories_vocab
-from anyorder.nets.flex import FlexNet
+from anyorder.data.corpora.stories import stories_vocab
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 

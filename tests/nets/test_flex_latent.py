@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.data.stories import stories_vocab
-from anyorder.nets.flex import FlexNet
-from anyorder.nets.flex_latent import FlexLatentNet
-from anyorder.nets.latent import LatentNet
+from anyorder.data.corpora.stories import stories_vocab
+from anyorder.families.flexlatent.net import FlexLatentNet
+from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.latentmdm.net import LatentNet
 from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 

@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from anyorder.nets import hub
-from anyorder.nets.hub import load_weights, save_weights
+from anyorder.hub import weights as hub
+from anyorder.hub.weights import load_weights, save_weights
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 

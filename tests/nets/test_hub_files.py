@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from anyorder.nets import hub_files
-from anyorder.nets.hub import save_parts
-from anyorder.nets.hub_files import Difference, SafetensorFiles, copy_into, equal, open_folder, read
-from anyorder.nets.hub_fill import Weights, fill, is_real, match
+from anyorder.hub import files as hub_files
+from anyorder.hub.files import Difference, SafetensorFiles, copy_into, equal, open_folder, read
+from anyorder.hub.weights import Weights, fill, is_real, match, save_parts
 
 KINDS = [torch.float32, torch.bfloat16, torch.float64, torch.int64]
 

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import made_checkpoints as made
-from anyorder.nets.flex import FlexNet
-from anyorder.nets.hub_config import RELEASE
-from anyorder.nets.hub_names import extra_names, names_for, planner_names
-from anyorder.nets.planner import PlannedNet
+from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.mdm.planner import PlannedNet
+from anyorder.hub.formats import RELEASE, extra_names, names_for, planner_names
+from anyorder.nets.denoiser import ShiftedNet
 from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
-from anyorder.nets.shifted import ShiftedNet
 from anyorder.nets.transformer import Transformer
 
 SEVEN_B = TransformerConfig(152_064, 3584, 28, 28, 4, 128, 18_944, rope_theta=1e6, tied=False)

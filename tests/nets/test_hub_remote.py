@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import made_checkpoints as made
-from anyorder.nets import hub_remote
-from anyorder.nets.hub_remote import fetch, is_hub_id, push
+from anyorder.hub import files as hub_remote
+from anyorder.hub.files import fetch, is_hub_id, push
 
 
 def test_what_can_be_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

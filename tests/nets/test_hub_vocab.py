@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import made_checkpoints as made
-from anyorder.nets.hub_vocab import open_vocab, published_vocab
+from anyorder.hub.vocab import open_vocab, published_vocab
 from anyorder.vocab import Vocab
 
 TEXT = "abcd ef, <|mask|> and <|endoftext|>\n"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.nets.insertion_oracle import NOTHING, InsertionOracle
+from anyorder.nets.oracles import NOTHING, InsertionOracle
 
 Data = Mapping[tuple[int, ...], float]
 ANCHOR, MASK, PAD, SIZE = 7, 8, 9, 10

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.nets.denoiser import Shifted
-from anyorder.nets.kept import Span, rereader_of
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.transformer import Transformer
+from anyorder.nets.transformer import Span, Transformer, rereader_of
 
 CONFIG = {"vocab_size": 11, "width": 16, "layers": 3, "heads": 4, "kv_heads": 2, "head_width": 4}
 LENGTHS = (9, 6, 8)

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from anyorder.nets.hub import load_weights, save_weights
-from anyorder.nets.latent import FEW_ROWS, LARGE_TABLE, LatentNet
+from anyorder.families.latentmdm.net import FEW_ROWS, LARGE_TABLE, LatentNet
+from anyorder.hub.weights import load_weights, save_weights
 from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.nets.stack import Reach
 from anyorder.nets.transformer import Transformer

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anyorder.nets.modulation import TimeEmbedding, modulate, sinusoids
 from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.stack import TimeEmbedding, modulate, sinusoids
 from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(13, 16, 2, 2, 1, 8, 24, time_modulated=True)

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.nets.modulation import sinusoids
-from anyorder.nets.planner import PlannedNet, planner_names
+from anyorder.families.mdm.planner import PlannedNet, planner_names
 from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.stack import sinusoids
 from anyorder.nets.transformer import Transformer
 
 MASK = 9

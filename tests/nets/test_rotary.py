@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.nets.rotary import Rotary, rotate
+from anyorder.nets.stack import Rotary, rotate
 
 CPU = torch.device("cpu")
 

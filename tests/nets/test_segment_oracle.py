@@ -9,9 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.nets.insertion_oracle import InsertionOracle
-from anyorder.nets.segment_net import SegmentInserter, SegmentNet
-from anyorder.nets.segment_oracle import Law, Segment, SegmentInsertionOracle, SegmentOracle
+from anyorder.nets.oracles import (
+    InsertionOracle,
+    Law,
+    Segment,
+    SegmentInsertionOracle,
+    SegmentOracle,
+)
+from anyorder.nets.segments import SegmentInserter, SegmentNet
 
 EOS, MASK, SIZE = 4, 5, 6
 FIXED: Law = {

@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from anyorder.nets.flex import FlexNet
-from anyorder.nets.planner import PlannedNet
+from anyorder.families.family import masked_network, plain_network
+from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.mdm.planner import PlannedNet
+from anyorder.nets.denoiser import ShiftedNet
 from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
-from anyorder.nets.shifted import ShiftedNet
 from anyorder.nets.transformer import Transformer
-from anyorder.networks import masked_network, plain_network
 
 SHAPE = TransformerConfig(13, 16, 2, 2, 1, 8, 24)
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])

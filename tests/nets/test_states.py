@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anyorder.data import StoriesConfig, StoriesSource, stories_vocab
-from anyorder.nets.states import States
+from anyorder.nets.denoiser import States
 from anyorder.vocab import SPECIALS, Vocab
 
 

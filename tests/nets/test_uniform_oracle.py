@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from anyorder.nets.uniform_oracle import UniformOracle
+from anyorder.nets.oracles import UniformOracle
 
 DATA = {(0, 1, 2): 0.5, (1, 1, 0): 0.2, (2, 0, 2): 0.2, (0, 0, 0): 0.1}
 STATES, ROWS = 4, 5

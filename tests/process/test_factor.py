@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.process.factor import factor_choice, factor_counts
+from anyorder.process.masking import factor_choice, factor_counts
 
 
 def plain(confidence: list[float], factor: float) -> int:

@@ -12,10 +12,9 @@ import torch
 from scipy import integrate
 from torch import Tensor
 
-from anyorder.nets.insertion_oracle import InsertionOracle
+from anyorder.nets.oracles import InsertionOracle
 from anyorder.process import insertion
-from anyorder.process.alignment import align, could_be
-from anyorder.process.insertion import Clocks, Interpolant, Items, Weights
+from anyorder.process.insertion import Clocks, Interpolant, Items, Weights, align, could_be
 from anyorder.process.schedule import Power
 
 ANCHOR, MASK, SIZE = 4, 3, 5

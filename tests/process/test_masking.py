@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from anyorder.nets.oracle import Oracle
+from anyorder.nets.oracles import Oracle
 from anyorder.process import masking
 from anyorder.process.noise import Noise
 from anyorder.process.schedule import LINEAR, Power

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.process.planning import action_log_prob, group_advantages
+from anyorder.process.masking import action_log_prob, group_advantages
 
 ODDS = st.lists(st.floats(-4, 4), min_size=2, max_size=5)
 

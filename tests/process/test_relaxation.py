@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from anyorder.process.noise import Noise
-from anyorder.process.relaxation import GammaLine, discrete_alpha, gamma_at, relax
+from anyorder.process.uniform import GammaLine, discrete_alpha, gamma_at, relax
 
 GOLDEN = {
     50257: {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from anyorder.nets.uniform_oracle import UniformOracle
+from anyorder.nets.oracles import UniformOracle
 from anyorder.process import uniform
 from anyorder.process.noise import Noise
 from anyorder.process.uniform import LogLinear

@@ -13,7 +13,7 @@ from anyorder.apps.jobs import SampleJob
 from anyorder.bench.tasks.humaneval import TEMPLATES as FOR_HUMANEVAL
 from anyorder.bench.tasks.mbpp import TEMPLATES as FOR_MBPP
 from anyorder.decode.policy import SCORES, SEGMENT_SCORES
-from anyorder.families import FAMILIES, find_family
+from anyorder.families.family import FAMILIES, find_family
 from anyorder.recipes.presets import (
     HUMANEVAL,
     JOB_FIELDS,

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from anyorder.apps.dry_run import meta_network
-from anyorder.nets.hub_names import names_for
+from anyorder.hub.formats import names_for
 from anyorder.recipes import find_recipe
 
 Tensors = dict[str, tuple[int, ...]]

@@ -191,7 +191,6 @@ def gathered(report_runs: list[Path]) -> Any:
 
 @pytest.fixture(scope="session")
 def material(gathered: Any) -> Any:
-    from anyorder.report.likeness import comparisons
-    from anyorder.report.sections.material import Material
+    from anyorder.report.runs import Material, comparisons
 
     return Material(gathered, tuple(comparisons(gathered)))

@@ -13,9 +13,8 @@ from made_traces import flexmdm, latentmdm, mdm, trace_of
 
 from anyorder.bench.grade import Verdict
 from anyorder.bench.verdict_table import Grading, VerdictTable
-from anyorder.measure.placement import Commit, Dense, place
-from anyorder.measure.placement_rows import CanvasRow, to_table, write_file
-from anyorder.measure.placement_table import PlacementTable
+from anyorder.measure.placement_scores import Commit, Dense, place
+from anyorder.measure.placement_table import CanvasRow, PlacementTable, to_table, write_file
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import TRACES_FILE
 

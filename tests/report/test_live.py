@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from anyorder.report.live import LiveSteps
+from anyorder.report.traces import LiveSteps
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 

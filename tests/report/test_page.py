@@ -14,8 +14,8 @@ from made_runs import make_run
 from made_traces import mdm
 from seen_colors import READABLE, contrast
 
-from anyorder.apps.report_job import ReportJob
-from anyorder.apps.reporting import Reported, report
+from anyorder.apps.jobs import ReportJob
+from anyorder.apps.report import Reported, report
 
 Open = Callable[..., Any]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from anyorder.report.live import LiveSteps
-from anyorder.report.traces import TraceGroup, pack
+from anyorder.report.traces import LiveSteps, TraceGroup, pack
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 

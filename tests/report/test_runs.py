@@ -9,12 +9,11 @@ import pytest
 from made_runs import TASKS, make_run
 from made_traces import PROGRAM, mdm
 
-from anyorder.measure.arness import arness
-from anyorder.measure.order import order
+from anyorder.measure.arness_scores import arness
+from anyorder.measure.order_scores import order
 from anyorder.measure.stored import MEASURES_FILE, SCHEMA
-from anyorder.report.labels import labels_of
-from anyorder.report.likeness import comparisons
-from anyorder.report.runs import Gathered, gather
+from anyorder.report.runs import Gathered, comparisons, gather
+from anyorder.report.tables import labels_of
 from anyorder.trace import Run, Trace
 
 

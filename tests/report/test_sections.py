@@ -10,14 +10,12 @@ from made_runs import ABOUT, make_run
 from made_traces import PROGRAM, flexmdm, mdm
 
 from anyorder.report.glossary import TERMS
-from anyorder.report.opening import opening
-from anyorder.report.records import NOTHING
-from anyorder.report.runs import gather
+from anyorder.report.page import opening
+from anyorder.report.runs import MOST_BARS, Material, gather
 from anyorder.report.sections import all_sections
 from anyorder.report.sections.insertion import schedule_section
-from anyorder.report.sections.material import MOST_BARS, Material
 from anyorder.report.sections.order import CONTROLS, LINES
-from anyorder.report.sections.section import Absent, Figure, Section
+from anyorder.report.tables import NOTHING, Absent, Figure, Section
 from anyorder.trace import Trace
 
 SLUGS = [

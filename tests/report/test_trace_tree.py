@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyorder.measure.order import revealed_at
 from anyorder.measure.order_program import OrderProgram, prepare
-from anyorder.report.trace_tree import NAME_LIMIT, pack_tree
+from anyorder.measure.order_scores import revealed_at
+from anyorder.report.traces import NAME_LIMIT, pack_tree
 from anyorder.trace import Trace
 
 

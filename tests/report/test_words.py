@@ -13,8 +13,11 @@ from made_traces import mdm
 from anyorder.measure.intervals import Interval
 from anyorder.report.findings import Finding, findings, listed
 from anyorder.report.glossary import TERMS
-from anyorder.report.labels import POLICIES_MEAN
-from anyorder.report.records import (
+from anyorder.report.page import lead, player_text
+from anyorder.report.runs import Material, again, family_mains, gather, main_runs, series_of
+from anyorder.report.sections.order import METRICS
+from anyorder.report.tables import (
+    POLICIES_MEAN,
     difference,
     digits_of,
     interval_of,
@@ -23,10 +26,6 @@ from anyorder.report.records import (
     points,
     shown,
 )
-from anyorder.report.runs import gather
-from anyorder.report.sections.material import Material, again, family_mains, main_runs, series_of
-from anyorder.report.sections.order import METRICS
-from anyorder.report.words import lead, player_text
 from anyorder.trace import Event, Trace
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.apps.foreign_files import kind_of
-from anyorder.apps.importing import ImportOptions, import_traces
+from anyorder.apps.imports import ImportOptions, import_traces, kind_of
 from anyorder.cli import main
 from anyorder.trace import Run, Trace
 from anyorder.vocab import SPECIALS, Vocab

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.apps.importing import import_traces
+from anyorder.apps.imports import import_traces
 from anyorder.files import alone_in
 from anyorder.trace import Run
 

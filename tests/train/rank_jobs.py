@@ -51,7 +51,7 @@ def job(recipe: str, out: Path, **changes: Any) -> dict[str, Any]:
 
 def train(work: dict[str, Any]) -> None:
     """Run a job in this process."""
-    from anyorder.apps.training import train_recipe
+    from anyorder.apps.train import train_recipe
     from anyorder.recipes import find_recipe, override
 
     recipe = override(find_recipe(work["recipe"]), work["changes"])
@@ -106,7 +106,7 @@ def newest(out: Path) -> Path:
 
 def distance(first: Path, second: Path) -> float:
     """The largest difference between two runs' weights, averages and moments."""
-    from anyorder.train.parts import Reader
+    from anyorder.training.processes import Reader
 
     worst = 0.0
     for stem in ("model", "ema", "optimiser"):
@@ -134,7 +134,7 @@ def assert_same_metrics(first: Path, second: Path) -> None:
 def main(jobs: str) -> None:
     import torch
 
-    from anyorder.train.ranks import joined
+    from anyorder.training.processes import joined
 
     if BACKEND in os.environ:
         torch.compile = partial(torch.compile, backend=os.environ[BACKEND])

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from anyorder.files import alone_in
-from anyorder.train import FitOptions, checkpoint
+from anyorder.training import FitOptions, checkpoint
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from anyorder.train.ema import Ema, warm_decay
+from anyorder.training.optimiser import Ema, warm_decay
 
 
 @given(

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anyorder.apps.training import network_config
-from anyorder.families import find_family
+from anyorder.apps.train import network_config
+from anyorder.families.family import find_family
 from anyorder.recipes import RECIPES, find_recipe, override
-from anyorder.train.first_weights import Base, FirstWeights
+from anyorder.training.distributed import Base, FirstWeights
 
 TINY = [name for name in RECIPES if name.startswith("tiny/")]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.train.folder import check_folder
+from anyorder.training.loop import check_folder
 
 
 def test_a_folder_of_something_else_is_refused_and_left_alone(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from anyorder.train import head_nats
-from anyorder.train.head_nats import linear_nats
+from anyorder.families.latentmdm import loss as head_nats
+from anyorder.families.latentmdm.loss import linear_nats
 
 
 def drawn(targets: int, words: int, width: int, seed: int) -> list[Tensor]:

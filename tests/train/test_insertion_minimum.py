@@ -19,12 +19,12 @@ from scipy import optimize
 from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
+from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.loss import insertion_bound
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Look
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process.noise import Noise
-from anyorder.train.insertion_config import InsertionConfig
-from anyorder.train.insertion_objective import insertion_bound
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abc"))

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from anyorder.apps.training import train, train_recipe
+from anyorder.apps.train import train, train_recipe
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
+from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.loss import _items, clocks_of, insertion_bound
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.model import load
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.process import insertion
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override
 from anyorder.recipes.paper import ADDITIONS
-from anyorder.train.config import TrainConfig
-from anyorder.train.insertion_config import InsertionConfig
-from anyorder.train.insertion_objective import _items, clocks_of, insertion_bound
-from anyorder.train.optimiser import parameter_groups
+from anyorder.training.config import TrainConfig
+from anyorder.training.optimiser import parameter_groups
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abc"))

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from anyorder.apps.training import network_config
-from anyorder.families import find_family
+from anyorder.apps.train import network_config
+from anyorder.families.family import find_family
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Attention
 from anyorder.nets.transformer import Transformer
 from anyorder.recipes import find_recipe, override
-from anyorder.train import TrainConfig
-from anyorder.train.layers import prepared, units
+from anyorder.training import TrainConfig
+from anyorder.training.distributed import prepared, units
 
 IDS = torch.arange(20).reshape(2, 10)
 SHAPE = TransformerConfig(

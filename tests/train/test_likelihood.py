@@ -15,17 +15,15 @@ from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
-from anyorder.nets.insertion_oracle import InsertionOracle
-from anyorder.nets.oracle import Oracle
-from anyorder.nets.segment_oracle import SegmentInsertionOracle, SegmentOracle
+from anyorder.families import likelihood
+from anyorder.families.duo import loss as uniform_objective
+from anyorder.families.likelihood import LEFT, LIKELIHOODS, drawn_times, nats_per_answer
+from anyorder.nets.denoiser import States
+from anyorder.nets.oracles import InsertionOracle, Oracle, SegmentInsertionOracle, SegmentOracle
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.states import States
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Noise
 from anyorder.process.uniform import LogLinear, prior_nats
-from anyorder.train import likelihood, uniform_objective
-from anyorder.train.insertion_likelihood import LEFT, drawn_times
-from anyorder.train.likelihood import LIKELIHOODS, nats_per_answer
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abc"))

@@ -9,12 +9,12 @@ import pytest
 from torch import Tensor
 
 from anyorder.data.batches import BatchConfig, Example, collate
+from anyorder.families.likelihood import LIKELIHOODS, nats_per_answer
+from anyorder.nets.denoiser import States
+from anyorder.nets.oracles import UniformOracle
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.states import States
 from anyorder.nets.transformer import Transformer
-from anyorder.nets.uniform_oracle import UniformOracle
 from anyorder.process.noise import Noise
-from anyorder.train.likelihood import LIKELIHOODS, nats_per_answer
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abc"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from anyorder.train.log import Meter, MetricsFile, rows_up_to
+from anyorder.training.log import Meter, MetricsFile, rows_up_to
 
 
 def lines(*steps: int) -> str:

@@ -10,12 +10,12 @@ from types import ModuleType
 import pytest
 import torch
 
+from anyorder.families.flexmdm.net import FlexNet
 from anyorder.model import load
-from anyorder.nets.flex import FlexNet
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
-from anyorder.train import TrainConfig, lora
-from anyorder.train.parts import Reader
+from anyorder.training import TrainConfig, lora
+from anyorder.training.processes import Reader
 
 # Not imported here: it takes seconds, in every process that collects tests.
 pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")

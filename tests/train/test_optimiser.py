@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from anyorder.train.config import TrainConfig
-from anyorder.train.optimiser import (
+from anyorder.training.config import TrainConfig
+from anyorder.training.optimiser import (
     learning_rate_factor,
     make_optimiser,
     optimiser_tensors,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from anyorder.train.parts import Reader, cut, file_names, local, put, rows_of, save_part
+from anyorder.training.processes import Reader, cut, file_names, local, put, rows_of, save_part
 
 
 @given(rows=st.integers(0, 40), parts=st.integers(1, 9))

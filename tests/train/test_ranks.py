@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from anyorder.model import load
-from anyorder.train.ranks import Ranks, joined, launched
+from anyorder.training.processes import Ranks, joined, launched
 
 CLOSE = 1e-9
 """In float64, after 10 steps: only the order of sums differs."""

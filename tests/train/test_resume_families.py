@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
-from anyorder.nets.flex import FlexNet
+from anyorder.families.ar.loss import causal_mean
+from anyorder.families.duo.config import UniformConfig
+from anyorder.families.duo.loss import uniform_bound
+from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.loss import insertion_bound
+from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.mdm.loss import masked_bound, masked_mean
 from anyorder.nets.shapes import FlexConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
-from anyorder.train import FitOptions, TrainConfig, fit
-from anyorder.train.causal_objective import causal_mean
-from anyorder.train.insertion_config import InsertionConfig
-from anyorder.train.insertion_objective import insertion_bound
-from anyorder.train.objectives import masked_bound, masked_mean
-from anyorder.train.uniform_config import UniformConfig
-from anyorder.train.uniform_objective import uniform_bound
+from anyorder.training import FitOptions, TrainConfig, fit
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.train.same_run import check_same_run, differences
+from anyorder.training.loop import check_same_run, differences
 
 RUN: dict[str, Any] = {
     "lr": 0.01,

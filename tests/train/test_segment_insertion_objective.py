@@ -13,21 +13,17 @@ from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
-from anyorder.nets.flex_latent import FlexLatentNet
-from anyorder.nets.segment_net import SegmentLook
-from anyorder.nets.segment_oracle import SegmentInsertionOracle
+from anyorder.families.flexlatent import loss as segment_insertion_objective
+from anyorder.families.flexlatent.loss import TARGETS, segment_insertion_bound, segment_items
+from anyorder.families.flexlatent.net import FlexLatentNet
+from anyorder.families.flexmdm.loss import clocks_of
+from anyorder.families.latentmdm.config import SegmentInsertionConfig
+from anyorder.families.latentmdm.loss import Segments
+from anyorder.nets.oracles import SegmentInsertionOracle
+from anyorder.nets.segments import SegmentLook
 from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
 from anyorder.process import insertion
 from anyorder.process.noise import Noise
-from anyorder.train import segment_insertion_objective
-from anyorder.train.insertion_objective import clocks_of
-from anyorder.train.segment_config import SegmentInsertionConfig
-from anyorder.train.segment_insertion_objective import (
-    TARGETS,
-    segment_insertion_bound,
-    segment_items,
-)
-from anyorder.train.segment_parts import Segments
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcd"))

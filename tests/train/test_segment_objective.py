@@ -13,15 +13,22 @@ from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
-from anyorder.nets.latent import LatentNet
-from anyorder.nets.segment_oracle import SegmentOracle
+from anyorder.families.latentmdm import loss as segment_parts
+from anyorder.families.latentmdm.config import SegmentLossConfig
+from anyorder.families.latentmdm.loss import (
+    SegmentNats,
+    Segments,
+    alike,
+    masked_conditions,
+    segment_mean,
+    segment_nats,
+    segment_tokens,
+)
+from anyorder.families.latentmdm.net import LatentNet
+from anyorder.nets.oracles import SegmentOracle
 from anyorder.nets.shapes import LatentConfig, TransformerConfig
 from anyorder.process import masking
 from anyorder.process.noise import Noise
-from anyorder.train import segment_parts
-from anyorder.train.segment_config import SegmentLossConfig
-from anyorder.train.segment_objective import masked_conditions, segment_mean, segment_tokens
-from anyorder.train.segment_parts import SegmentNats, Segments, alike, segment_nats
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcd"))

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from anyorder.apps.dry_run import measure_sizes
-from anyorder.apps.training import network_config, train
+from anyorder.apps.train import network_config, train
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
+from anyorder.families.sflm.config import SphereLossConfig
+from anyorder.families.sflm.loss import noised_positions, noised_vectors, sphere_mean
+from anyorder.families.sflm.net import SphereNet
 from anyorder.model import load
 from anyorder.nets.shapes import SphereConfig, TransformerConfig
-from anyorder.nets.sphere import SphereNet
 from anyorder.process import sphere
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override
-from anyorder.train.sphere_config import SphereLossConfig
-from anyorder.train.sphere_objective import noised_positions, noised_vectors, sphere_mean
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abc"))
@@ -184,7 +184,7 @@ def test_training_begins_at_ln_v_and_learns(architecture: str, tmp_path: Path) -
 
 def test_a_run_that_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     from anyorder.data import Batches, StoriesConfig, StoriesSource, stories_vocab
-    from anyorder.train import FitOptions, TrainConfig, fit
+    from anyorder.training import FitOptions, TrainConfig, fit
 
     class Killed(BaseException):
         pass

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from anyorder.train.config import LATER, MAY_CHANGE, TrainConfig, digest, fixed_fields
+from anyorder.training.config import LATER, MAY_CHANGE, TrainConfig, digest, fixed_fields
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from anyorder.data.batches import Batch
-from anyorder.families import find_family
+from anyorder.families.duo import loss as uniform_objective
+from anyorder.families.duo.config import UniformConfig
+from anyorder.families.duo.loss import uniform_bound
+from anyorder.families.family import find_family
+from anyorder.nets.denoiser import States
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.states import States
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import Noise
-from anyorder.process.relaxation import GammaLine
+from anyorder.process.uniform import GammaLine
 from anyorder.recipes import find_recipe, override
-from anyorder.train import uniform_objective
-from anyorder.train.uniform_config import UniformConfig
-from anyorder.train.uniform_objective import uniform_bound
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b"])  # states: a, b, PAD, EOS
@@ -202,6 +202,6 @@ def test_duo_begins_with_an_mdm() -> None:
 
 
 def test_the_schedule_is_the_decoders() -> None:
-    from anyorder.decode import duo
+    from anyorder.families.duo import decode as duo
 
     assert duo.SCHEDULE == uniform_objective.SCHEDULE

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from anyorder.process.losses import LossParts
 from anyorder.process.noise import Noise, Stream
-from anyorder.process.parts import LossParts
-from anyorder.train import FitOptions, TrainConfig, fit
+from anyorder.training import FitOptions, TrainConfig, fit
 
 VOCABULARY, WIDTH, LENGTH, MASK = 12, 8, 6, 11
 

@@ -2,33 +2,348 @@
 
 Samples every model under several orders, executes the programs, measures with controls, prints a
 short story and writes a report. With `train` it also trains a tiny model first, live.
+
+What the demo runs: plain jobs, each of which is a command that anybody can repeat.
+
+Every run is sampled and graded by itself; measures are taken afterwards, of several runs at once.
+Not here: how jobs are shared between processes (demo_work.py), what is told (demo_story.py).
+
+What the demo tells in the terminal: a table of runs, one of likeness, and plain sentences.
+
+All numbers are read from the run folders, as the report does (report/runs.py); every rate has its
+interval, and the order stands between its two controls.
+
+Doing the demo's jobs in a few processes, with one bar for all of them.
+
+Tiny networks gain nothing from a second thread, two jobs side by side do. Jobs resume by
+themselves, so an interrupted demo goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from anyorder.apps.commands import command
-from anyorder.apps.demo_plan import Plan
-from anyorder.apps.demo_story import story_place, tell
-from anyorder.apps.demo_work import do_all
-from anyorder.apps.jobs import SampleJob
-from anyorder.apps.report_job import ReportJob
-from anyorder.apps.reporting import report
-from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob
+from anyorder.apps.report import Reported, command, report
+from anyorder.apps.sample import sample_to_run
 from anyorder.apps.show import film, legend
-from anyorder.apps.training import train_recipe
+from anyorder.apps.terminal import progress_bar
+from anyorder.apps.train import train_recipe
 from anyorder.files import replacing
 from anyorder.recipes import find_recipe, override
+from anyorder.report.runs import Comparison, RunFacts
+from anyorder.report.tables import bounds, interval_of, percent, percent_bounds, shown
 from anyorder.trace import Run
+
+PROBLEMS = 60
+SAMPLES = 4
+"""Of each problem, where chance decides: enough for pass@1 to pass@4."""
+FEW_STEPS = 32
+"""Of the families that change all slots in every step."""
+INSERTION_TEMPERATURES = (1.0, 0.6)
+SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
+KS = (1, 2, 4)
+LINES = tuple(f"latentmdm-{policy}-k1" for policy in ("average", "minimum", "first", "random"))
+GRADING = GradeJob(workers=1)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sample a run, and execute its programs."""
+
+    job: SampleJob
+    options: Mapping[str, Any]
+    weight: float = 1.0
+    """How long it takes, roughly, for the progress bar and for a good order."""
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        assert self.job.out is not None
+        return self.job.out
+
+    def commands(self) -> list[str]:
+        """What does the same by hand."""
+        return [
+            command("sample", self.job, self.options),
+            command("grade", GRADING, named=[str(self.folder)]),
+        ]
+
+    def do(self) -> None:
+        """Do it, or what is left of it."""
+        from anyorder.apps.grade import grade_run
+        from anyorder.apps.sample import sample_to_run
+
+        line = command("sample", self.job, self.options)
+        sample_to_run(self.job, dict(self.options), command=line, progress=False)
+        grade_run(self.folder, GRADING, progress=False)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measure finished runs."""
+
+    job: MeasureJob
+    weight: float = 1.0
+
+    def commands(self) -> list[str]:
+        """What does the same by hand."""
+        return [command("measure", self.job)]
+
+    def do(self) -> None:
+        """Do it; measures that are there are taken again."""
+        from anyorder.apps.measure import measure_runs
+
+        measure_runs(self.job, progress=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs of a demo in one folder."""
+
+    out: Path
+    problems: int = PROBLEMS
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Other models than the shipped ones, by family."""
+
+    def samplings(self) -> list[Sampling]:
+        """All runs, the longest first: what is short fills the gaps at the end."""
+        several = {"samples": SAMPLES}
+        growing = [
+            self._run(
+                f"flexmdm-insertion-{value:g}",
+                {"clock": "events", "insertion_temperature": value},
+                weight=12,
+                **several,
+            )
+            for value in INSERTION_TEMPERATURES
+        ]
+        growing.append(self._run("flexmdm-steps", {"clock": "steps"}, weight=20, **several))
+        drawn = [
+            self._run(f"{family}-drawn", {"temperature": 1.0}, weight=4, **several)
+            for family in ("mdm", "ar")
+        ]
+        greedy = [
+            self._run("flexlatent", {"clock": "events", "candidates": True}, weight=3),
+            self._run("ar", {}),
+            *(self._run(f"mdm-{p}", {"policy": p}) for p in ("confidence", "random")),
+            self._run("mdm-left_to_right", {"policy": "left_to_right"}),
+            self._run("planner", {"policy": "planner"}),
+            *(
+                self._run(name, {"steps": FEW_STEPS, "temperature": 0.0})
+                for name in ("duo", "sflm")
+            ),
+        ]
+        segments = [
+            self._run(
+                f"latentmdm-{policy}-k{k}",
+                {"policy": policy, "k": k} | ({"candidates": True} if policy == "average" else {}),
+            )
+            for k in KS
+            for policy in SEGMENT_POLICIES
+        ]
+        return [*growing, *drawn, *greedy, *segments]
+
+    def measurings(self) -> list[Measuring]:
+        """What is measured of them."""
+        grown = [f"flexmdm-insertion-{value:g}" for value in INSERTION_TEMPERATURES]
+        return [
+            self._compared("mdm", ("mdm-confidence", "mdm-random"), "mdm-left_to_right", stride=8),
+            self._compared("planner", ("planner",), "mdm-left_to_right", stride=8),
+            self._compared("latentmdm", LINES, "latentmdm-left_to_right-k1"),
+            self._order(*grown, "flexmdm-steps", "flexlatent"),
+            self._order("ar", "ar-drawn", "mdm-left_to_right", "mdm-drawn"),
+            self._order("latentmdm-left_to_right-k1"),
+            self._order("duo", "sflm"),
+        ]
+
+    def commands(self) -> list[str]:
+        """Everything by hand, in order."""
+        jobs: list[Sampling | Measuring] = [*self.samplings(), *self.measurings()]
+        return [line for job in jobs for line in job.commands()]
+
+    def _run(
+        self, name: str, options: dict[str, Any], *, weight: float = 1.0, samples: int | None = None
+    ) -> Sampling:
+        family = name.partition("-")[0]
+        job = SampleJob(
+            model=self.models.get(family, family),
+            task="stories",
+            limit=self.problems,
+            samples=samples,
+            out=self.out / name,
+        )
+        return Sampling(job, options, weight)
+
+    def _compared(
+        self, family: str, runs: tuple[str, ...], reference: str, stride: int | None = None
+    ) -> Measuring:
+        job = MeasureJob(
+            runs=tuple(self.out / name for name in runs),
+            reference=self.out / reference,
+            placement=self.models.get(family, family),
+            stride=stride,
+        )
+        return Measuring(job, weight=3)
+
+    def _order(self, *runs: str) -> Measuring:
+        job = MeasureJob(runs=tuple(self.out / name for name in runs), only="order,arness")
+        return Measuring(job)
+
+
+ORDER, LIKENESS = "tau", "ASTD"
+FAMILIES = ("ar", "mdm", "planner", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
+
+
+def tell(console: Console, reported: Reported) -> None:
+    """Print the story of a report's runs, and its sentences."""
+    material = reported.material
+    console.print("\nWho is right, and in which order was it written?", style="bold")
+    console.print(_runs_table(list(material.gathered)))
+    console.print(
+        "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
+        "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
+        style="dim",
+    )
+    if material.comparisons:
+        console.print("Does the order change the program?", style="bold")
+        console.print(_likeness_table(material.comparisons))
+        console.print(
+            "likeness: of syntax trees with those the same model writes from left to right.\n",
+            style="dim",
+        )
+    for finding in reported.findings:
+        head = in_terminal(f"**{finding.topic}.** {finding.says}")
+        console.print(Text("* ").append_text(head))
+        for detail in finding.details:
+            console.print(Padding(in_terminal(detail), (0, 0, 0, 2)), style="dim")
+
+
+def _runs_table(runs: Sequence[RunFacts]) -> Table:
+    table = _table("run", "right", "", "order", "")
+    for run in runs:
+        order = run.measures.get("arness")
+        if order is None or not _is_main(run):
+            continue
+        tau = interval_of(order["aggregate"][ORDER]["interval"])
+        rate = run.rates[0].interval
+        table.add_row(
+            run.name,
+            percent(rate.estimate),
+            percent_bounds(rate),
+            shown(tau.estimate),
+            bounds(tau),
+        )
+    return table
+
+
+def story_place(folder: Path) -> tuple[int, bool]:
+    """By family, in the order of the story; what was drawn several times comes last."""
+    family, _, way = folder.name.partition("-")
+    return FAMILIES.index(family), way == "drawn"
+
+
+def _is_main(run: RunFacts) -> bool:
+    """Whether a run is told of here; those of several segments a step are for the report."""
+    return bool(run.rates) and run.options.get("k") in (None, 1)
+
+
+def _likeness_table(found: Sequence[Comparison]) -> Table:
+    table = _table("run", "likeness", "")
+    for comparison in found:
+        for row in comparison.rows:
+            if row.filter == "valid" and _is_main(row.run) and LIKENESS in row.scores:
+                score = row.scores[LIKENESS]
+                table.add_row(row.run.name, shown(score.estimate), bounds(score))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+_MARKS = re.compile(
+    r"\*\*(?P<bold>[^*]+)\*\*|\[\[(?:[^\]|]*\|)?(?P<term>[^\]]+)\]\]|`(?P<code>[^`]+)`"
+)
+
+
+def in_terminal(sentence: str) -> Text:
+    """A sentence of the report: its terms plain, its heading bold."""
+    text, end = Text(), 0
+    for mark in _MARKS.finditer(sentence):
+        text.append(sentence[end : mark.start()])
+        kind = mark.lastgroup
+        assert kind is not None
+        text.append(mark[kind], style="bold" if kind == "bold" else "")
+        end = mark.end()
+    return text.append(sentence[end:])
+
+
+Job = Sampling | Measuring
+
+PROCESSES = 2
+UNITS = 10
+"""Of the bar, for a job of weight 1."""
+
+
+def do_all(
+    jobs: Sequence[Job], doing: str, *, shown: bool = True, processes: int = PROCESSES
+) -> None:
+    """Do the jobs, in any order; the first error ends the work and is raised."""
+    processes = max(1, min(processes, os.cpu_count() or 1, len(jobs)))
+    total = sum(_units(job) for job in jobs)
+    with (
+        working_pool(processes) as pool,
+        progress_bar(doing, total, shown=shown) as advance,
+    ):
+        for units in pool.imap_unordered(_do, jobs):
+            advance(units)
+
+
+def working_pool(processes: int) -> Pool:
+    """Processes of one thread each; leaving its block ends them, also when the user interrupts.
+
+    Whatever they were writing is whole: files are renamed when they are finished.
+    """
+    return get_context("spawn").Pool(processes, initializer=_begin)
+
+
+def _begin() -> None:
+    """In each process: one thread, and the parent decides what an interrupt means."""
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _do(job: Job) -> int:
+    job.do()
+    return _units(job)
+
+
+def _units(job: Job) -> int:
+    return max(1, round(job.weight * UNITS))
+
 
 TITLE = "In which order do language models write?"
 TRAINING_STEPS = 700

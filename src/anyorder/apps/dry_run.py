@@ -13,26 +13,89 @@ ranks of a machine, none S = 1), a rank holds, in bytes (float32):
 and time = steps * operations of a step / (W * peak of the GPU * utilisation).
 
 Not here: the table (dry_run_text.py), and what to change where it does not fit (remedies.py).
+
+GPUs by name: memory, and the arithmetic their makers state for dense matrix products.
+
+Numbers are those of the data sheets (tensor cores without sparsity for bfloat16, ordinary cores for
+float32 and float64, which is what torch uses unless told otherwise); memory is what the driver
+reports. What a training reaches of them is its utilisation, which dry_run.py takes as an argument.
+
+A dry run as a table for people; the numbers are dry_run.py's.
+
+What to change in a recipe that does not fit: the cheapest changes that make it fit.
+
+Changes are tried in the order of what they cost: types and reductions first, then computing layers
+twice, smaller micro batches, more GPUs, and at last adapters, which train another model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from anyorder.apps.costs import flops, kept, vocabulary
-from anyorder.apps.gpus import Gpu
-from anyorder.apps.micro_batch import MicroBatch, logit_bytes, micro_batch
-from anyorder.apps.training import check_settings, checked_vocab_size, network_config
-from anyorder.families import find_family
-from anyorder.nets.latent import LatentNet
-from anyorder.recipes import Recipe
-from anyorder.train.head_nats import LOGITS
-from anyorder.train.layers import layer_names, units
-from anyorder.train.spread import BUCKET
+from anyorder.apps.costs import MicroBatch, flops, kept, logit_bytes, micro_batch, vocabulary
+from anyorder.apps.train import check_settings, checked_vocab_size, network_config
+from anyorder.families.family import find_family
+from anyorder.families.latentmdm.loss import LOGITS
+from anyorder.families.latentmdm.net import LatentNet
+from anyorder.recipes import Recipe, override
+from anyorder.training.distributed import BUCKET, layer_names, units
+
+GIB_OF_gpus = 2**30
+USABLE = 0.92
+"""Of a GPU's memory: the rest is the driver's, the libraries' and what fragmentation leaves."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of GPU."""
+
+    name: str
+    gib: float
+    """Memory."""
+    bfloat16: float
+    """Operations in a second, in units of 10^12."""
+    float32: float
+    float64: float
+    node: int = 8
+    """How many usually stand in one machine."""
+
+    @property
+    def usable(self) -> float:
+        """Bytes that a training can have."""
+        return self.gib * GIB_OF_gpus * USABLE
+
+    def peak(self, dtype: str) -> float:
+        """Operations in a second."""
+        peaks = {"bfloat16": self.bfloat16, "float32": self.float32, "float64": self.float64}
+        return peaks[dtype] * 1e12
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("b200", 179.0, 2250.0, 75.0, 37.0),
+        Gpu("h200", 140.4, 989.0, 67.0, 34.0),
+        Gpu("h100", 79.6, 989.0, 67.0, 34.0),
+        Gpu("a100-80", 80.0, 312.0, 19.5, 9.7),
+        Gpu("a100-40", 40.0, 312.0, 19.5, 9.7),
+        Gpu("l40s", 45.0, 362.0, 91.6, 1.4),
+        Gpu("a6000", 48.0, 155.0, 38.7, 0.6),
+        Gpu("rtx4090", 24.0, 165.0, 82.6, 1.3),
+    )
+}
+
+
+def find_gpu(name: str) -> Gpu:
+    found = GPUS.get(name.lower())
+    if found is None:
+        raise ValueError(f"no GPU {name!r} here: choose one of {', '.join(GPUS)}")
+    return found
+
 
 LAYERS_GATHERED = 2
 """The one that computes, and the next one, which is on its way."""
@@ -285,3 +348,157 @@ def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
     if recipe.loss == "grpo":
         told.append("decoding and grading of the samples come on top")
     return told
+
+
+WIDTH = 24
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """The sizes, what a rank holds, what a step costs, and how long it takes."""
+    memory = found["memory_per_rank"]
+    rows = [
+        ("family", found["family"]),
+        ("parameters", f"{found['parameters']:,} in {found['tensors']:,} tensors"),
+        ("added to the backbone", _added(found)),
+        ("by module", ", ".join(f"{name} {n:,}" for name, n in found["by_module"].items())),
+        ("trained", f"{found['trained_parameters']:,}"),
+        ("", ""),
+        ("ranks", _ranks(found)),
+        *(
+            (name.removesuffix("_bytes").replace("_", " "), gib(n))
+            for name, n in memory.items()
+            if n
+        ),
+        ("a rank in all", _need(found)),
+        ("host memory at the end", f"{gib(found['host_bytes'])}, on the first machine"),
+        ("a checkpoint on disk", gib(found["checkpoint_bytes"])),
+        ("", ""),
+        ("tokens per step", f"{found['tokens_per_step']:,} at the most"),
+        ("operations per step", f"{found['flops_per_step']:.3g}"),
+        ("in all", f"{found['flops']:.3g}"),
+    ]
+    if found["days"] is not None:
+        rows.append(("time", f"{found['seconds_per_step']:.3g} s a step, {_time(found['days'])}"))
+    lines = [f"{name:>{WIDTH}}  {value}".rstrip() for name, value in rows]
+    return "\n".join([*lines, "", *(f"assumed: {each}" for each in found["assumptions"])])
+
+
+def gib(size: float) -> str:
+    return f"{size / 2**30:,.3g} GiB" if size >= 2**30 else f"{size / 2**20:,.3g} MiB"
+
+
+def _added(found: dict[str, Any]) -> str:
+    return f"{found['added_parameters']:,} in {found['added_tensors']:,} tensors"
+
+
+def _ranks(found: dict[str, Any]) -> str:
+    kind = "" if found["gpu"] is None else f" {found['gpu']}"
+    told = f"{found['gpus']}{kind} on {found['nodes']} "
+    told += "machine" if found["nodes"] == 1 else "machines"
+    each = found["micro_batches_per_rank"]
+    return f"{told}; {each} micro batches of {found['micro_batch']} for each, in {found['dtype']}"
+
+
+def _need(found: dict[str, Any]) -> str:
+    if found["gpu_bytes"] is None:
+        return gib(found["rank_bytes"])
+    verdict = "fits" if found["fits"] else "does not fit"
+    return f"{gib(found['rank_bytes'])} of {gib(found['gpu_bytes'])}: {verdict}"
+
+
+def _time(days: float) -> str:
+    if days >= 1:
+        return f"{days:.3g} days"
+    return f"{days * 24:.3g} hours" if days * 24 >= 1 else f"{days * 1440:.3g} minutes"
+
+
+GIB = 2**30
+MORE = (2, 4, 8, 16, 32, 64)
+RANK = 64
+
+
+def refusal(recipe: Recipe, machine: Machine, found: dict[str, Any]) -> str:
+    """Why a recipe cannot be trained on a machine, and what to do about it."""
+    assert machine.gpu is not None
+    largest = max(found["memory_per_rank"], key=found["memory_per_rank"].get)
+    share = found["memory_per_rank"][largest] / GIB
+    name = largest.removesuffix("_bytes").replace("_", " ")
+    return (
+        f"it does not fit: a rank needs {found['rank_bytes'] / GIB:.1f} GiB and one "
+        f"{machine.gpu.name} has {machine.gpu.usable / GIB:.1f} to use (most of it: {name}, "
+        f"{share:.1f} GiB). {_advice(recipe, machine)}"
+    )
+
+
+def _advice(recipe: Recipe, machine: Machine) -> str:
+    net = meta_network(recipe)
+    ways = [
+        found
+        for candidates in (_changes(recipe, machine), _adapters_of_remedies(recipe, machine))
+        for found in [_first_that_fits(recipe, machine, candidates, net)]
+        if found
+    ]
+    if ways:
+        return f"It fits with {', or with '.join(ways)}"
+    return "No GPUs of this kind are enough: choose larger ones, or a smaller network"
+
+
+def _first_that_fits(
+    recipe: Recipe,
+    machine: Machine,
+    candidates: Iterator[tuple[dict[str, Any], int]],
+    net: nn.Module,
+) -> str:
+    """The first changes that fit, as flags; none of them changes the network."""
+    for changes, gpus in candidates:
+        try:
+            tried = override(recipe, changes)
+            fits = dry_run(tried, replace(machine, gpus=gpus, nodes=None), net)["fits"]
+        except ValueError:
+            continue  # these changes contradict the recipe
+        if fits:
+            words = [f"--gpus {gpus}"] if gpus != machine.gpus else []
+            return " ".join([*words, *(_flag(name, value) for name, value in changes.items())])
+    return ""
+
+
+def _changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any], int]]:
+    """What trains the same model, the cheapest first."""
+    train = recipe.train
+    cheap = _cheap(recipe, machine.gpus)
+    smaller = _smaller(recipe)
+    for gpus in (machine.gpus, *(n for n in MORE if n > machine.gpus)):
+        for recompute in ({}, {} if train.recompute else {"recompute": True}):
+            for accumulate in (n for n in smaller if not n % gpus):
+                less = {} if accumulate == train.accumulate else {"accumulate": accumulate}
+                yield cheap | recompute | less, gpus
+        cheap = _cheap(recipe, 2)
+
+
+def _adapters_of_remedies(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any], int]]:
+    """Few weights learn: another model, on the same machine."""
+    if recipe.train.lora or recipe.frozen:
+        return
+    for accumulate in (n for n in _smaller(recipe) if not n % machine.gpus):
+        less = {} if accumulate == recipe.train.accumulate else {"accumulate": accumulate}
+        cheap = _cheap(recipe, machine.gpus) | {"recompute": True}
+        yield cheap | less | {"lora": RANK}, machine.gpus
+
+
+def _cheap(recipe: Recipe, gpus: int) -> dict[str, Any]:
+    """Changes that cost little time or none."""
+    wanted: dict[str, Any] = {"dtype": "bfloat16"}
+    if gpus > 1:
+        wanted |= {"reduce": "micro", "shard": "full"}
+    return {name: value for name, value in wanted.items() if getattr(recipe.train, name) != value}
+
+
+def _smaller(recipe: Recipe) -> list[int]:
+    """Numbers of micro batches, from the recipe's up to one for each example."""
+    train = recipe.train
+    return [n for n in range(train.accumulate, train.batch + 1) if not train.batch % n]
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is True else f"{flag} {value}"

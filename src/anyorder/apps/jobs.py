@@ -1,14 +1,125 @@
-"""What to sample: the plain description of a sampling job, quick to import."""
+"""What to sample: the plain description of a sampling job, quick to import.
+
+Shares of one job: which of n processes this one is, and what falls to it.
+
+`--shard i/n` says it; without the flag it is the rank under torchrun (RANK of WORLD_SIZE), the
+index in a Slurm array (SLURM_ARRAY_TASK_ID of SLURM_ARRAY_TASK_COUNT), or both, ranks inside array
+tasks. A job is cut into numbered pieces that do not depend on n, and share i takes the pieces i,
+i + n, ...: any shares together make the same whole, whoever was killed, and a later command with
+another n does what is left.
+
+Not here: what a piece is (sampling.py: a batch; grade_shards.py: a problem).
+
+How to grade a run: the plain description of a grading job, quick to import.
+
+What to measure of which runs: the plain description of a measuring job, quick to import.
+
+What to report: the plain description of a report, quick to import.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import tyro
 
-from anyorder.apps.shards import Share
+from anyorder.measure.trees import TreeOptions
+
+Piece = TypeVar("Piece")
+
+RANKS = ("RANK", "WORLD_SIZE")
+ARRAY = "SLURM_ARRAY_TASK_"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Share number `index`, from 0, of `of`."""
+
+    index: int = 0
+    of: int = 1
+    origin: str = ""
+    """The variables that say so; empty: the command does."""
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        first, _, of = text.partition("/")
+        if not (first.isdecimal() and of.isdecimal() and int(first) < int(of)):
+            raise ValueError(f"--shard {text!r}: write i/n with 0 <= i < n, such as 0/4")
+        return cls(int(first), int(of))
+
+    @property
+    def whole(self) -> bool:
+        return self.of == 1
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process tells how it goes: of the ranks in one terminal the first does."""
+        return self.index == 0 or "RANK" not in self.origin
+
+    def pick(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """What falls to this share."""
+        return list(pieces[self.index :: self.of])
+
+    def opening(self) -> str:
+        """What to tell where the command did not say it."""
+        return f"shard {self} of the run, by {self.origin}; --shard 0/1 would do all of it"
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+
+def share_here(given: str | None, environment: Mapping[str, str]) -> Share:
+    """The share that a command says, or else the one of this process among its siblings."""
+    if given is not None:
+        return Share.parse(given)
+    ranks, array = _ranks(environment), _array(environment)
+    of = ranks.of * array.of
+    if of == 1:
+        return Share()
+    origin = " and ".join(each.origin for each in (array, ranks) if each.of > 1)
+    return Share(array.index * ranks.of + ranks.index, of, origin)
+
+
+def _ranks(environment: Mapping[str, str]) -> Share:
+    found = [environment.get(name, "") for name in RANKS]
+    if not all(value.isdecimal() for value in found):
+        return Share()
+    return Share(int(found[0]), int(found[1]), "RANK/WORLD_SIZE")
+
+
+def _array(environment: Mapping[str, str]) -> Share:
+    """Ids may begin anywhere and have gaps of one size, as in --array=1-15:2."""
+    found = [environment.get(ARRAY + name, "") for name in ("ID", "COUNT")]
+    if not all(value.isdecimal() for value in found):
+        return Share()
+    number, count = map(int, found)
+    first = int(environment.get(f"{ARRAY}MIN", 0))
+    place, rest = divmod(number - first, int(environment.get(f"{ARRAY}STEP", 1)))
+    if rest or not 0 <= place < count:
+        raise ValueError(
+            f"{ARRAY}ID={number} is not among {count} evenly spaced ids from {first} on: say which "
+            f"share this is, such as --shard 0/{count}"
+        )
+    return Share(place, count, f"{ARRAY}ID/COUNT")
+
+
+def device_here(device: str, environment: Mapping[str, str]) -> str:
+    """The device of this process: a rank under torchrun has the GPU of its own number."""
+    local = environment.get("LOCAL_RANK", "")
+    return f"cuda:{local}" if device == "cuda" and local.isdecimal() else device
+
+
+def workers_here(environment: Mapping[str, str]) -> int | None:
+    """Grading processes of one rank, where several share a machine; None: it has it alone."""
+    local = environment.get("LOCAL_WORLD_SIZE", "")
+    if not local.isdecimal() or int(local) < 2:
+        return None
+    return max(1, len(os.sched_getaffinity(0)) // int(local))
+
 
 # Optional flags: help shows what to give, and no "None".
 Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
@@ -89,3 +200,188 @@ class SampleJob:
     def share(self) -> Share:
         """What falls to this job; all of it where nothing is said."""
         return Share() if self.shard is None else Share.parse(self.shard)
+
+
+Ids = Annotated[str | None, tyro.conf.arg(metavar="ID,ID", help_behavior_hint="")]
+Ks = Annotated[str | None, tyro.conf.arg(metavar="K,K", help_behavior_hint="")]
+Mode = Annotated[
+    str | None, tyro.conf.arg(metavar="MODE|any_of_4|sensitivity", help_behavior_hint="")
+]
+
+SMALLEST_MEMORY = 64
+
+
+@dataclass(frozen=True)
+class GradeJob:
+    """What to grade with, how, and what to report."""
+
+    task: Name = None
+    """The task whose checks decide; unset: the one that was sampled."""
+    data: Name = None
+    """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the one that was sampled, if
+    the task is the same."""
+    extraction: Mode = None
+    """How the program is found in a text (docs/tasks.md); unset: the task's mode. any_of_4: passed
+    if any of the release's four modes passes; sensitivity: all of these, side by side."""
+    only: Ids = None
+    """Only these problems."""
+    limit: Count = None
+    """Only the first problems of the task."""
+    workers: Count = None
+    """Grading processes; unset: one for each processor."""
+    timeout: Number = None
+    """Processor seconds of one check; unset: the task's published limit."""
+    memory: Count = None
+    """Memory of a program in MiB; unset: 1024, or what the task needs."""
+    k: Ks = None
+    """The ks of pass@k; unset: 1, 2, 4, ... up to the samples that there are."""
+    estimator: str = "unbiased"
+    """unbiased, any_of_k (the first k samples) or fixed_n (missing samples are wrong)."""
+    allow_weak_isolation: bool = False
+    """Grade even where programs cannot be confined, with limits on time and memory alone."""
+    again: bool = False
+    """Grade anew what has a verdict already."""
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} must be at least 1, not {value}")
+        if self.timeout is not None and not 0 < self.timeout < float("inf"):
+            raise ValueError(f"--timeout must be a positive number of seconds, not {self.timeout}")
+        if self.memory is not None and self.memory < SMALLEST_MEMORY:
+            raise ValueError(
+                f"--memory must be at least {SMALLEST_MEMORY} (MiB), or Python itself does not fit"
+            )
+        if self.only is not None and self.limit is not None:
+            raise ValueError("give --only or --limit, not both")
+        self.ks()
+
+    def ks(self) -> list[int] | None:
+        """The ks to report; None: what the samples allow."""
+        if self.k is None:
+            return None
+        words = [word.strip() for word in self.k.split(",")]
+        if not all(word.isdecimal() and int(word) for word in words):
+            raise ValueError(f"--k {self.k!r}: write whole numbers from 1 on, such as 1,2,4")
+        return sorted({int(word) for word in words})
+
+    def ids(self) -> list[str] | None:
+        """The problems to grade; None: all."""
+        return None if self.only is None else [word.strip() for word in self.only.split(",")]
+
+
+MEASURES = ("order", "arness", "diversity", "similarity", "placement")
+MODES = ("exact", "compat")
+
+_ONLY_FOR = {
+    "mode": ("order",),
+    "seeds": ("order",),
+    "extraction": ("diversity", "similarity"),
+    "tree": ("diversity", "similarity"),
+    "stride": ("placement",),
+    "region": ("placement",),
+    "any_model": ("placement",),
+}
+"""Settings that other measures would ignore."""
+
+Names = Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """What to measure."""
+
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
+    ]
+    """Run folders; several are compared with one another."""
+    reference: Folder = None
+    """A run that was decoded from left to right: the others' programs are compared with its own."""
+    placement: Name = None
+    """The model that made the runs: asks it again where it would have put its tokens."""
+    only: Names = None
+    """Only these measures: order, arness, diversity, similarity, placement. Unset: all that the
+    runs and the two flags above allow."""
+    mode: str = "exact"
+    """exact: the paper's definitions of order; compat: the choices of its published code."""
+    seeds: int = 8
+    """Random orders for the controls."""
+    extraction: Name = None
+    """Of which grading, where a run has several, by its extraction, task or name: the correct
+    programs are those it passed."""
+    tree: TreeOptions = field(default_factory=TreeOptions)
+    """How programs become trees."""
+    stride: Count = None
+    """placement: every so many steps; unset: 16, or 1 for models that write segments."""
+    region: str = "code"
+    """placement: code, or all positions of the canvas."""
+    any_model: bool = False
+    """placement: also with a model that is not known to have made the runs."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("name at least one run folder")
+        if self.mode not in MODES:
+            raise ValueError(f"--mode {self.mode!r}: choose exact or compat")
+        for name in ("seeds", "stride"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} must be at least 1, not {value}")
+        for name, needs in (("similarity", "reference"), ("placement", "placement")):
+            if name in (self.chosen() if self.only else ()) and getattr(self, needs) is None:
+                raise ValueError(f"--only {name} needs --{needs}")
+            if getattr(self, needs) is not None and name not in self.chosen():
+                raise ValueError(f"--{needs} has no effect without {name}: add it to --only")
+        defaults = {each.name: each.default for each in fields(self)} | {"tree": TreeOptions()}
+        for name, measures in _ONLY_FOR.items():
+            if getattr(self, name) == defaults[name] or {*measures} & {*self.chosen()}:
+                continue
+            raise ValueError(
+                f"--{name.replace('_', '-')} has no effect here: it is for "
+                f"{' and '.join(measures)}; leave it out, or have that measured too"
+            )
+
+    def chosen(self) -> tuple[str, ...]:
+        """The measures to take."""
+        if self.only is None:
+            given = {"similarity": self.reference, "placement": self.placement}
+            return tuple(name for name in MEASURES if given.get(name, True) is not None)
+        names = [name.strip() for name in self.only.split(",")]
+        for name in names:
+            if name not in MEASURES:
+                raise ValueError(f"--only {name!r}: choose from {', '.join(MEASURES)}")
+        return tuple(name for name in MEASURES if name in names)
+
+
+TITLE = "In which order do these models write?"
+
+
+@dataclass(frozen=True)
+class ReportJob:
+    """What to report, and where to."""
+
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
+    ]
+    """Run folders; the report has what they allow, and says what would give the rest."""
+    out: Path = Path("report.html")
+    """The file; its figures go beside it, to <name>_figures."""
+    title: str = TITLE
+    """The heading of the page."""
+    extraction: Name = None
+    """Of which grading, where a run has several, by its extraction, task or name."""
+    figures: bool = True
+    """Whether figures are also written as PNG and PDF files."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("name at least one run folder")
+        if self.out.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"--out {self.out}: name a file that ends in .html")
+        if self.out.is_dir():
+            raise ValueError(f"--out {self.out} is a folder: name a file")

@@ -28,21 +28,30 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.apps.progress_bar import progress_bar
-from anyorder.canvases import Sizes
-from anyorder.decode.moments import Looked, Replay, TraceReader
-from anyorder.families import FAMILIES, Family, is_whole
+from anyorder.apps.terminal import progress_bar
+from anyorder.decode.canvas import Sizes
+from anyorder.decode.replay import Looked, Replay, TraceReader
+from anyorder.families.family import FAMILIES, Family, is_whole
 from anyorder.files import COPY_IT, alone_in, sweep
-from anyorder.measure.placement import NOTHING, PLACES, TOKENS, Commit, Keep, place
-from anyorder.measure.placement_rows import (
+from anyorder.measure.placement_scores import (
+    NOTHING,
+    PLACES,
+    REGIONS,
+    TOKENS,
+    Commit,
+    Keep,
+    place,
+    programs_looked_for,
+    tokens_inside,
+)
+from anyorder.measure.placement_table import (
     CanvasRow,
+    PlacementTable,
     read_about,
     read_batches,
     to_table,
     write_file,
 )
-from anyorder.measure.placement_span import REGIONS, programs_looked_for, tokens_inside
-from anyorder.measure.placement_table import PlacementTable
 from anyorder.model import Model, load
 from anyorder.process.noise import key_of
 from anyorder.trace import Run, Trace

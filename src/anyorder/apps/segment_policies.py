@@ -18,11 +18,10 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.apps.commands import command
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.grading import grade_run
-from anyorder.apps.jobs import SampleJob
-from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.grade import grade_run
+from anyorder.apps.jobs import GradeJob, SampleJob
+from anyorder.apps.report import command
+from anyorder.apps.sample import sample_to_run
 from anyorder.bench.verdicts import PASSED
 from anyorder.measure.intervals import Interval, difference_interval, rate_interval
 

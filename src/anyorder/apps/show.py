@@ -2,17 +2,43 @@
 
 Tokens are shaded by the step at which they were revealed, early ones bright. Figures and pages are
 another room's work.
+
+The paper's generation trace (appendix E) in a terminal: what was proposed, step by step.
+
+For each step a block of lines, one per segment in reading order: revealed ones grey, the committed
+one highlighted, the other candidates coloured by their score within the step, the better the
+stronger; open ones for which nothing was proposed as a mask. It needs a trace whose candidates were
+recorded.
+
+Not here: figures and pages (report/), and the token-by-token view (show.py).
+
+The canvas filling in place: what `anyorder sample --watch` draws on the terminal.
+
+It is drawn on standard error, as progress is, so that standard output stays what it was. A step is
+shown for a moment at least; that time is not counted as decoding. Where there is no terminal, the
+first sample of each batch is written as one line a step, and a message says so. Decoders know
+nothing of this: they call a `Watcher` (decode/canvas.py).
 """
 
 from __future__ import annotations
 
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
 from rich.text import Text
 
 from anyorder.apps.cache_check import Agreement
-from anyorder.trace import Run, Trace
+from anyorder.decode.canvas import Seen, Watcher
+from anyorder.model import Request
+from anyorder.trace import Candidate, Run, Trace
+from anyorder.vocab import Vocab
 
 SHADES = ("bold bright_yellow", "yellow", "green", "cyan", "blue", "magenta")
 MASK = "░"
@@ -119,3 +145,225 @@ def _visible(trace: Trace) -> int:
 
 def _shade(step: int, steps: int) -> str:
     return SHADES[min(len(SHADES) - 1, (max(step, 1) - 1) * len(SHADES) // max(1, steps))]
+
+
+STRENGTHS = ("dim cyan", "cyan", "bold cyan")
+"""Candidates by score, from the worst third of their step to the best."""
+TAKEN, REVEALED = "bold black on yellow", "grey50"
+EMPTY = "(empty)"
+SCORE_WIDTH = 8
+
+
+def print_segments(trace: Trace, console: Console | None = None) -> None:
+    """All steps of one trace, one after another."""
+    console = console or Console(highlight=False)
+    console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
+    console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
+    for step, rows in segment_film(trace):
+        console.print(Text(f"\nstep {step}"))
+        for row in rows:
+            console.print(row, soft_wrap=True)
+
+
+def segment_film(trace: Trace) -> Iterator[tuple[int, list[Text]]]:
+    """(step, its lines) for each step that proposed something."""
+    if trace.candidates is None:
+        raise ValueError(
+            f"trace {trace.task_id!r} sample {trace.sample} holds no candidates: sample it again "
+            "with candidates=True (latentmdm and flexlatent can record them)"
+        )
+    if trace.segment is None:
+        raise ValueError(
+            f"trace {trace.task_id!r} sample {trace.sample} holds no segments: import it with "
+            "`segment`"
+        )
+    by_step: dict[int, dict[int, Candidate]] = {}
+    for each in trace.candidates:
+        by_step.setdefault(each.step, {})[each.segment] = each
+    width = max(len(str(segment)) for segment in trace.segment.tolist())
+    for step, proposed in by_step.items():
+        yield step, _rows(trace, step, proposed, width)
+
+
+def _rows(trace: Trace, step: int, proposed: dict[int, Candidate], width: int) -> list[Text]:
+    scores = sorted(each.score for each in proposed.values() if each.score is not None)
+    rows = []
+    for segment, shown in sorted(_canvas(trace, step - 1).items()):
+        each = proposed.get(segment)
+        if each is None:
+            mark, score = " ", ""
+            text = Text(MASK, style="dim") if shown is None else Text(_line(shown), style=REVEALED)
+        else:
+            mark = ">" if each.taken else " "
+            score = "" if each.score is None else f"{each.score:.2f}"
+            style = TAKEN if each.taken else _strength(each.score, scores)
+            text = Text(_line(each.piece), style=style)
+        rows.append(Text(f"{mark} {segment:>{width}} {score:>{SCORE_WIDTH}}   ").append(text))
+    return rows
+
+
+def _canvas(trace: Trace, step: int) -> dict[int, str | None]:
+    """The segments on the canvas after `step` steps: their text, or None while open."""
+    assert trace.segment is not None
+    now = trace.replay(step)
+    found: dict[int, str | None] = {}
+    for slot, piece, revealed in zip(now.slots, now.pieces, now.revealed, strict=True):
+        segment = int(trace.segment[slot])
+        if segment >= 0:
+            found[segment] = (found.get(segment) or "") + piece if revealed else None
+    return found
+
+
+def _strength(score: float | None, scores: Sequence[float]) -> str:
+    """The better a score among those of its step, the stronger."""
+    if score is None or len(scores) < 2:
+        return STRENGTHS[len(STRENGTHS) // 2]
+    return STRENGTHS[sum(other < score for other in scores) * len(STRENGTHS) // len(scores)]
+
+
+def _line(text: str) -> str:
+    """A segment on one line: its closing newline goes, others are spelled."""
+    plain = text.removesuffix("\n").replace("\n", "\\n").replace("\t", "    ")
+    return plain if plain.strip() else repr(text) if text else EMPTY
+
+
+MASKED, OPENED, FRESH, DONE, PROMPT = "dim", "bold cyan", "bold reverse", "", "dim italic"
+MASKED_AGAIN = "bold red"
+LINE_END, END = "↵", "·"
+OPEN_LINE = 8 * MASK + "\n"
+"""An open segment, which will be a line as a rule."""
+STEP_SECONDS, REST_SECONDS = 0.05, 0.6
+"""How long a step, and the finished canvases of a batch, stay to be seen."""
+PANEL_LINES = 14
+"""Room for one sample; as many are shown at once as fit."""
+
+BatchWatcher = Callable[[Sequence[Request]], Watcher]
+"""(the samples that are decoded together) -> who watches them."""
+
+
+def pieces(vocab: Vocab, token_ids: Sequence[int]) -> list[str | None]:
+    """What each slot shows: None for a mask, "" for a token without text such as the end."""
+    text, spans = vocab.spans(token_ids)
+    shown: list[str | None] = []
+    start = 0
+    for token, (_, end) in zip(token_ids, spans, strict=True):
+        shown.append(None if token == vocab.mask_id else text[start:end])
+        start = end
+    return shown
+
+
+def canvas_text(vocab: Vocab, seen: Seen) -> Text:
+    """One row's canvas: masks visible, what the last step did highlighted."""
+    text = Text()
+    mask = MASK if seen.segment is None else OPEN_LINE
+    rows = zip(pieces(vocab, seen.token_ids), seen.insert_step, seen.reveal_step, strict=True)
+    again = set(seen.masked_again)
+    ended = False
+    for place, (token, row) in enumerate(zip(seen.token_ids, rows, strict=True)):
+        piece, inserted, revealed = row
+        fresh = revealed == seen.step
+        if piece is None:
+            new = OPENED if inserted == seen.step else MASKED
+            text.append(mask, style=MASKED_AGAIN if place in again else new)
+        elif not piece:
+            text.append(END, style=FRESH if fresh else MASKED)
+        elif fresh and not piece.strip():  # white space alone cannot be seen to be new
+            text.append(piece.replace("\n", LINE_END), style=FRESH).append("\n" * ("\n" in piece))
+        else:
+            text.append(piece, style=FRESH if fresh else MASKED if ended else DONE)
+        ended = ended or token == vocab.eos_id
+    return text
+
+
+def caption(vocab: Vocab, seen: Seen) -> str:
+    """Where a row stands."""
+    masks = sum(token == vocab.mask_id for token in seen.token_ids)
+    again = f" ({len(seen.masked_again)} of them again)" if seen.masked_again else ""
+    return f"step {seen.step}: {len(seen.token_ids) - masks} shown, {masks} masked{again}"
+
+
+@contextmanager
+def watching(vocab: Vocab, total: int, *, console: Console | None = None) -> Iterator[BatchWatcher]:
+    """Gives who watches each batch, `total` samples in all; cleans up behind itself."""
+    console = console or Console(file=sys.stderr, highlight=False)
+    if not console.is_terminal:
+        print(
+            "no terminal here: --watch writes a line for each step of the first sample of a batch",
+            file=console.file,
+        )
+        yield lambda requests: _lines(vocab, requests[0], console)
+        return
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        film = _Film(vocab, total, live)
+        yield film.begin
+        film.rest()
+
+
+class _Film:
+    """The samples of one batch after another, in place."""
+
+    def __init__(self, vocab: Vocab, total: int, live: Live) -> None:
+        self.vocab, self.total, self.live = vocab, total, live
+        self.requests: Sequence[Request] = ()
+        self.latest: dict[int, Seen] = {}
+        self.begun = 0
+        self.due = -math.inf
+
+    def begin(self, requests: Sequence[Request]) -> Watcher:
+        self.rest()
+        self.requests, self.latest = requests, {}
+        self.begun += len(requests)
+        return self.show
+
+    def show(self, rows: Sequence[Seen]) -> None:
+        self.latest |= {row.row: row for row in rows}
+        self._wait(STEP_SECONDS)
+        self.live.update(self._frame(), refresh=True)
+
+    def rest(self) -> None:
+        """Let what is finished stay for a moment."""
+        if self.latest:
+            self._wait(REST_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        """Until the last frame has been there long enough; the next one stays for `seconds`."""
+        now = time.monotonic()
+        if self.due > now:
+            time.sleep(self.due - now)
+        self.due = max(now, self.due) + seconds
+
+    def _frame(self) -> RenderableType:
+        fit = max(1, (self.live.console.height - 2) // PANEL_LINES)
+        shown = [self.latest[number] for number in sorted(self.latest)[:fit]]
+        more = len(self.requests) - len(shown)
+        told = f"sample {self.begun - len(self.requests) + 1} to {self.begun} of {self.total}"
+        if len(self.requests) == 1:
+            told = f"sample {self.begun} of {self.total}"
+        if more > 0:
+            told += f"; {more} more are decoded with {'these' if len(shown) > 1 else 'this one'}"
+            told += " (--batch 1: one by one)"
+        return Group(Text(told, style="dim"), *map(self._panel, shown))
+
+    def _panel(self, seen: Seen) -> Panel:
+        request = self.requests[seen.row]
+        body = Text(request.prompt, style=PROMPT) + canvas_text(self.vocab, seen)
+        return Panel(
+            body,
+            title=Text(f"{request.task_id} sample {request.sample}"),
+            subtitle=Text(caption(self.vocab, seen)),
+            title_align="left",
+            subtitle_align="left",
+            border_style="dim",
+        )
+
+
+def _lines(vocab: Vocab, request: Request, console: Console) -> Watcher:
+    def watch(rows: Sequence[Seen]) -> None:
+        for row in rows:
+            if row.row == 0:
+                parts = [MASK if piece is None else piece for piece in pieces(vocab, row.token_ids)]
+                line = "".join(parts).replace("\n", LINE_END)
+                name = f"{request.task_id} sample {request.sample}"
+                print(f"{name} {caption(vocab, row)} | {line}", file=console.file)
+
+    return watch

@@ -1,1 +1,3 @@
 """Tasks: prompts to sample from, and what a right answer is."""
+
+from __future__ import annotations

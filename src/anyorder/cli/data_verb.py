@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from anyorder.apps.data_job import DataJob
+from anyorder.apps.pipeline.inputs import DataJob
 from anyorder.cli.parsing import parse
 
 
@@ -35,8 +35,8 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "data", words)
-    from anyorder.apps.data_job import open_plan
-    from anyorder.apps.data_pipeline import make_shards
+    from anyorder.apps.pipeline.inputs import open_plan
+    from anyorder.apps.pipeline.pipeline import make_shards
 
     plan = open_plan(flags.job)
     manifest = make_shards(plan)

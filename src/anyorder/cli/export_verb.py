@@ -38,7 +38,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "export", words)
-    from anyorder.apps.exporting import ExportOptions, export_to
+    from anyorder.apps.export import ExportOptions, export_to
 
     options = ExportOptions(flags.layout, flags.dtype, flags.shard_gb)
     made = export_to(flags.model, flags.out, options)

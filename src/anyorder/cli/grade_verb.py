@@ -11,8 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.shards import share_here, workers_here
+from anyorder.apps.jobs import GradeJob, share_here, workers_here
 from anyorder.cli.parsing import parse
 
 
@@ -41,9 +40,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "grade", words)
-    from anyorder.apps.grade_report import print_graded
-    from anyorder.apps.grade_shards import PartlyGraded, grade_shard
-    from anyorder.apps.grading import grade_run
+    from anyorder.apps.grade import PartlyGraded, grade_run, grade_shard, print_graded
 
     share = share_here(flags.shard, os.environ)
     if share.origin and share.speaks:

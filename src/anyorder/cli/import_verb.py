@@ -64,7 +64,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "import", words)
-    from anyorder.apps.importing import ImportOptions, import_traces
+    from anyorder.apps.imports import ImportOptions, import_traces
 
     options = ImportOptions(
         format=flags.format,

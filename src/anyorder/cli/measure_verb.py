@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.measure_job import MeasureJob
+from anyorder.apps.jobs import MeasureJob
 from anyorder.cli.parsing import parse
 
 
@@ -32,8 +32,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "measure", words)
-    from anyorder.apps.measure_tables import print_measured
-    from anyorder.apps.measuring import measure_runs
+    from anyorder.apps.measure import measure_runs, print_measured
 
     measured = measure_runs(flags.job)
     if flags.json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.playing import PlayJob
+from anyorder.apps.play.server import PlayJob
 from anyorder.cli.parsing import parse
 
 
@@ -28,6 +28,6 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "play", words)
-    from anyorder.apps.playing import play
+    from anyorder.apps.play.server import play
 
     play(flags.job, as_json=flags.json)

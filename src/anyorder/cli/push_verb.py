@@ -32,7 +32,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "push", words)
-    from anyorder.apps.exporting import push_model
+    from anyorder.apps.export import push_model
 
     done = push_model(flags.model, flags.repo, private=flags.private)
     if flags.json:

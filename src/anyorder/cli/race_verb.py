@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.race_job import RaceJob
+from anyorder.apps.race.job import RaceJob
 from anyorder.cli.parsing import parse
 
 
@@ -34,8 +34,8 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "race", words)
-    from anyorder.apps.race_tables import print_tables
-    from anyorder.apps.racing import race
+    from anyorder.apps.race import race
+    from anyorder.apps.race.results import print_tables
 
     raced = race(flags.job, progress=True)
     if flags.json:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.report_job import ReportJob
+from anyorder.apps.jobs import ReportJob
 from anyorder.cli.parsing import parse
 
 
@@ -31,7 +31,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "report", words)
-    from anyorder.apps.reporting import report
+    from anyorder.apps.report import report
 
     reported = report(flags.job, progress=True)
     if flags.json:

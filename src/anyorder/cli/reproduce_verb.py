@@ -43,7 +43,7 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "reproduce", words)
-    from anyorder.apps.reproducing import Changes, reproduce
+    from anyorder.apps.reproduce import Changes, reproduce
 
     changes = Changes(flags.model, flags.data, flags.device, flags.batch)
     result = reproduce(flags.card, changes, out=flags.out, command=command_line("reproduce", words))

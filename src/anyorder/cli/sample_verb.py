@@ -10,8 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from anyorder.apps.jobs import Count, Name, Number, SampleJob
-from anyorder.apps.shards import device_here, share_here
+from anyorder.apps.jobs import Count, Name, Number, SampleJob, device_here, share_here
 from anyorder.cli.parsing import command_line, parse, without
 
 
@@ -125,9 +124,8 @@ class Flags:
 
 def main(words: list[str]) -> None:
     flags = parse(Flags, "sample", words)
-    from anyorder.apps.sampling import sample_to_run
-    from anyorder.apps.show import print_run, summary
-    from anyorder.apps.show_segments import print_segments
+    from anyorder.apps.sample import sample_to_run
+    from anyorder.apps.show import print_run, print_segments, summary
 
     # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()

@@ -106,8 +106,8 @@ def _questions(words: list[str]) -> None:
 
 def _protocol(words: list[str]) -> None:
     flags = parse(ProtocolFlags, f"study {MODEL} X", words)
-    from anyorder.apps.grade_report import print_graded
-    from anyorder.apps.measure_tables import print_measured
+    from anyorder.apps.grade import print_graded
+    from anyorder.apps.measure import print_measured
     from anyorder.apps.study.protocol import run_protocol
 
     found = run_protocol(flags.job, progress=True)

@@ -77,7 +77,7 @@ def main(words: list[str]) -> None:
     unused = [each for each in ONLY_DRY if getattr(flags, each) is not None]
     if unused:
         raise UsageError(f"--{unused[0]} belongs to --dry-run: torchrun says what trains")
-    from anyorder.apps.training import train_recipe
+    from anyorder.apps.train import train_recipe
 
     out = flags.out or Path("runs") / name.replace("/", "-")
     result = train_recipe(flags.recipe, out)
@@ -97,10 +97,7 @@ def main(words: list[str]) -> None:
 
 
 def _dry_run(flags: Flags) -> None:
-    from anyorder.apps.dry_run import UTILISATION, Machine, dry_run
-    from anyorder.apps.dry_run_text import as_text
-    from anyorder.apps.gpus import find_gpu
-    from anyorder.apps.remedies import refusal
+    from anyorder.apps.dry_run import UTILISATION, Machine, as_text, dry_run, find_gpu, refusal
 
     machine = Machine(
         gpus=1 if flags.gpus is None else flags.gpus,

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anyorder.data.batches import Batch, BatchConfig, Batches, Example, collate, tokenise
+    from anyorder.data.corpora.stories import Problem, StoriesConfig, problem, stories_vocab
     from anyorder.data.shards import ShardSource
-    from anyorder.data.sources import (
-        DatasetSource,
-        JsonlSource,
-        Source,
-        StoriesSource,
-        TextSource,
-    )
-    from anyorder.data.stories import Problem, StoriesConfig, problem, stories_vocab
+    from anyorder.data.sources import DatasetSource, JsonlSource, Source, StoriesSource, TextSource
 
 _PUBLIC = {
     "Batch": "batches",

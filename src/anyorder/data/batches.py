@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from anyorder.data.order import Permutation, example_at
+from anyorder.data.keyed import Permutation, example_at
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig, cut, limit
 from anyorder.data.sources import Source, TokenisedSource
 from anyorder.vocab import Vocab

@@ -26,9 +26,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from anyorder.data.gram_kernels import band_keys, insert, minhash, probe
+from anyorder.data.filters import Array, RowViews, band_keys, grams, insert, minhash, probe
 from anyorder.data.keyed import WORD, Draws, key
-from anyorder.data.ngrams import Array, RowViews, grams
 
 BANDS, ROWS = 12, 6
 HASHES = BANDS * ROWS

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, runtime_checkable
 
-from anyorder.data.stories import StoriesConfig, problem
+from anyorder.data.corpora.stories import StoriesConfig, problem
 
 if TYPE_CHECKING:
     from anyorder.data.batches import Example

@@ -32,23 +32,238 @@ The network is asked at progress tau = Gamma(t): as tau, or as the training time
 
 What is missing and what is open are tokens and masks in flexmdm, segments and open slots in
 flexlatent: the clock does not know. Letters: B rows, L positions.
+
+How many slots a step inserts, and into which gaps.
+
+The network says g_i, the log of the expected number of tokens (flexmdm) or segments (flexlatent)
+still missing in gap i. With the insertion temperature T (paper, appendix D),
+
+    n_i = E softmax(g / T)_i  over the gaps that may grow,      E = sum_i e^{g_i},
+
+so T moves insertions between gaps and leaves their expected number alone; T = 1 is n_i = e^{g_i}.
+A step in which each missing item arrives with probability `share` inserts share * n_i on average:
+
+    poisson           N ~ Poisson(share E) in all, each placed by itself with probability n_i / E;
+                      the same law as an independent Poisson(share n_i) in each gap
+    binomial          Binomial(ceil n_i, share n_i / ceil n_i) in gap i
+    floor_bernoulli   floor(r) + Bernoulli(r - floor r) in gap i, r = share n_i
+
+A row that may insert only `room` more keeps the first `room` placements, or a random subset of that
+size of its new slots: no gap is favoured for standing further left.
+Letters: B rows, L gaps (gap i stands after position i).
+
+The options of a clock (clocks.py): what the families whose canvases grow have in common.
+
+Each family's own options, and its defaults of another mode, are beside its decoder. An option that
+the chosen path would not use is an error, never ignored.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from anyorder.decode.clock_options import ClockOptions
-from anyorder.decode.gaps import INSERTION_COUNTS, Demand, expected_missing, place
 from anyorder.decode.growing import Growth
 from anyorder.decode.quota import Progress, Quota, find_clocked_quota
+from anyorder.nets.denoiser import GAP_LIMIT
+from anyorder.process import counts
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import Power, carried
+
+NEARLY_WHOLE = 1e-4
+"""An expected number this little above a whole one counts as whole: it is rounding."""
+MOST_IN_A_GAP = 4096
+"""One step puts at most so many slots into a gap; only a broken network asks for more."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is missing in the gaps of each row, and what may be inserted."""
+
+    expected: Tensor  # B L, float64; 0 where nothing may be inserted
+    room: Tensor  # B, slots that may be inserted at most
+    key: Tensor  # B
+    slot: Tensor  # B L, who stands before each gap to the noise
+    step: int
+
+    @cached_property
+    def total(self) -> Tensor:
+        """E.  # B"""
+        return self.expected.sum(dim=1)
+
+
+def expected_missing(gaps: Tensor, grows: Tensor, temperature: float = 1.0) -> Tensor:
+    """n_i; 0 in gaps that do not grow.  # B L, float64"""
+    gaps = gaps.double().clamp(max=GAP_LIMIT).masked_fill(~grows, -torch.inf)
+    if temperature == 1:
+        return gaps.exp()
+    total = gaps.logsumexp(dim=1, keepdim=True)
+    # A row without a gap that grows is 0/0 here.
+    return (total + (gaps / temperature).log_softmax(dim=1)).exp().masked_fill(~grows, 0.0)
+
+
+def place(demand: Demand, numbers: Tensor) -> Tensor:
+    """`numbers` (B) slots, each put into gap i with probability n_i / E.  # B L"""
+    result = torch.zeros_like(demand.slot)
+    most = int(numbers.max())
+    if not most:
+        return result
+    nth = torch.arange(most, device=numbers.device)
+    noise = uniform(0, int(Stream.PLACE), demand.key[:, None], demand.step, nth)  # B most
+    cumulative = demand.expected.cumsum(dim=1)
+    last = cumulative[:, -1:]
+    # Rounding must not carry a target to the very end, where no gap has mass left.
+    target = torch.minimum(noise * last, last.nextafter(torch.zeros_like(last)))
+    gap = torch.searchsorted(cumulative, target, right=True).clamp(max=result.shape[1] - 1)
+    return result.scatter_add(1, gap, (nth < numbers[:, None]).long())
+
+
+def poisson(demand: Demand, share: float) -> Tensor:
+    """So many new slots for each gap.  # B L"""
+    noise = uniform(0, int(Stream.INSERT), demand.key, demand.step)
+    return place(demand, counts.poisson(share * demand.total, noise).minimum(demand.room))
+
+
+def binomial(demand: Demand, share: float) -> Tensor:
+    """So many new slots for each gap.  # B L"""
+    whole = (demand.expected - NEARLY_WHOLE).ceil().clamp(min=1)
+    chance = (share * demand.expected / whole).clamp(max=1)
+    return _within_room(demand, counts.binomial(whole, chance, _gap_noise(demand)))
+
+
+def floor_bernoulli(demand: Demand, share: float) -> Tensor:
+    """So many new slots for each gap.  # B L"""
+    rate = share * demand.expected
+    return _within_room(demand, counts.floor_bernoulli(rate, _gap_noise(demand)))
+
+
+INSERTION_COUNTS: dict[str, Callable[[Demand, float], Tensor]] = {
+    "poisson": poisson,
+    "binomial": binomial,
+    "floor_bernoulli": floor_bernoulli,
+}
+
+
+def _gap_noise(demand: Demand) -> Tensor:
+    return uniform(0, int(Stream.INSERT), demand.key[:, None], demand.slot, demand.step)  # B L
+
+
+def _within_room(demand: Demand, numbers: Tensor) -> Tensor:
+    """Where a row's new slots (B L) are too many, a random subset of them as large as its room."""
+    numbers = numbers.clamp(max=MOST_IN_A_GAP)
+    total = numbers.sum(dim=1)
+    most, excess = torch.stack([total.max(), (total - demand.room).max()]).tolist()
+    if excess <= 0:
+        return numbers
+    nth = torch.arange(most, device=numbers.device).expand(len(numbers), most)  # B most
+    noise = uniform(0, int(Stream.PLACE), demand.key[:, None], demand.step, nth)
+    order = noise.masked_fill(nth >= total[:, None], 2.0).argsort(dim=1)
+    rank = torch.empty_like(order).scatter(1, order, nth)
+    kept = rank < total.minimum(demand.room)[:, None]
+    gap = torch.searchsorted(numbers.cumsum(dim=1), nth.contiguous(), right=True)
+    gap = gap.clamp(max=numbers.shape[1] - 1)
+    return torch.zeros_like(numbers).scatter_add(1, gap, kept.long())
+
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """When slots are inserted and revealed, and how many."""
+
+    clock: Literal["steps", "events"] = "steps"
+    """steps: a grid of time, much in one call; events: at most one insertion or reveal a call."""
+    steps: int | None = None
+    """Steps of the grid. Exact: 128; compat: 512."""
+    quota: Literal["thinned", "poisson"] | None = None
+    """How many open slots a step reveals. Exact: thinned; compat: poisson."""
+    counts: Literal["binomial", "poisson", "floor_bernoulli"] | None = None
+    """How many slots a step inserts. Exact: binomial; compat: poisson."""
+    hazard: Literal["exact", "left", "midpoint"] | None = None
+    """What share of the waiting events a step holds. Exact: exact; compat: left."""
+    insertion_schedule: float | None = None
+    """Gamma(t) = 1 - (1 - t)^this is the share inserted by time t. Unset: 2.9, as published."""
+    unmasking_schedule: str | float | None = None
+    """carried: along with the insertions, B(Gamma(t)), so that the network meets open slots as in
+    training; kept: the schedule of training in the sampler's time (published); or an exponent,
+    where smaller means later. Exact: carried; compat: kept."""
+    insertion_temperature: float = 1.0
+    """Where slots are inserted, never how many: below 1 rather where most are missing."""
+
+    def _with_schedules(self, unmasking: str) -> Self:
+        """With both schedules, `unmasking` unless another was chosen; clock and numbers checked."""
+        among("clock", self.clock, ("steps", "events"))
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be at least 1, not {self.steps}")
+        if not 0 < self.insertion_temperature < math.inf:
+            raise ValueError(
+                f"insertion_temperature={self.insertion_temperature}: give a positive number"
+            )
+        insertion = 2.9 if self.insertion_schedule is None else self.insertion_schedule
+        return replace(
+            self,
+            insertion_schedule=_exponent("insertion_schedule", insertion),
+            unmasking_schedule=_unmasking(self.unmasking_schedule) or unmasking,
+        )
+
+    def _with_exact_clock(self) -> Self:
+        """With all that the exact clock needs."""
+        if self.clock == "events":
+            self._refuse_set(
+                "with clock='events', which does one thing at a time",
+                "steps",
+                "quota",
+                "counts",
+                "hazard",
+            )
+            return self
+        full = replace(
+            self,
+            steps=128 if self.steps is None else self.steps,
+            quota=self.quota or "thinned",
+            counts=self.counts or "binomial",
+            hazard=self.hazard or "exact",
+        )
+        among("counts", full.counts, ("binomial", "poisson", "floor_bernoulli"))
+        among("hazard", full.hazard, ("exact", "left", "midpoint"))
+        return full
+
+    def _refuse_set(self, why: str, *names: str) -> None:
+        """What is set must have an effect."""
+        for name in names:
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                raise ValueError(f"{name} has no effect {why}: leave it out")
+
+
+def among(name: str, value: Any, known: tuple[str, ...], where: str = "") -> None:
+    """Refuse a value that is not one of the known ones."""
+    if value not in known:
+        place = f" {where}" if where else ""
+        raise ValueError(f"{name}={value!r}{place}: choose {' or '.join(map(repr, known))}")
+
+
+def _exponent(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value}: give a positive exponent")
+    return float(value)
+
+
+def _unmasking(value: str | float | None) -> str | float | None:
+    """kept, carried or a number, which the command line may hand over as text; None stays."""
+    if value is None or value in ("kept", "carried"):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(
+            f"unmasking_schedule={value!r}: choose 'kept', 'carried' or an exponent"
+        ) from None
+    return _exponent("unmasking_schedule", number)
+
 
 END = 1e-6
 """Time is over when less than this is left."""

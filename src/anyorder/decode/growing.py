@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.rows import keep_rows
+from anyorder.decode.loop import keep_rows
 from anyorder.vocab import Vocab
 
 

@@ -34,7 +34,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from anyorder.decode.posterior import Posterior
+from anyorder.decode.draw import Posterior
 from anyorder.decode.quota import Even, Lottery, Quota, Scale
 from anyorder.process.noise import Stream, uniform
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.decode.draw import Draw, filtered, pick, pick_from
+from anyorder.decode.draw import Draw, Posterior, filtered, pick, pick_from, refuse_nan
 from anyorder.decode.policy import Items, Policy, Ranking, near_ties_as_ties, tie_noise
-from anyorder.decode.posterior import Posterior, refuse_nan
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 

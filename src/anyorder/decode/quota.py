@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from anyorder.process import counts
-from anyorder.process.factor import factor_counts
+from anyorder.process.masking import factor_counts
 
 Scale = Literal["log_probability", "log_odds"]
 """What the numbers are that a quota can compare: logs of probabilities, or a planner's log-odds."""

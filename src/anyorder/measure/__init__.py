@@ -1,18 +1,35 @@
 """Traces and programs to numbers, each with its controls and intervals; never torch.
 
-`order`, `arness`, `similarity`, `diversity` and `placement` are measures of runs, and each is also
-the file that holds it: `anyorder.measure.order(run)`.
+`order`, `arness`, `similarity`, `diversity` and `placement` measure runs:
+`anyorder.measure.order(run)`. Each is imported on first use. No module here may have one of these
+names: Python would bind the module over the function.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anyorder.apps.placement import placement as placement
+    from anyorder.measure.arness_scores import arness as arness
+    from anyorder.measure.order_scores import order as order
+    from anyorder.measure.similarity_scores import diversity as diversity
+    from anyorder.measure.similarity_scores import similarity as similarity
+
+_HOME = {
+    "arness": "anyorder.measure.arness_scores",
+    "diversity": "anyorder.measure.similarity_scores",
+    "order": "anyorder.measure.order_scores",
+    "placement": "anyorder.apps.placement",
+    "similarity": "anyorder.measure.similarity_scores",
+}
+"""Measure -> the module that defines it. Placement asks a network, so it is an app."""
 
 __all__ = ["arness", "diversity", "order", "placement", "similarity"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+    return getattr(import_module(_HOME[name]), name)

@@ -9,13 +9,40 @@ What it says and does not say: tasks count as a random draw from a population of
 falls short for few tasks (below about 20) and rare events, and it cannot see what no task showed:
 of constant values the interval is that value. `rate_interval` repairs this last case for rates.
 The draws depend on the seed, the number of tasks and nothing else.
+
+Intervals for the same tasks under several trainings: tasks and seeds are both drawn.
+
+A cell (s, t) holds what seed s made of task t: the sum of its samples' values and their number. The
+estimate is the mean over all samples,
+
+    sum_st a_st / sum_st n_st
+
+and each draw of the bootstrap takes seeds with replacement and, independently, tasks with
+replacement, so that a cell counts as often as its seed times as often as its task (the pigeonhole
+bootstrap of Owen, Annals of Applied Statistics 2007). A task's samples, and a task's cells of all
+seeds, stay together. With one seed this is the bootstrap over tasks of intervals.py.
+
+What it says and does not say: it is a little wide for the tasks. For two or three seeds the part
+that is due to them is uncertain itself, so a result of three seeds also needs each seed shown.
+
+Bringing the values of samples together: means that skip what is missing, intervals over tasks.
+
+Missing is NaN here and null in JSON. A mean is over samples, as published; its interval draws
+tasks, each with all of its samples, so both are of the same number. Drawing is intervals.py.
+
+The Pareto front: what nothing else beats in both cost and value.
+
+A point beats another if it costs no more and is worth no less, and is better in one of the two.
+Points that are equal in both do not beat one another: they are on the front together, or not at
+all. The front is a statement about estimates; how sure these are is for their intervals to say.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -220,3 +247,119 @@ def _checked(values: ArrayLike) -> FloatArray:
             f"{missing[0]}): leave those tasks out, or say what they count as"
         )
     return array
+
+
+RESAMPLES_OF_crossed = 2_000
+MOST_EMPTY = 0.05
+"""Draws that hold no sample are left out; if they are a larger share, there is no interval."""
+
+
+def crossed_interval(
+    sums: ArrayLike,
+    counts: ArrayLike,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES_OF_crossed,
+    seed: int = 0,
+) -> Interval:
+    """The mean over all samples; `sums` and `counts` are seeds x tasks, 0 where there is none."""
+    above, below = (np.asarray(table, dtype=np.float64) for table in (sums, counts))
+    if above.ndim != 2 or above.shape != below.shape:
+        raise ValueError(
+            f"sums of shape {above.shape} and counts of shape {below.shape}: give both as "
+            "seeds x tasks"
+        )
+    if not (np.isfinite(above).all() and np.isfinite(below).all() and (below >= 0).all()):
+        raise ValueError("sums and counts must be finite: give 0 and 0 where there is no sample")
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: give a number between 0 and 1, such as 0.95")
+    known = below.sum(axis=0) > 0
+    above, below = above[:, known], below[:, known]
+    tasks = above.shape[1]
+    if not tasks:
+        return Interval(math.nan, math.nan, math.nan, 0, level, "empty")
+    estimate = float(above.sum() / below.sum())
+    if tasks == 1:
+        return Interval(estimate, math.nan, math.nan, 1, level, "single")
+    if np.array_equal(above, estimate * below):
+        return Interval(estimate, estimate, estimate, tasks, level, "constant")
+    drawn = _drawn(above, below, resamples, seed)
+    if drawn is None:
+        return Interval(estimate, math.nan, math.nan, tasks, level, "too few tasks")
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high), tasks, level, "crossed bootstrap")
+
+
+def _drawn(above: FloatArray, below: FloatArray, resamples: int, seed: int) -> FloatArray | None:
+    """The mean on every draw that holds a sample; None where many hold none."""
+    seeds, tasks = above.shape
+    seed_weight, task_weight = _weights(seeds, tasks, resamples, seed)
+    by_seed = task_weight @ np.concatenate([above, below]).T  # R 2S
+    total = (by_seed[:, :seeds] * seed_weight).sum(axis=1)
+    count = (by_seed[:, seeds:] * seed_weight).sum(axis=1)
+    held = count > 0
+    if held.mean() < 1 - MOST_EMPTY:
+        return None
+    return np.asarray(total[held] / count[held])
+
+
+@lru_cache(maxsize=8)
+def _weights(seeds: int, tasks: int, resamples: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """How often each seed (R S) and each task (R T) is drawn; tables ask for the same often."""
+    generator = np.random.default_rng(seed)
+    return tuple(  # type: ignore[return-value]
+        generator.multinomial(count, np.full(count, 1 / count), size=resamples).astype(np.float64)
+        for count in (seeds, tasks)
+    )
+
+
+def task_sums(tasks: Sequence[str], table: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The sum and the number of each task's rows, tasks in the order of their names."""
+    if not len(table):
+        return table, np.zeros(0)
+    names, which = np.unique(np.array(tasks), return_inverse=True)
+    sums = np.zeros((len(names), *table.shape[1:]))
+    np.add.at(sums, which, table)
+    return sums, np.bincount(which).astype(np.float64)
+
+
+def sample_interval(tasks: Sequence[str], values: FloatArray) -> Interval:
+    """The mean over samples, with an interval from drawing their tasks."""
+    return ratio_interval(*task_sums(tasks, values))
+
+
+def known_mean(values: Iterable[float]) -> float:
+    """The mean of the values that are not missing; NaN if there are none."""
+    known = [float(value) for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def plain(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
+    return None if math.isnan(value) else float(value)
+
+
+Point = tuple[float, float]
+"""(cost, value): less of the first is better, more of the second."""
+
+
+def beats(left: Point, right: Point) -> bool:
+    """Whether left costs no more than right and is worth no less, and they are not equal."""
+    return left != right and left[0] <= right[0] and left[1] >= right[1]
+
+
+def on_front(points: Sequence[Point]) -> list[bool]:
+    """Whether each point is beaten by none."""
+    for point in points:
+        if any(math.isnan(number) for number in point):
+            raise ValueError("a point without cost or value cannot be compared: leave it out")
+    best, found = -math.inf, [False] * len(points)
+    # By rising cost, the best value of each cost first: a point is beaten iff something at least as
+    # cheap is worth more, or something cheaper is worth as much.
+    order = sorted(range(len(points)), key=lambda number: (points[number][0], -points[number][1]))
+    last: Point | None = None
+    for number in order:
+        point = points[number]
+        if point[1] > best or point == last:
+            found[number], best, last = True, point[1], point
+    return found

@@ -21,11 +21,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.measure.intervals import LEVEL, Interval, bootstrap, ratio_interval
-from anyorder.measure.order_controls import LEFT_TO_RIGHT, RANDOM
+from anyorder.measure.intervals import (
+    LEVEL,
+    Interval,
+    bootstrap,
+    known_mean,
+    plain,
+    ratio_interval,
+    sample_interval,
+    task_sums,
+)
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_sample import PARTS, SampleOrder, ScopeOrder, mean, named
-from anyorder.measure.pooling import known_mean, plain, sample_interval, task_sums
+from anyorder.measure.order_samples import (
+    LEFT_TO_RIGHT,
+    PARTS,
+    RANDOM,
+    SampleOrder,
+    ScopeOrder,
+    mean,
+    named,
+)
 
 FloatArray = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from anyorder.measure.placement_span import programs_looked_for
+from anyorder.measure.placement_scores import programs_looked_for
 from anyorder.measure.syntax import (
     FALLBACKS,
     Parsed,
@@ -24,10 +24,8 @@ from anyorder.measure.syntax import (
     parse_answer,
     parse_program,
 )
-from anyorder.measure.syntax_ast import TreeOptions, ast_and_coarse
-from anyorder.measure.syntax_grammar import grammar_tree
-from anyorder.measure.tree import Tree
-from anyorder.measure.tree_forest import decomposition_cells
+from anyorder.measure.tree_edit import decomposition_cells
+from anyorder.measure.trees import Tree, TreeOptions, ast_and_coarse, grammar_tree
 from anyorder.trace.run import VERDICTS_FILE, Run
 
 METRICS = {"TSED": 0, "ASTD": 1, "Coarse": 1}

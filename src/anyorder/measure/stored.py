@@ -2,11 +2,19 @@
 
 It begins with a head (schema, the digest of the traces that were measured, versions); each other
 entry is one measure's record. Who writes it is apps/measuring.py.
+
+The tables of the paper as data (published.json), to print beside one's own numbers.
+
+Kinds: `similarity` (appendix B), `order` (appendix D, any-order metrics), `pass_at_k` (appendix D,
+insertion temperature) and `segments` (appendix E, LatentMDM on GSM8K). Policies carry our names:
+the paper's Top-K is `confidence`. Numbers only: nothing here says that two protocols are alike.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from anyorder.trace import Run
@@ -33,3 +41,28 @@ def stored_measures(run: Run) -> dict[str, Any]:
     if (record.get("schema"), record.get("traces")) != (SCHEMA, traces_digest(run)):
         return {}
     return {name: entry for name, entry in record.items() if name not in _HEAD}
+
+
+KINDS = ("similarity", "order", "pass_at_k", "segments")
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return dict(json.loads(files(__package__).joinpath("published.json").read_text("utf-8")))
+
+
+def source() -> str:
+    """The title of the paper."""
+    return str(_tables()["source"])
+
+
+def published(kind: str, **where: Any) -> list[dict[str, Any]]:
+    """The rows of one kind whose columns have the given values."""
+    if kind not in KINDS:
+        raise ValueError(f"no published table {kind!r}: choose one of {', '.join(KINDS)}")
+    rows = _tables()[kind]
+    for column in where:
+        if not any(column in row for row in rows):
+            known = sorted({name for row in rows for name in row})
+            raise ValueError(f"{kind} has no column {column!r}: it has {', '.join(known)}")
+    return [row for row in rows if all(row.get(name) == value for name, value in where.items())]

@@ -6,18 +6,42 @@ logits one place to the left, no time, padding by attention mask) stays inside t
 
 Not here: sampling, vocabularies, loading.
 Letters: B rows, L positions, N chosen positions, D width of a hidden state, V vocabulary.
+
+A masked model whose state at i - 1 predicts token i, as in Dream, DiffuCoder and Dream-Coder.
+
+    hidden_0 = states_0,    hidden_i = states_{i-1}        states = backbone(x)
+
+Such models began as left-to-right ones, and kept the place of the prediction: position 0 has
+nothing before it and keeps its own state. The weights are those of the backbone alone.
+
+Not here: the same convention of flexmdm (`flex.py`) and of networks that are not ours
+(`denoiser.py`).
+Letters: B rows, L positions, D width.
+
+Which rows of a vocabulary a text may hold: the states of a process that draws tokens anew.
+
+A text holds ordinary tokens and its end, and PAD where an answer stands on the right side of its
+canvas. It never holds the mask, BOS, other special tokens or unused rows of the table, so a
+uniform draw must not give them, and a network's logits for them count for nothing.
+
+State number k is id `ids[k]`, in the order of the ids. Letters: K states, V rows of the table.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from anyorder.nets.kept import Rereader, ShiftedColumns, rereader_of
+from anyorder.nets.init import take_weights
+from anyorder.nets.shapes import ShiftedConfig
+from anyorder.nets.transformer import Rereader, ShiftedColumns, Transformer, rereader_of
+from anyorder.vocab import Vocab
 
 
 class Denoiser(Protocol):
@@ -202,3 +226,102 @@ def _takes(network: Callable[..., Any], name: str) -> bool:
     except (TypeError, ValueError):  # some builtins have no signature to read
         return True
     return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+class ShiftedNet(nn.Module):
+    """A masked model with shifted states. The weights are a function of (config, seed)."""
+
+    def __init__(self, config: ShiftedConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = Transformer(config.backbone, seed=seed)
+
+    def hidden(
+        self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
+    ) -> Tensor:
+        """States of which the one at i predicts token i: B L -> B L D."""
+        states = self.backbone.hidden(ids, mask=mask, time=time)
+        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of chosen states: (..., D) -> (..., V)."""
+        return self.backbone.head(hidden)
+
+    def rereader(self, rows: int, columns: int) -> ShiftedColumns:
+        """The backbone's, moved by the same place (`kept.py`)."""
+        return ShiftedColumns(self.backbone.rereader(rows, columns))
+
+    def start_from(self, base: nn.Module) -> None:
+        """Take the weights of another shifted model, or of a left-to-right one.
+
+        An unshifted masked model predicts elsewhere, and is refused.
+        """
+        if isinstance(base, ShiftedNet):
+            take_weights(self, base)
+        elif isinstance(base, Transformer) and base.config.causal:
+            take_weights(self.backbone, base)
+        else:
+            raise ValueError(
+                f"a {type(base).__name__} that predicts token i at i cannot be the start of a "
+                "network with net.shift: leave net.shift out, or give a left-to-right model"
+            )
+
+
+def unshifted(base: nn.Module, *, wanted: bool, remedy: str) -> nn.Module:
+    """The backbone to take weights from, for a network that shifts (wanted) or does not.
+
+    A left-to-right base serves both; a masked one must predict where the network does.
+    """
+    if isinstance(base, ShiftedNet):
+        if not wanted:
+            raise ValueError(f"the model to begin with predicts token i at i - 1: {remedy}")
+        return base.backbone
+    return base
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The ids that are states, and which state each id is."""
+
+    ids: Tensor  # K
+    number: Tensor
+    """-1 for an id that is none.  # V"""
+
+    @classmethod
+    def of(cls, vocab: Vocab, *, without: frozenset[int] = frozenset()) -> States:
+        """All that a text of this vocabulary may hold, but not `without`."""
+        return _states(vocab, without)
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self.ids)
+
+    def to(self, device: torch.device | str) -> States:
+        return States(self.ids.to(device), self.number.to(device))
+
+    def logits(self, all_logits: Tensor) -> Tensor:
+        """The logits of the states, in float32 at the least: (..., V) -> (..., K)."""
+        if all_logits.shape[-1] < len(self.number):
+            raise ValueError(
+                f"the network gives {all_logits.shape[-1]} logits for a vocabulary of "
+                f"{len(self.number)}: use the vocabulary that it was trained with"
+            )
+        chosen = all_logits.index_select(-1, self.ids)
+        return chosen.to(torch.promote_types(chosen.dtype, torch.float32))
+
+
+@lru_cache(maxsize=8)
+def _states(vocab: Vocab, without: frozenset[int]) -> States:
+    ends = {vocab.eos_id, vocab.pad_id}
+    kept = [
+        id
+        for id in range(vocab.size)
+        if id not in without
+        and (id in ends or (id not in vocab.special_ids and vocab.decode([id])))
+    ]
+    # Made once for all uses: a decoder that asks first must not bar training from them.
+    with torch.inference_mode(False):
+        number = torch.full((vocab.size,), -1)
+        number[kept] = torch.arange(len(kept))
+        return States(torch.tensor(kept), number)

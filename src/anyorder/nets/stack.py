@@ -15,10 +15,33 @@ Not here: token tables and vocabulary heads (`transformer.py`, `latent.py`), los
 dropout, learnt positions.
 Letters: B rows, L columns of this call, S keys attended to, H query heads, G key/value heads,
 W head width, D width.
+
+Rotary positions (RoPE), in the rotate-half layout of Qwen2 and Llama.
+
+Position p turns the pair (x_j, x_{j + W/2}) of every head by the angle p * theta^(-2j/W). A turn
+keeps norms, and the product of a turned query and a turned key depends on the difference of their
+positions alone.
+
+Not here: frequency scaling for contexts longer than those trained on.
+Letters: B rows, L positions, H heads, W head width.
+
+Time conditioning of the backbone: one embedding per row, one scale and shift per layer.
+
+    s(t)  = [cos(1000 t f) | sin(1000 t f)],   f_j = 10000^(-j / half),   half = D / 2
+    c     = W2 silu(W1 s(t)),                  W1: D -> 4D, W2: 4D -> D
+    (scale, shift) = split(W_layer c),         y = (1 + scale) * norm(x) + shift
+
+The same scale and shift follow both norms of a layer, the scale is the first half, nothing stands
+between the two linear maps, and the final norm is left alone. W_layer starts at zero, so a net
+given time conditioning computes exactly what it computed before.
+
+Not here: what "time" means (a process decides), and any other conditioning.
+Letters: B rows, D width.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,9 +50,113 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.cache import Cache, CacheShape
-from anyorder.nets.modulation import Modulation, TimeEmbedding, modulate
-from anyorder.nets.rotary import Rotary, Rotation, rotate
 from anyorder.nets.shapes import TransformerConfig
+
+Rotation = tuple[Tensor, Tensor]
+"""[cos | cos] and [-sin | sin] of the angles, each (1 or B) L 1 W, float32."""
+
+
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    """Turn each pair (j, j + W/2) of every head by its angle: B L H W -> B L H W.
+
+    x cos + (x with its halves exchanged) (-sin | sin), in passes over whole heads: half the time of
+    turning the halves one by one. The float32 tables promote half precision for the turn itself.
+    """
+    cos, sin = rotation
+    exchanged = x.roll(x.shape[-1] // 2, dims=-1)
+    return (x * cos).add_(exchanged * sin).to(x.dtype)
+
+
+class Rotary:
+    """The cosines and sines of a net, computed once per length and device.
+
+    Deliberately no module: as buffers the tables would follow `.to(bfloat16)` and lose their
+    precision, and would be left uninitialised on the way from the meta device to a real one.
+    """
+
+    def __init__(self, head_width: int, theta: float) -> None:
+        self.head_width = head_width
+        self.theta = theta
+        self._table: Rotation | None = None
+
+    def prefix(self, length: int, device: torch.device) -> Rotation:
+        """Positions 0 .. length - 1."""
+        cos, sin = self._grown(length, device)
+        return cos[:, :length], sin[:, :length]
+
+    def pick(self, positions: Tensor, limit: int) -> Rotation:
+        """Positions (B L) known to be below `limit`."""
+        cos, sin = self._grown(limit, positions.device)
+        return cos[0, positions], sin[0, positions]
+
+    def at(self, positions: Tensor) -> Rotation:
+        """Any positions (B L). Computed afresh: the host does not know how large they are."""
+        even = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=positions.device)
+        frequency = 1.0 / self.theta ** (even / self.head_width)
+        angle = positions.float()[..., None, None] * frequency  # B L 1 W/2
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+
+    def _grown(self, length: int, device: torch.device) -> Rotation:
+        table = self._table
+        if table is None or table[0].shape[1] < length or table[0].device != device:
+            rows = 1 << max(length - 1, 63).bit_length()  # doubling, so that growth is rare
+            # A table made in inference mode could not be used for training later on.
+            with torch.inference_mode(False), torch.no_grad():
+                table = self.at(torch.arange(rows, device=device)[None])
+            self._table = table
+        return table
+
+
+TIME_SCALE = 1000.0
+MAX_PERIOD = 10000.0
+
+
+def sinusoids(time: Tensor, width: int, scale: float = TIME_SCALE) -> Tensor:
+    """The [cos | sin] features of a time in [0, 1], always in float32: B -> B D.
+
+    Half precision would round the time itself (bfloat16 keeps 8 bits), hence the explicit float32.
+    """
+    half = width // 2
+    index = torch.arange(half, dtype=torch.float32, device=time.device)
+    frequency = torch.exp(-math.log(MAX_PERIOD) * index / half)
+    angle = scale * time.float()[:, None] * frequency  # B D/2
+    return torch.cat([angle.cos(), angle.sin()], dim=-1)
+
+
+class TimeEmbedding(nn.Module):
+    """Time -> the condition vector that every layer reads: B -> B D."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.inner = nn.Linear(width, 4 * width)
+        self.outer = nn.Linear(4 * width, width)
+
+    def forward(self, time: Tensor) -> Tensor:
+        features = sinusoids(time, self.width).to(self.inner.weight.dtype)
+        return self.outer(F.silu(self.inner(features)))
+
+
+class Modulation(nn.Module):
+    """Condition -> the scale and shift of one layer: B D -> two times B 1 D."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 2 * width)
+
+    def forward(self, condition: Tensor) -> tuple[Tensor, Tensor]:
+        scale, shift = self.project(condition)[:, None, :].chunk(2, dim=-1)
+        return scale, shift
+
+
+def modulate(normed: Tensor, scale_shift: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Apply a layer's scale and shift to the output of a norm; None leaves it as it is."""
+    if scale_shift is None:
+        return normed
+    scale, shift = scale_shift
+    return torch.addcmul(shift, normed, 1 + scale)
+
 
 Join = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(layer, new keys, new values) -> all keys and values to attend to, each B S G W."""

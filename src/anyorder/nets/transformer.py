@@ -6,18 +6,178 @@
 
 Not here: the layers, losses, sampling, and other heads than the vocabulary's.
 Letters: B rows, L positions of this call, D width, V vocabulary.
+
+Calls on some columns of a canvas, the others as keys and values that were kept.
+
+    read      every column of a row: the states of the net, bit for bit; keys and values are kept
+    reread    the columns of a span: they see themselves as they are now, all others as kept
+
+In a causal net, what is kept of the columns left of a span stays true. In a bidirectional one every
+column depends on every other, and rereading is an approximation (Fast-dLLM, arXiv 2505.22618): the
+kept columns are those of the last `read`. It is exact where they could not have changed, as in a
+net of one layer, whose keys and values depend on their own token only.
+
+Not here: which columns are reread, and when all are read again (decode/cached.py).
+Letters: B rows of a call, L columns of the canvas, A columns of a span, G key/value heads, W head
+width, D width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.cache import Cache
-from anyorder.nets.kept import KeptColumns
+from anyorder.nets.init import draw_weights
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import Stack
-from anyorder.nets.start import draw_weights
+from anyorder.nets.stack import Reach, Stack
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring columns, as many as each row has; a call pads them to a rectangle."""
+
+    first: Tensor  # B
+    count: Tensor  # B, at least 1
+    width: int
+    """A: the largest count, known to the host."""
+
+    def columns(self) -> tuple[Tensor, Tensor]:
+        """The column numbers, and which of them belong to the span; the others repeat its last.
+
+        # B A, B A
+        """
+        ahead = torch.arange(self.width, device=self.first.device)
+        inside = ahead < self.count[:, None]
+        return self.first[:, None] + ahead.minimum(self.count[:, None] - 1), inside
+
+
+class Rereader(Protocol):
+    """A network that keeps the keys and values of a batch of canvases.
+
+    `rows` (B) are the places of a call's rows in the batch, None: all of it. ids and mask are B L,
+    of these rows; mask is True at real tokens.
+    """
+
+    lead: int
+    """Columns left of a span that are computed along with it."""
+
+    def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The states of every column, as `hidden` gives them.  # B L D"""
+        ...
+
+    def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
+        """The states of a span; those of its padding mean nothing.  # B A D"""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        ...
+
+
+class KeptColumns:
+    """The `Rereader` of a stack of layers over token vectors."""
+
+    lead = 0
+
+    def __init__(
+        self, stack: Stack, embed: Callable[[Tensor], Tensor], rows: int, columns: int
+    ) -> None:
+        config, weight = stack.config, next(stack.parameters())
+        self.stack, self.embed, self.spare = stack, embed, columns
+        # One column more: what the padding of a span writes goes there, and nobody looks at it.
+        size = (rows, columns + 1, config.kv_heads, config.head_width)
+        self.keys = [
+            torch.zeros(size, device=weight.device, dtype=weight.dtype)
+            for _ in range(config.layers)
+        ]
+        self.values = [torch.zeros_like(keys) for keys in self.keys]
+
+    def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
+        places, length = slice(None) if rows is None else rows, ids.shape[1]
+
+        def record(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            self.keys[layer][places, :length] = keys
+            self.values[layer][places, :length] = values
+            return keys, values
+
+        x = self.embed(ids)  # B L D
+        plain = self.stack.plain_reach(x, mask)
+        return self.stack.run(x, Reach(plain.rotation, plain.visible, plain.causal, record))
+
+    def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
+        length = ids.shape[1]
+        columns, inside = span.columns()  # B A
+        slots = columns.masked_fill(~inside, self.spare)
+        places = torch.arange(len(ids), device=ids.device) if rows is None else rows
+        shown = slice(None) if rows is None else rows  # a slice copies nothing
+
+        def replace(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            self.keys[layer][places[:, None], slots] = keys
+            self.values[layer][places[:, None], slots] = values
+            return self.keys[layer][shown, :length], self.values[layer][shown, :length]
+
+        visible = mask[:, None, None, :]  # B 1 1 L
+        if self.stack.config.causal:
+            ahead = torch.arange(length, device=ids.device)
+            visible = visible & (ahead <= columns[:, None, :, None])  # B 1 A L
+        rotation = self.stack.rotary.pick(columns, length)
+        x = self.embed(ids.gather(1, columns))  # B A D
+        return self.stack.run(x, Reach(rotation, visible, join=replace))
+
+    def keep(self, rows: Tensor) -> None:
+        for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
+            self.keys[layer], self.values[layer] = keys[rows], values[rows]
+
+
+class ShiftedColumns:
+    """The `Rereader` of a network whose states at i - 1 predict token i (`denoiser.Shifted`).
+
+    A span needs the state before its first column too, which is computed with it.
+    """
+
+    lead = 1
+
+    def __init__(self, inner: Rereader) -> None:
+        self.inner = inner
+
+    def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
+        states = self.inner.read(ids, mask, rows)
+        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+
+    def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
+        led = (span.first > 0).long()  # B: column 0 has nothing before it
+        wider = Span(span.first - led, span.count + led, span.width + 1)
+        states = self.inner.reread(ids, mask, wider, rows)  # B A+1 D
+        before = torch.arange(span.width, device=ids.device) - 1 + led[:, None]  # B A
+        return states.gather(1, before.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1]))
+
+    def keep(self, rows: Tensor) -> None:
+        self.inner.keep(rows)
+
+
+def rereader_of(net: Any, rows: int, columns: int) -> Rereader:
+    """An empty rereader of a network, for a batch of so many rows and columns."""
+    refuse_unkept(net)
+    found: Rereader = net.rereader(rows, columns)
+    return found
+
+
+def refuse_unkept(net: Any) -> None:
+    """Refuse a network, or one that wraps it, which can only compute all columns."""
+    if not hasattr(net, "rereader"):
+        raise ValueError(
+            f"a cache needs the keys and values of a network of our own, and a "
+            f"{type(net).__name__} shows none: leave --cache out, or load its weights with "
+            "anyorder.load"
+        )
+    if hasattr(net, "inner"):
+        refuse_unkept(net.inner)
 
 
 class Transformer(Stack):

@@ -17,15 +17,48 @@ The weighted bound. Draw t in (0, 1), reveal every item independently with proba
 
 Both bounds have the same value; the first has the smaller variance and is the default.
 Letters: B rows, N items, M masked items of the whole batch.
+
+The mathematics of tuning a planner by its rewards (dUltra's variant of GRPO).
+
+One decoding step is one action: which of the open slots of the block are revealed, and with which
+tokens. With the planner's log-odds z_j, u_j = sigmoid(z_j), its log-probability is
+
+    log pi = sum over revealed j of [ln u_j + ln p_j(token_j)] + sum over the others of ln(1 - u_j)
+
+(a reveal that was forced because no slot won is scored by the same formula). A problem is answered
+by a group of samples; what counts is how much better a sample is than its group,
+
+    A = R - mean of the group,        not divided by the group's spread; small ones may be left out
+    loss of a step = -A log pi
+
+With one update for each set of samples, pi is still what drew them: the ratio of GRPO's clipped
+loss is 1, nothing is clipped, and its gradient is this one's.
+
+Not here: rewards, samples (apps/planner_rollouts.py), networks.
+Letters: B rows, L positions, P problems, G samples of each.
+
+Fast-dLLM's factor rule: how many of the surest slots may be revealed together.
+
+With the probabilities of the best tokens in falling order, c_1 >= c_2 >= ... >= c_N, and factor f,
+
+    th_1 = -1,    th_n = 1 - f / (n + 1)
+
+the rule goes on while c_n >= th_n and reveals what stands before the first failure: the more are
+revealed at once, the surer each must be. As published, a failure at the very last slot counts as
+none: then all are revealed, so that two open slots always are.
+
+Shared by the quota `factor` (decode/quota.py) and by the planner's imitation of it
+(train/planner_objective.py). Letters: B rows, L positions.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from anyorder.process.losses import LossParts
 from anyorder.process.noise import Noise, Stream
-from anyorder.process.parts import LossParts
 from anyorder.process.schedule import Schedule
 
 
@@ -103,3 +136,36 @@ def _weighted(nats: Tensor, masked: Tensor, weights: Tensor) -> LossParts:
         nats=plain.sum(),
         tokens=torch.tensor(nats.shape[0], device=nats.device),
     )
+
+
+def action_log_prob(
+    odds: Tensor, taken: Tensor, eligible: Tensor, token_log_prob: Tensor | None = None
+) -> Tensor:
+    """log pi of revealing `taken` of `eligible`; the tokens' part where it is given.  # B L -> B"""
+    each = torch.where(taken, functional.logsigmoid(odds), functional.logsigmoid(-odds))
+    if token_log_prob is not None:
+        each = each + token_log_prob.masked_fill(~taken, 0.0)
+    return each.masked_fill(~eligible, 0.0).sum(dim=1)
+
+
+def group_advantages(rewards: Tensor, least: float | None = None) -> Tensor:
+    """Each reward against its group's mean; those below `least` count as 0.  # P G -> P G"""
+    advantages = rewards - rewards.mean(dim=1, keepdim=True)
+    return advantages if least is None else advantages.masked_fill(advantages < least, 0.0)
+
+
+def factor_counts(log_confidence: Tensor, factor: float = 1.0) -> Tensor:
+    """How many slots of each row are revealed; -inf stands where there is none.  # B L -> B"""
+    ordered = log_confidence.double().sort(dim=1, descending=True).values.exp()
+    place = torch.arange(1, ordered.shape[1] + 1, device=ordered.device)
+    least = (1 - factor / (place + 1.0)).masked_fill(place == 1, -1.0)  # L
+    slots = (log_confidence > -torch.inf).sum(dim=1)
+    held = (ordered >= least).long().cumprod(dim=1).sum(dim=1).minimum(slots)
+    return torch.where(held == slots - 1, slots, held)
+
+
+def factor_choice(log_confidence: Tensor, factor: float = 1.0) -> Tensor:
+    """Which slots of each row are revealed; of equals the leftmost ones.  # B L bool"""
+    order = log_confidence.argsort(dim=1, descending=True, stable=True)
+    rank = order.argsort(dim=1)
+    return rank < factor_counts(log_confidence, factor)[:, None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anyorder.recipes import llada, paper, tiny
+from anyorder.recipes import paper, tiny
+from anyorder.recipes import paper as llada
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,

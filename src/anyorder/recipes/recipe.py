@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyorder.data.segments import SegmentConfig
-from anyorder.train.config import TrainConfig
-from anyorder.train.insertion_config import InsertionConfig
-from anyorder.train.planner_config import ImitationConfig, TuningConfig
-from anyorder.train.segment_config import SegmentInsertionConfig, SegmentLossConfig
-from anyorder.train.sphere_config import SphereLossConfig
-from anyorder.train.uniform_config import UniformConfig
+from anyorder.families.duo.config import UniformConfig
+from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.latentmdm.config import SegmentInsertionConfig, SegmentLossConfig
+from anyorder.families.mdm.config import ImitationConfig, TuningConfig
+from anyorder.families.sflm.config import SphereLossConfig
+from anyorder.training.config import TrainConfig
 
 
 @dataclass(frozen=True)

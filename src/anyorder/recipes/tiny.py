@@ -8,6 +8,10 @@ the shipped models have them (recipes/shipped_models.py).
 from __future__ import annotations
 
 from anyorder.data.segments import SegmentConfig
+from anyorder.families.duo.config import UniformConfig
+from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.latentmdm.config import SegmentInsertionConfig, SegmentLossConfig
+from anyorder.families.sflm.config import SphereLossConfig
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
@@ -25,11 +29,7 @@ from anyorder.recipes.recipe import (
     SphereRecipe,
     TuningRecipe,
 )
-from anyorder.train.config import TrainConfig
-from anyorder.train.insertion_config import InsertionConfig
-from anyorder.train.segment_config import SegmentInsertionConfig, SegmentLossConfig
-from anyorder.train.sphere_config import SphereLossConfig
-from anyorder.train.uniform_config import UniformConfig
+from anyorder.training.config import TrainConfig
 
 
 def ar() -> Recipe:

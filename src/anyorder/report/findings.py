@@ -14,7 +14,12 @@ from dataclasses import dataclass
 
 from anyorder.measure.intervals import Interval
 from anyorder.measure.passk import pass_differences
-from anyorder.report.records import (
+from anyorder.report.runs import Material, RunFacts, family_mains
+from anyorder.report.sections.accuracy import repeated
+from anyorder.report.sections.insertion import sweeps
+from anyorder.report.sections.order import METRICS, TAU, leftmost, line_order, place, writes_lines
+from anyorder.report.sections.similarity import METRIC, differences
+from anyorder.report.tables import (
     bounds,
     difference,
     digits_of,
@@ -26,19 +31,6 @@ from anyorder.report.records import (
     points,
     shown,
 )
-from anyorder.report.runs import RunFacts
-from anyorder.report.sections.insertion import sweeps
-from anyorder.report.sections.material import Material, family_mains
-from anyorder.report.sections.order import (
-    METRICS,
-    TAU,
-    leftmost,
-    line_order,
-    place,
-    writes_lines,
-)
-from anyorder.report.sections.passk import repeated
-from anyorder.report.sections.similarity import METRIC, differences
 
 UNSEEN = "no difference could be seen"
 DIRECTIONS = {"strictly": 1.0, "mostly": 0.5, "partly": 0.2, "hardly": 0.0}

@@ -3,6 +3,15 @@
 Everything is inline: style, script, drawings, traces. Light and dark follow the reader's system or
 the button. The traces stand last, as data that the script reads once the page is painted, so a
 thousand of them do not hold it up. What is said is in sections/ and words.py, not here.
+
+What the player shows when a report opens: two models writing the same program, side by side.
+
+MDM against FlexMDM where both are there, as in the paper's argument; else the first family against
+another that may write in any order; else one sample. A problem that both solved is preferred.
+
+What the page says around its sections: the lead, and what to do with the player.
+
+Not here: the findings (findings.py), the sections (sections/), the terms (glossary.py).
 """
 
 from __future__ import annotations
@@ -17,11 +26,14 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from anyorder.bench.verdicts import PASSED
 from anyorder.report import charts, player
-from anyorder.report.findings import Finding
+from anyorder.report.findings import Finding, listed
 from anyorder.report.glossary import TERMS
-from anyorder.report.sections.section import Absent, Cell, Figure, Section, Table
+from anyorder.report.runs import Material, RunFacts, main_runs
+from anyorder.report.tables import TASKS, Absent, Cell, Figure, Section, Table
 from anyorder.report.traces import embed
+from anyorder.trace import Event, Trace
 
 _MARK = re.compile(r"\[\[([^|\]]+)(?:\|([^\]]+))?\]\]|`([^`]+)`|\*\*([^*]+)\*\*")
 
@@ -252,3 +264,101 @@ def _options(opening: Opening) -> str:
 @cache
 def _asset(name: str) -> str:
     return (files("anyorder.report") / "page_assets" / name).read_text(encoding="utf-8")
+
+
+LEFT = ("mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "ar")
+RIGHT = ("flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "mdm", "ar")
+PROGRESS = 0.4
+"""How far along the common clock is: masks are seen, and so is what was written first."""
+
+
+def opening(runs: Sequence[RunFacts]) -> Opening:
+    """The samples to begin with, by their numbers in the payload."""
+    main = {run.family: run for run in reversed(main_runs(list(runs), len(runs)))}
+    main |= {family: main_runs([r for r in runs if r.family == family], 1)[0] for family in main}
+    left = next((main[name] for name in LEFT if name in main), runs[0])
+    right = next((main[name] for name in RIGHT if name in main and main[name] is not left), None)
+    first = {run.name: sum(len(r.traces) for r in runs[:at]) for at, run in enumerate(runs)}
+    if right is None:
+        return Opening(first[left.name], None, _step(left.traces[0]))
+    one, two = _pair(left, right)
+    return Opening(
+        first[left.name] + one,
+        first[right.name] + two,
+        max(_step(left.traces[one]) or 0, _step(right.traces[two]) or 0),
+    )
+
+
+def _pair(left: RunFacts, right: RunFacts) -> tuple[int, int]:
+    """Places of two samples of one problem, solved by both if there is such a one."""
+    places = {trace.task_id: at for at, trace in reversed(list(enumerate(right.traces)))}
+    pairs = [
+        (at, places[trace.task_id])
+        for at, trace in enumerate(left.traces)
+        if trace.task_id in places and right.traces[places[trace.task_id]].prompt == trace.prompt
+    ]
+    solved = [
+        (one, two)
+        for one, two in pairs
+        if _passed(left, left.traces[one]) and _passed(right, right.traces[two])
+    ]
+    # The longest of the solved ones has most to show.
+    if solved:
+        return max(solved, key=lambda pair: len(left.traces[pair[0]].text))
+    return pairs[0] if pairs else (0, 0)
+
+
+def _passed(run: RunFacts, trace: Trace) -> bool:
+    return run.verdicts.get((trace.task_id, trace.sample)) == PASSED
+
+
+def _step(trace: Trace) -> int | None:
+    return None if trace.steps is None else round(PROGRESS * trace.steps)
+
+
+def lead(material: Material) -> str:
+    """What this page is about, in one paragraph."""
+    gathered = material.gathered
+    titles = dict.fromkeys(run.title for run in gathered)
+    models = listed([f"[[{title}]]" if title in TERMS else title for title in titles])
+    tasks = "; ".join(map(_asked, gathered.tasks)) or "imported samples"
+    return (
+        "Some language models may write a text in any order. Do they, and what does it change? "
+        f"This page looks at {_many(gathered.samples, 'program')} by {models} for "
+        f"{_many(gathered.problems, 'problem')} ({tasks}), recorded [[token]] by token as they "
+        "were written."
+    )
+
+
+def player_text(material: Material) -> list[str]:
+    """What to do with the player."""
+    told = [
+        "Every program of this report can be watched as it was written. A grey box is a [[slot]] "
+        "that is still [[mask|masked]]; a token appears where and when it was "
+        "[[reveal|revealed]]; the [[tree|statement tree]] beside it fills up.",
+        "Press play, drag the slider, or use the arrow keys; press `?` for all keys. The list at "
+        "the top of each side has every sample; what is shown first is the longest program that "
+        "both sides got right, not a typical one.",
+    ]
+    events = [each for run in material.gathered for trace in run.traces for each in _events(trace)]
+    if any(event.piece is None for event in events):
+        told.append("Some tokens are [[remask|remasked]]: masked again, and then written anew.")
+    elif events:
+        told.append("Some tokens change after they were written, until the last step.")
+    return told
+
+
+def _events(trace: Trace) -> tuple[Event, ...]:
+    """What places showed before their last reveal."""
+    return tuple(trace.events or ())
+
+
+def _asked(task: str) -> str:
+    """A task in a few words; its name says it where we know none."""
+    base = task.partition(":")[0]
+    named = f"[[{task}]]" if task in TERMS else f"`{task}`"
+    return f"{named}, {TASKS[base]}" if base in TASKS else named
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -5,6 +5,18 @@ those of `anyorder measure`; where order and AR-ness were not measured they are 
 same functions, and the folder is left as it is. Placement needs the model and is only read.
 
 Comparing runs with one another is likeness.py; drawing and wording is for sections/.
+
+How much alike the programs of runs are: each run beside the left-to-right run of its model.
+
+The numbers are those of `anyorder measure RUN.. --reference LEFT_TO_RIGHT_RUN`: read from the
+folder where they are there and of that very reference, computed by the same function where not.
+Runs are compared that differ in their policy alone (runs.py: RunFacts.alike).
+
+How much of its final text a run had inserted, masked and written after each step.
+
+Not here: what the schedules promise, which needs the model (apps/schedule_figure.py).
+
+What every section is made from, and choices that several sections share.
 """
 
 from __future__ import annotations
@@ -16,15 +28,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anyorder.bench.timing import Timing, timing
 from anyorder.bench.verdicts import PASSED
-from anyorder.measure.arness import arness
-from anyorder.measure.order import order
+from anyorder.measure.arness_scores import arness
+from anyorder.measure.intervals import Interval, difference_interval
+from anyorder.measure.order_scores import order
 from anyorder.measure.passk import Rate, ks_up_to, pass_table
 from anyorder.measure.placement_table import PlacementTable
-from anyorder.measure.programs import Key, stored_verdicts
+from anyorder.measure.programs import METRICS, Key, Programs, stored_verdicts
+from anyorder.measure.similarity_scores import SimilarityOptions, similarity
 from anyorder.measure.stored import stored_measures, traces_digest
-from anyorder.report.labels import family_title, labels_of, policy_title
+from anyorder.report.charts import PALETTE, Series
+from anyorder.report.tables import Table, family_title, interval_of, labels_of, policy_title
 from anyorder.trace import Run, Trace
 from anyorder.trace.run import VERDICTS_FILE, open_runs
 
@@ -246,3 +263,261 @@ def _timing(run: Run) -> Timing | None:
         return timing(run)
     except ValueError:  # imported samples have no times, which is no reason to withhold the rest
         return None
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """One run against its reference, under one filter (valid or correct)."""
+
+    run: RunFacts
+    filter: str
+    scores: Mapping[str, Interval]
+    """By metric."""
+    prompts: int
+    per_prompt: Mapping[str, Mapping[str, float]]
+
+    def less(self, other: Likeness, metric: str) -> Interval | None:
+        """This run less another, paired over the prompts that both have; None where none is."""
+        both = [task for task in self.per_prompt if task in other.per_prompt]
+        if not both:
+            return None
+        return difference_interval(
+            [self.per_prompt[task][metric] for task in both],
+            [other.per_prompt[task][metric] for task in both],
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The runs of one model and task beside their left-to-right run."""
+
+    reference: RunFacts
+    rows: tuple[Likeness, ...]
+
+    @property
+    def metrics(self) -> list[str]:
+        return [name for name in METRICS if all(name in row.scores for row in self.rows)]
+
+    @property
+    def runs(self) -> list[RunFacts]:
+        """The runs that are compared, each once."""
+        return list({row.run.name: row.run for row in self.rows}.values())
+
+    def row(self, policy: str, filter: str = "valid") -> Likeness | None:
+        """The first row of a policy, where there is one."""
+        found = (row for row in self.rows if (row.run.policy, row.filter) == (policy, filter))
+        return next(found, None)
+
+    def command(self) -> str:
+        """What gives these numbers."""
+        runs = " ".join(run.folder for run in self.runs)
+        return f"anyorder measure {runs} --reference {self.reference.folder} --only similarity"
+
+
+def comparisons(gathered: Gathered) -> list[Comparison]:
+    """For each left-to-right run, the runs that differ from it in their policy alone.
+
+    Others, such as a planner that was trained for the model, join where they were measured by it.
+    """
+    found = []
+    for reference in (run for run in gathered if run.policy == LEFT_TO_RIGHT):
+        others = [
+            run
+            for run in gathered
+            if (run.alike() == reference.alike() and run is not reference)
+            or _measured_by(run, reference)
+        ]
+        rows = _rows([run for run in others if run.policy != LEFT_TO_RIGHT], reference)
+        if rows:
+            found.append(Comparison(reference, rows))
+    return found
+
+
+def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[Likeness, ...]:
+    graded = all(run.verdicts for run in (*runs, reference))
+    stored = {run.name: _stored(run, reference, graded) for run in runs}
+    missing = [run for run in runs if not stored[run.name]]
+    if missing:
+        records = _computed(missing, reference)
+        for run in missing:
+            stored[run.name] = [row for row in records if row["policy"] == run.name]
+    by_name = {run.name: run for run in runs}
+    rows = (_likeness(by_name[name], row) for name in by_name for row in stored[name] or ())
+    return tuple(row for row in rows if row.prompts)
+
+
+def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, Any]]:
+    """The rows of measures.json; none where they are not of this reference and these verdicts."""
+    if not _measured_by(run, reference):
+        return []
+    own = [row for row in run.measures["similarity"]["rows"] if not row["ceiling"]]
+    return [] if graded and all(row["filter"] != "correct" for row in own) else own
+
+
+def _measured_by(run: RunFacts, reference: RunFacts) -> bool:
+    """Whether its folder holds its likeness with these very traces."""
+    record = run.measures.get("similarity") or {}
+    return reference.digest is not None and record.get("reference_traces") == reference.digest
+
+
+def _computed(runs: Sequence[RunFacts], reference: RunFacts) -> list[dict[str, Any]]:
+    programs = [_programs(run) for run in (*runs, reference)]
+    table = similarity(programs[:-1], programs[-1:], SimilarityOptions(ceiling=False))
+    return [row.to_record() for row in table.rows]
+
+
+def _programs(run: RunFacts) -> Programs:
+    verdicts = {key: verdict == "passed" for key, verdict in run.verdicts.items()}
+    return Programs.of_run(run.run, run.name, verdicts=verdicts or None)
+
+
+def _likeness(run: RunFacts, row: Mapping[str, Any]) -> Likeness:
+    scores = {name: interval_of(score) for name, score in row["scores"].items()}
+    return Likeness(run, row["filter"], scores, row["prompts"], row["per_prompt"])
+
+
+def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
+    """The mean shares after each step; text that was given does not count, nor do empty answers.
+
+    Steps of the event clock are network calls, which are no measure of time.
+    """
+    steps = max(trace.steps or 0 for trace in traces)
+    step = np.arange(steps + 1)[:, None]  # S 1
+    inserted, clean = [], []
+    for trace in traces:
+        insert, reveal = trace.timing()
+        written = reveal > 0  # given text has step 0
+        if written.any():
+            inserted.append((insert[written] <= step).mean(axis=1))
+            clean.append((reveal[written] <= step).mean(axis=1))
+    if not inserted:
+        raise ValueError("the traces hold no token that was written: sample some first")
+    here, done = np.mean(inserted, axis=0), np.mean(clean, axis=0)
+    return {
+        "step": step[:, 0].tolist(),
+        "inserted": here.tolist(),
+        "masked": (here - done).tolist(),
+        "clean": done.tolist(),
+    }
+
+
+CONFIDENT = (
+    *("confidence", "sampled", "margin", "entropy", "average", "minimum", "first"),
+    "planner",
+)
+"""Policies by which the model chooses for itself, the usual one of each family first."""
+OTHER_COLOR = "ar"
+
+
+@dataclass(frozen=True)
+class Material:
+    """The runs, and how they compare."""
+
+    gathered: Gathered
+    comparisons: tuple[Comparison, ...]
+
+
+def color_of(run: RunFacts) -> str:
+    """The colour of a run's family, the same in every chart."""
+    return run.family if run.family in PALETTE else OTHER_COLOR
+
+
+def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
+    """A series for each run: the first of a family has its colour, others that of their policy."""
+    firsts = {run.family: run.label for run in reversed(runs)}
+    taken = {(color_of(run), False) for run in runs}
+    found = []
+    for run in runs:
+        choice = (color_of(run), False)
+        if firsts[run.family] != run.label:
+            own = [(run.policy, False)] if run.policy in PALETTE else []
+            own += [(color_of(run), True), *((color, True) for color in PALETTE)]
+            choice = next(each for each in own if each not in taken)
+            taken.add(choice)
+        found.append(Series(run.label, *choice))
+    return tuple(found)
+
+
+def family_mains(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """The run by which each family is known.
+
+    It decides by confidence where there is a choice; among equals it is the plainest: fewest
+    samples a problem, lowest temperature, insertion as the model says, one line a step.
+    """
+    families = dict.fromkeys(run.family for run in runs)
+    return [_main([run for run in runs if run.family == family]) for family in families]
+
+
+def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
+    """The main run of each family, then the first free model from left to right and at random."""
+    main = family_mains(runs)
+    free = [run for run in main if run.family != "ar"]
+    beside = [
+        run
+        for policy in (LEFT_TO_RIGHT, RANDOM)
+        for run in runs
+        if run.policy == policy and free and run.alike() == free[0].alike() and run not in main
+    ]
+    chosen = [*main, *beside][:most]
+    return [run for run in runs if run in chosen]
+
+
+MOST_BARS = 10
+"""A figure with a bar for each run shows them all up to here."""
+
+
+def drawn_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """The runs of a figure with a bar for each: all of them, or the main ones of many."""
+    return list(runs) if len(runs) <= MOST_BARS else main_runs(runs, MOST_BARS)
+
+
+def split_tables(
+    make: Callable[[Sequence[RunFacts]], Table],
+    chosen: Sequence[RunFacts],
+    runs: Sequence[RunFacts],
+) -> tuple[Table, ...]:
+    """A table of the runs that are drawn, and, folded, one of the others."""
+    others = [run for run in runs if run not in chosen]
+    if not others:
+        return (make(chosen),)
+    return make(chosen), replace(make(others), caption="The other runs", folded=True)
+
+
+def _main(runs: Sequence[RunFacts]) -> RunFacts:
+    ranks = {policy: number for number, policy in enumerate(CONFIDENT)}
+
+    def rank(run: RunFacts) -> tuple[float, ...]:
+        policy = ranks.get(run.policy, len(CONFIDENT))
+        free = abs((run.options.get("insertion_temperature") or 1.0) - 1)
+        return (
+            policy,
+            run.samples,
+            run.options.get("temperature") or 0,
+            free,
+            run.options.get("k") or 1,
+        )
+
+    return min(runs, key=rank)
+
+
+def sampling(runs: Sequence[RunFacts]) -> tuple[str, ...]:
+    """The commands that made the samples, from the run cards."""
+    return tuple(dict.fromkeys(run.run.card.command for run in runs))
+
+
+def again(run: RunFacts, *flags: str) -> str:
+    """The command that made a run, changed by some flags, into another folder."""
+    words = shlex.split(run.run.card.command)
+    if words[:2] != ["anyorder", "sample"]:  # imported, or made in Python
+        words = ["anyorder", "sample", "MODEL", "--task", "TASK"]
+    for flag in ("--out", *(word for word in flags if word.startswith("--"))):
+        if flag in words:
+            at = words.index(flag)
+            has_value = at + 1 < len(words) and not words[at + 1].startswith("--")
+            words[at : at + 1 + has_value] = []
+    return shlex.join([*words, *flags, "--out", "RUN"])
+
+
+def grading(runs: Sequence[RunFacts]) -> tuple[str, ...]:
+    """The commands that graded them."""
+    return tuple(run.command("grade") for run in runs if run.verdicts)

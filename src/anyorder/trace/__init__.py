@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from anyorder.trace.candidate import Candidate
-from anyorder.trace.card import RunCard
 from anyorder.trace.interchange import read_jsonl, write_jsonl
-from anyorder.trace.replay import Snapshot
-from anyorder.trace.run import Run
-from anyorder.trace.snapshots import active_masks
-from anyorder.trace.trace import About, Event, Trace
+from anyorder.trace.run import Run, RunCard
+from anyorder.trace.snapshots import Snapshot, active_masks
+from anyorder.trace.trace import About, Candidate, Event, Trace
 
 __all__ = [
     "About",

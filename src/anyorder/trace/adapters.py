@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.trace import checks
-from anyorder.trace.candidate import Candidate
-from anyorder.trace.trace import About, Trace
+from anyorder.trace.trace import About, Candidate, Trace
 
 if TYPE_CHECKING:
     from anyorder.vocab import Vocab

@@ -3,15 +3,23 @@
 Each takes the column's name and a value from outside and gives the value in its stored type, or
 raises a ValueError that begins with the name. Columns are checked one by one here; what must hold
 between them (lengths, order of steps) is in trace.py.
+
+What must hold between the columns of a trace, checked once when it is made.
+
+Each function raises a ValueError that begins with the name of the column at fault. The values of
+single columns are checked in checks.py.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from anyorder.trace.trace import Trace
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
@@ -110,3 +118,110 @@ def _floats(name: str, values: Any) -> FloatArray:
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
+
+
+PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment", "score")
+
+
+def check_tokens(trace: Trace) -> None:
+    """One entry per token in each column, and pieces that make up the text."""
+    ends = trace.char_end
+    if ends is None:
+        for name in (*PER_TOKEN, "prompt_ids", "events", "candidates"):
+            if getattr(trace, name) is not None:
+                raise ValueError(f"{name} is given but char_end is not: tokens need both")
+        return
+    for name in PER_TOKEN:
+        column = getattr(trace, name)
+        if column is not None and len(column) != len(ends):
+            raise ValueError(
+                f"{name} has {len(column)} entries for {len(ends)} tokens: one each is needed"
+            )
+    if (trace.prompt_ids is None) != (trace.token_ids is None):
+        raise ValueError("prompt_ids and token_ids go together: give both or neither")
+    back = np.flatnonzero(np.diff(ends) < 0)
+    if back.size:
+        at = int(back[0]) + 1
+        raise ValueError(
+            f"char_end[{at}] = {ends[at]} is before char_end[{at - 1}] = {ends[at - 1]}"
+        )
+    last = int(ends[-1]) if len(ends) else 0
+    if last != len(trace.text):
+        raise ValueError(f"char_end ends at {last} but the text has {len(trace.text)} characters")
+
+
+def check_steps(trace: Trace) -> None:
+    """0 <= insert_step <= reveal_step <= steps, for each token."""
+    if (trace.insert_step is None) != (trace.reveal_step is None):
+        raise ValueError("insert_step and reveal_step go together: give both or neither")
+    if trace.insert_step is None or trace.reveal_step is None:
+        return
+    if trace.steps is None:
+        raise ValueError("steps is needed where reveal_step is given: the last snapshot's number")
+    early = np.flatnonzero(trace.reveal_step < trace.insert_step)
+    if early.size:
+        at = int(early[0])
+        raise ValueError(
+            f"reveal_step[{at}] = {trace.reveal_step[at]} is before insert_step[{at}] = "
+            f"{trace.insert_step[at]}: a slot is inserted first, or revealed in the same step"
+        )
+    late = np.flatnonzero(trace.reveal_step > trace.steps)
+    if late.size:
+        at = int(late[0])
+        raise ValueError(
+            f"reveal_step[{at}] = {trace.reveal_step[at]} is after the last step: "
+            f"steps = {trace.steps} is too small"
+        )
+
+
+def check_events(trace: Trace) -> None:
+    """Events lie between a slot's insertion and its last reveal, sorted by step and slot."""
+    if trace.events is None:
+        return
+    insert, reveal = trace.timing()
+    before = (-1, -1)
+    for number, event in enumerate(trace.events):
+        name = f"events[{number}]"
+        if event.slot >= len(insert):
+            raise ValueError(f"{name}.slot = {event.slot}, but there are {len(insert)} tokens")
+        if not insert[event.slot] <= event.step < reveal[event.slot]:
+            raise ValueError(
+                f"{name}.step = {event.step}, but slot {event.slot} is inserted at "
+                f"{insert[event.slot]} and last revealed at {reveal[event.slot]}: an event is "
+                "not before the one and is before the other"
+            )
+        if (event.step, event.slot) <= before:
+            raise ValueError(f"{name}: sort events by step, then slot, each pair once")
+        before = (event.step, event.slot)
+        has_id = event.piece is not None and trace.token_ids is not None
+        if has_id != (event.token_id is not None):
+            raise ValueError(
+                f"{name}.token_id: give it where a token is shown and the trace has ids, only there"
+            )
+
+
+def check_candidates(trace: Trace) -> None:
+    """Candidates are sorted by step and segment, lie within the steps, and fit the segments."""
+    if trace.candidates is None:
+        return
+    _, reveal = trace.timing()
+    last = {}  # per segment, the step of its reveal
+    if trace.segment is not None:
+        last = dict(zip(trace.segment.tolist(), reveal.tolist(), strict=True))
+    before = (0, -1)
+    for number, each in enumerate(trace.candidates):
+        name = f"candidates[{number}]"
+        if each.step > (trace.steps or 0):
+            raise ValueError(f"{name}.step = {each.step}, but there are {trace.steps} steps")
+        if (each.step, each.segment) <= before:
+            raise ValueError(f"{name}: sort candidates by step, then segment, each pair once")
+        before = (each.step, each.segment)
+        if (each.token_ids is None) != (trace.token_ids is None):
+            raise ValueError(f"{name}.token_ids: give it where the trace has ids, and only there")
+        if trace.segment is not None and each.segment not in last:
+            raise ValueError(f"{name}.segment = {each.segment}, which no token belongs to")
+        if each.taken and trace.segment is not None and last[each.segment] < each.step:
+            raise ValueError(
+                f"{name}: segment {each.segment} is taken in step {each.step}, but was revealed in "
+                f"step {last[each.segment]}"
+            )

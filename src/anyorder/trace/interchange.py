@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.files import replacing
-from anyorder.trace.candidate import Candidate
 from anyorder.trace.checks import INT32_MAX
-from anyorder.trace.trace import Event, Trace
+from anyorder.trace.trace import Candidate, Event, Trace
 
 FIELDS = (
     *("task_id", "sample", "prompt", "tokens", "text", "insert_step", "reveal_step"),

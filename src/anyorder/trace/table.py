@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anyorder.files import replacing
-from anyorder.trace.candidate import Candidate
-from anyorder.trace.trace import Event, Trace
+from anyorder.trace.trace import Candidate, Event, Trace
 
 VERSION = 3
 VERSION_KEY = b"anyorder.trace.schema"

@@ -11,7 +11,7 @@ from anyorder.apps.study.plan import Plan, Sizes
 from anyorder.apps.study.questions.all import QUESTIONS
 from anyorder.apps.study.study_job import NAMES, StudyJob
 from anyorder.apps.study.studying import runs_needed
-from anyorder.families import find_family
+from anyorder.families.family import find_family
 from anyorder.recipes import find_recipe, override
 
 PLAN = Plan()

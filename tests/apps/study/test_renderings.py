@@ -11,9 +11,10 @@ import torch
 from anyorder.apps.study.free_setting import CANVAS, FreeSetting
 from anyorder.apps.study.model_free import free_model, sample_free
 from anyorder.apps.study.renderings import Rendered, Renderings, renderings_of
-from anyorder.data.stories import StoriesConfig, core, render, stories_vocab
-from anyorder.measure.arness import arness
-from anyorder.nets.oracle import Oracle
+from anyorder.data.corpora.stories import StoriesConfig, core, stories_vocab
+from anyorder.data.corpora.stories import program as render
+from anyorder.measure.arness_scores import arness
+from anyorder.nets.oracles import Oracle
 
 VOCAB = stories_vocab()
 FREE = StoriesConfig(split="heldout", layout=1.0)

@@ -25,8 +25,8 @@ from anyorder.apps.study.records import (
 )
 from anyorder.apps.study.runs import words_of, wordy
 from anyorder.apps.study.view import Group
-from anyorder.measure.arness import arness
-from anyorder.measure.order import order
+from anyorder.measure.arness_scores import arness
+from anyorder.measure.order_scores import order
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.model import load
 from anyorder.trace import Run

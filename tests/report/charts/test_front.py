@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts.front import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
+from anyorder.report.charts.kinds import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXT = f".//{SVG}text"

@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from anyorder.report.charts.axis import linear_ticks, log_ticks, shown, spread, written
+from anyorder.report.charts.sheet import linear_ticks, log_ticks, shown, spread, written
 
 pytest.importorskip("matplotlib", reason="no matplotlib: pip install anyorder[report]")
 
-from anyorder.report.charts.names import apart
-from anyorder.report.charts.segment_trace_drawn import STRONG, WEAK, folded, strength
+from anyorder.report.charts.draw_lines import apart
+from anyorder.report.charts.draw_segment_trace import STRONG, WEAK, folded, strength
 from anyorder.report.charts.sheet import text_width, wrapped
 
 NUMBERS = st.floats(-1e4, 1e4)

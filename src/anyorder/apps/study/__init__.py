@@ -10,3 +10,5 @@ questions/     one file for each question: records -> tables, figures, claims
 page.py        docs/results.md and its figures, from the stored records alone
 studying.py    the verb
 """
+
+from __future__ import annotations

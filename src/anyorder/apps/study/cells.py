@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anyorder.measure.crossed import crossed_interval
-from anyorder.measure.intervals import Interval, wilson_interval
+from anyorder.measure.intervals import Interval, crossed_interval, wilson_interval
 from anyorder.measure.passk import task_rates
 
 Values = Mapping[str, Sequence[float]]

@@ -13,7 +13,7 @@ from typing import Any
 from anyorder.apps.study.records import PAIRS_FILE, read_about, write_table
 from anyorder.apps.study.runs import RunJob
 from anyorder.measure.programs import Programs
-from anyorder.measure.similarity import SimilarityOptions, similarity
+from anyorder.measure.similarity_scores import SimilarityOptions, similarity
 
 RESAMPLES = 1
 """Intervals are the study's own (cells.py): here only the values of each problem are wanted."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anyorder.data.stories import StoriesConfig
+from anyorder.data.corpora.stories import StoriesConfig
 
 CANVAS = 64
 """Slots, as of the trained models."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from anyorder.apps.sampling_plan import Subject
+from anyorder.apps.sample import Subject
 from anyorder.apps.study.free_setting import CANVAS, FreeSetting
 from anyorder.apps.study.renderings import Rendered, renderings_of
 from anyorder.bench.tasks.stories import Stories
-from anyorder.data.stories import core, stories_digest, stories_vocab
-from anyorder.decode.mdm_options import MdmOptions
+from anyorder.data.corpora.stories import core, stories_digest, stories_vocab
+from anyorder.families.mdm.config import MdmOptions
 from anyorder.files import alone_in
 from anyorder.model import Model, Request, wrap
 from anyorder.trace import Run, RunCard

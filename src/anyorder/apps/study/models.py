@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anyorder.apps.demo_work import working_pool
-from anyorder.apps.progress_bar import progress_bar
+from anyorder.apps.demo import working_pool
 from anyorder.apps.study.model_plan import StudyModel, Training
 from anyorder.apps.study.view import MODELS, SUMMARY_FILE
+from anyorder.apps.terminal import progress_bar
 from anyorder.files import replacing, replacing_path
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE
 
@@ -116,7 +116,7 @@ class TrainJob:
 
     def do(self) -> None:
         """Train to the end."""
-        from anyorder.apps.training import train
+        from anyorder.apps.train import train
 
         changes = dict(self.training.changes)
         if self.training.start is not None:

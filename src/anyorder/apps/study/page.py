@@ -20,7 +20,7 @@ from anyorder.apps.study.questions.section import CLEARLY, NOTHING, OWN, Section
 from anyorder.apps.study.study_job import StudyJob
 from anyorder.apps.study.view import Study
 from anyorder.files import replacing
-from anyorder.measure.published import source
+from anyorder.measure.stored import source
 
 IMAGES = "images/results"
 TRAINED_IN = "runs/study/models"

@@ -14,14 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from anyorder.apps.commands import command
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.grade_report import Graded
-from anyorder.apps.grading import grade_run
-from anyorder.apps.jobs import SampleJob
-from anyorder.apps.measure_job import MeasureJob
-from anyorder.apps.measuring import Measured, measure_runs
-from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.grade import Graded, grade_run
+from anyorder.apps.jobs import GradeJob, MeasureJob, SampleJob
+from anyorder.apps.measure import Measured, measure_runs
+from anyorder.apps.report import command
+from anyorder.apps.sample import sample_to_run
 from anyorder.apps.study.protocol_job import ProtocolJob
 from anyorder.recipes.presets import find_preset
 

@@ -26,10 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.data.stories import Core, StoriesConfig, stories_vocab
-from anyorder.data.stories import layout as layouts
-from anyorder.data.stories import wording as wordings
-from anyorder.data.stories.render import program
+from anyorder.data.corpora.stories import Core, StoriesConfig, stories_vocab
+from anyorder.data.corpora.stories import layout as layouts
+from anyorder.data.corpora.stories import wording as wordings
+from anyorder.data.corpora.stories.program import program
 from anyorder.vocab import Vocab
 
 ALIGNMENTS = ("left", "right")

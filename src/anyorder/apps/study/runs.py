@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.apps.commands import command
-from anyorder.apps.grade_job import GradeJob
-from anyorder.apps.jobs import SampleJob
+from anyorder.apps.jobs import GradeJob, SampleJob
+from anyorder.apps.report import command
 from anyorder.apps.study.model_free import free_model, sample_free
 from anyorder.apps.study.plan import ARNESS, ORDER, PLACEMENT, StudyRun
 from anyorder.apps.study.records import (
@@ -31,13 +30,13 @@ from anyorder.apps.study.records import (
     write_table,
 )
 from anyorder.files import replacing
-from anyorder.measure.arness import COLUMNS, SCORED, arness
-from anyorder.measure.order import order
+from anyorder.measure.arness_scores import COLUMNS, SCORED, arness
+from anyorder.measure.intervals import known_mean
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_sample import PARTS, SampleOrder
-from anyorder.measure.placement import TOP
+from anyorder.measure.order_samples import PARTS, SampleOrder
+from anyorder.measure.order_scores import order
+from anyorder.measure.placement_scores import TOP
 from anyorder.measure.placement_table import PlacementTable, numbers_of
-from anyorder.measure.pooling import known_mean
 from anyorder.trace import Run
 from anyorder.trace.run import CARD_FILE
 from anyorder.vocab import Vocab
@@ -131,7 +130,7 @@ class RunJob:
         """Its traces, or what is left of them to sample."""
         if self.run.free is not None:
             return sample_free(self.run.free, self.traced)
-        from anyorder.apps.sampling import sample_to_run
+        from anyorder.apps.sample import sample_to_run
 
         job = SampleJob(
             model=self.model,
@@ -145,7 +144,7 @@ class RunJob:
 
     def verdicts(self, run: Run) -> dict[tuple[str, int], str]:
         """By task and sample, after grading what is left to grade."""
-        from anyorder.apps.grading import grade_run
+        from anyorder.apps.grade import grade_run
 
         graded = grade_run(run.folder, GRADING, progress=False)
         return {row.key: row.verdict for row in graded.reports[0].rows}

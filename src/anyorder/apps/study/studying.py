@@ -91,7 +91,7 @@ def _models(plan: Plan, runs: Sequence[str]) -> list[StudyModel]:
 
 
 def _do_runs(plan: Plan, needed: Sequence[str], job: StudyJob, progress: bool) -> list[str]:
-    from anyorder.apps.demo_work import do_all
+    from anyorder.apps.demo import do_all
     from anyorder.apps.study.comparing import comparisons
 
     jobs = jobs_of(plan, needed, job)
@@ -143,8 +143,8 @@ def jobs_of(plan: Plan, needed: Sequence[str], job: StudyJob) -> list[Any]:
 
 def _race(plan: Plan, job: StudyJob, progress: bool) -> None:
     """The race of all families, alone on the machine; its record is kept."""
-    from anyorder.apps.race_job import RaceJob
-    from anyorder.apps.racing import race
+    from anyorder.apps.race import race
+    from anyorder.apps.race.job import RaceJob
 
     out = job.traces / f"race-{plan.sizes.race}"
     raced = race(RaceJob(models=RACERS, limit=plan.sizes.race, out=out), progress=progress)

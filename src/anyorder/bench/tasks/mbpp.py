@@ -27,13 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyorder.bench.checks import Check, Script
-from anyorder.bench.tasks.evalplus import (
-    ALL_INPUTS,
-    LEFT_OUT,
-    SMALL_INPUTS,
-    mbpp_calls,
-    tightened,
-)
+from anyorder.bench.tasks.evalplus import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls, tightened
 from anyorder.bench.tasks.names import defined_names, entry_point, missing_names, needed_setup
 from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
 from anyorder.bench.tasks.rows import (

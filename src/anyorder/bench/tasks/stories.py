@@ -14,8 +14,8 @@ from typing import Any
 from anyorder.bench.checks import Calls
 from anyorder.bench.tasks.problem import Problem, Wish
 from anyorder.bench.tasks.templates import fill, find_template
-from anyorder.data.stories import Problem as Story
-from anyorder.data.stories import StoriesConfig, problem, stories_digest
+from anyorder.data.corpora.stories import Problem as Story
+from anyorder.data.corpora.stories import StoriesConfig, problem, stories_digest
 
 DIALS = ("layout", "wording", "state_layout", "seed")
 CASES = 4

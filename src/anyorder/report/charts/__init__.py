@@ -11,25 +11,32 @@ Nothing here reads runs or computes measures, and words and captions are the cal
 
 from __future__ import annotations
 
-from anyorder.report.charts.bars import Bar, BarChart, BarGroup, BarPanel, bars
-from anyorder.report.charts.drawing import Drawing
-from anyorder.report.charts.lines import LineChart, LinePanel, LineSeries, lines
-from anyorder.report.charts.palette import PALETTE, style
-from anyorder.report.charts.points import PointChart, PointPanel, PointSet, points
-from anyorder.report.charts.schedule import (
+from anyorder.report.charts.kinds import (
+    Bar,
+    BarChart,
+    BarGroup,
+    BarPanel,
+    LineChart,
+    LinePanel,
+    LineSeries,
+    PointChart,
+    PointPanel,
+    PointSet,
     ScheduleChart,
     SchedulePanel,
-    schedule,
-    schedule_chart,
-)
-from anyorder.report.charts.segment_trace import (
     SegmentRow,
     SegmentStep,
     SegmentTraceChart,
+    bars,
+    lines,
+    points,
+    schedule,
+    schedule_chart,
     segment_trace,
     segment_trace_chart,
 )
-from anyorder.report.charts.values import Number, Series
+from anyorder.report.charts.palette import PALETTE, style
+from anyorder.report.charts.svg import Drawing, Number, Series
 
 __all__ = [
     "PALETTE",

@@ -3,15 +3,35 @@
 Colours become CSS variables (palette.py), fonts the reader's own, ids begin with the drawing's
 name, and matplotlib's style sheet, which would hold for the whole page, becomes a property of this
 element. A colour that is not of the palette is our mistake.
+
+A chart that can be put into a page, or saved for a paper.
+
+It is drawn anew for every use: wide, and narrow for a phone. Both are in `inline()`, where the
+width of the place decides which one is seen. The output depends on the chart alone: no dates, and
+ids from a fixed salt.
+
+What charts are made of: numbers that may carry an interval, and series with a colour.
+
+Not here: how they look (palette.py, canvas.py).
 """
 
 from __future__ import annotations
 
+import io
+import math
 import re
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 from xml.etree import ElementTree
 
-from anyorder.report.charts.palette import COLORS, variable
+from anyorder.files import replacing
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts.palette import COLORS, PALETTE, variable
+
+if TYPE_CHECKING:
+    from anyorder.report.charts.sheet import Sheet
 
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 SANS = (
@@ -125,3 +145,121 @@ def _prune(element: ElementTree.Element) -> None:
         _prune(child)
         if child.tag in (f"{SVG}g", f"{SVG}defs") and len(child) == 0:
             element.remove(child)
+
+
+DPI = 200
+NO_MATPLOTLIB = "drawing charts needs matplotlib: pip install 'anyorder[report]'"
+_NO_DATES = {
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A checked chart, not drawn yet."""
+
+    name: str
+    """The name of its files, and the beginning of the ids in its SVG."""
+    alt: str
+    """What it shows, for those who cannot see it."""
+    draw: Callable[[bool], Sheet]
+    """(narrow) -> the finished sheet."""
+
+    def svg(self, narrow: bool = False) -> str:
+        """An `<svg>` element: text is text, colours are CSS variables with light fall-backs."""
+        source = self._saved("svg", narrow=narrow).decode("utf-8")
+        return for_page(source, self.name, "narrow" if narrow else "wide", self.alt)
+
+    def inline(self) -> str:
+        """Both variants, for a page that has `style()` in its head; CSS shows the one that fits."""
+        return f'<div class="ao-chart">{self.svg()}{self.svg(narrow=True)}</div>'
+
+    def save(self, folder: Path) -> list[Path]:
+        """`<name>.png` (200 dpi) and `<name>.pdf` in `folder`, light colours on white."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for kind in ("png", "pdf"):
+            paths.append(folder / f"{self.name}.{kind}")
+            content = self._saved(kind)
+            with replacing(paths[-1]) as file:
+                file.write(content)
+        return paths
+
+    def _saved(self, kind: str, narrow: bool = False) -> bytes:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            raise ValueError(NO_MATPLOTLIB) from None
+        from anyorder.report.charts.sheet import drawing_settings
+
+        with drawing_settings():
+            sheet = self.draw(narrow)
+            target = io.BytesIO()
+            settings: dict[str, Any] = {"facecolor": "none"}
+            if kind != "svg":  # a page has its own margins and its own paper
+                settings = {"dpi": DPI, "bbox_inches": sheet.with_margins()}
+            sheet.figure.savefig(target, format=kind, metadata=_NO_DATES[kind], **settings)
+        return target.getvalue()
+
+
+Number: TypeAlias = float | Interval
+"""A value, or an estimate with its interval; bounds that are NaN are not drawn."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What has one colour throughout a chart, and a line in its legend."""
+
+    label: str
+    """Unique in its chart; other records name the series by it."""
+    color: str
+    """A name in PALETTE: a family, a policy, or what else has a colour of its own."""
+    pale: bool = False
+    """A lighter filling with a full outline: a second thing of the same colour."""
+
+
+def estimate(value: Number) -> float:
+    return value.estimate if isinstance(value, Interval) else float(value)
+
+
+def bounds(value: Number) -> tuple[float, float] | None:
+    """Where the value may lie, if that is known."""
+    if not isinstance(value, Interval) or math.isnan(value.low) or math.isnan(value.high):
+        return None
+    return value.low, value.high
+
+
+def reach(value: Number) -> tuple[float, float]:
+    """The lowest and highest place that a drawing of the value touches."""
+    low, high = bounds(value) or (estimate(value), estimate(value))
+    return min(low, estimate(value)), max(high, estimate(value))
+
+
+def check_name(name: str) -> None:
+    """Names become file names and ids."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise ValueError(f"chart name {name!r}: give small letters, digits and hyphens")
+
+
+def check_color(name: str) -> None:
+    if name not in PALETTE:
+        raise ValueError(f"no colour {name!r}: choose one of {', '.join(sorted(PALETTE))}")
+
+
+def check_series(series: Sequence[Series], used: Iterable[str]) -> None:
+    labels = [each.label for each in series]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"series share a label: {', '.join(labels)}")
+    for each in series:
+        check_color(each.color)
+    for label in used:
+        if label not in labels:
+            raise ValueError(f"no series {label!r}: add it to the chart's series ({labels})")
+
+
+def check_finite(what: str, values: Iterable[Number]) -> None:
+    for value in values:
+        if not math.isfinite(estimate(value)):
+            raise ValueError(f"{what} has a value {estimate(value)}: leave missing values out")

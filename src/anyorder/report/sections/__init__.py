@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from anyorder.report.runs import Material
 from anyorder.report.sections import (
     accuracy,
     cost,
     insertion,
     models,
     order,
-    passk,
     placement,
     segments,
     similarity,
 )
-from anyorder.report.sections.material import Material
-from anyorder.report.sections.section import Absent, Section
+from anyorder.report.sections import accuracy as passk
+from anyorder.report.tables import Absent, Section
 
 SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
     models.section,

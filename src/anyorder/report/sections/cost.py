@@ -10,18 +10,8 @@ from collections.abc import Sequence
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
-from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import Material, color_of, grading, main_runs, sampling
-from anyorder.report.sections.section import (
-    Absent,
-    Figure,
-    Section,
-    Table,
-    count,
-    label,
-    rate,
-    score,
-)
+from anyorder.report.runs import Material, RunFacts, color_of, grading, main_runs, sampling
+from anyorder.report.tables import Absent, Figure, Section, Table, count, label, rate, score
 
 TITLE = "What does it cost?"
 SECONDS_TITLE = "How long does it take?"

@@ -13,18 +13,18 @@ from anyorder.report.charts import (
     lines,
     schedule,
 )
-from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import (
+from anyorder.report.runs import (
     Material,
+    RunFacts,
     again,
     color_of,
     grading,
     main_runs,
     sampling,
+    shares_of,
 )
-from anyorder.report.sections.passk import differences_table
-from anyorder.report.sections.section import Absent, Figure, Section, Table, label, plain, rate
-from anyorder.report.shares import shares_of
+from anyorder.report.sections.accuracy import differences_table
+from anyorder.report.tables import Absent, Figure, Section, Table, label, plain, rate
 
 FAMILIES = ("flexmdm", "flexlatent")
 SWEEP_TITLE = "How freely should new slots be placed?"

@@ -11,10 +11,9 @@ from typing import Any
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
-from anyorder.report.records import bounds, interval_of, number_of, percent, shown
-from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import (
+from anyorder.report.runs import (
     Material,
+    RunFacts,
     color_of,
     drawn_runs,
     main_runs,
@@ -22,18 +21,23 @@ from anyorder.report.sections.material import (
     series_of,
     split_tables,
 )
-from anyorder.report.sections.section import (
+from anyorder.report.tables import (
     Absent,
     Cell,
     Figure,
     Section,
     Table,
     apart,
+    bounds,
+    interval_of,
     label,
     missing,
+    number_of,
+    percent,
     plain,
     rate,
     score,
+    shown,
 )
 
 TITLE = "In which order does it write?"

@@ -25,18 +25,8 @@ from anyorder.report.charts import (
     lines,
     points,
 )
-from anyorder.report.records import interval_of
-from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import Material, main_runs, sampling
-from anyorder.report.sections.section import (
-    Absent,
-    Figure,
-    Section,
-    Table,
-    count,
-    label,
-    score,
-)
+from anyorder.report.runs import Material, RunFacts, main_runs, sampling
+from anyorder.report.tables import Absent, Figure, Section, Table, count, interval_of, label, score
 
 TITLE = "Does the model know where its words belong?"
 WITHOUT = ("ar", "duo", "sflm")

@@ -17,10 +17,8 @@ from anyorder.report.charts import (
     segment_trace,
     segment_trace_chart,
 )
-from anyorder.report.labels import policy_title
-from anyorder.report.runs import RunFacts
-from anyorder.report.sections.material import Material, again, grading, sampling
-from anyorder.report.sections.section import (
+from anyorder.report.runs import Material, RunFacts, again, grading, sampling
+from anyorder.report.tables import (
     Absent,
     Cell,
     Figure,
@@ -29,6 +27,7 @@ from anyorder.report.sections.section import (
     label,
     missing,
     plain,
+    policy_title,
     rate,
 )
 from anyorder.trace import Trace

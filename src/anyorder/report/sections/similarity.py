@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts import (
-    PALETTE,
-    Bar,
-    BarChart,
-    BarGroup,
-    BarPanel,
-    Drawing,
-    Series,
-    bars,
+from anyorder.report.charts import PALETTE, Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
+from anyorder.report.runs import (
+    LEFT_TO_RIGHT,
+    RANDOM,
+    Comparison,
+    Likeness,
+    Material,
+    again,
+    family_mains,
+    grading,
+    sampling,
 )
-from anyorder.report.labels import policy_title
-from anyorder.report.likeness import Comparison, Likeness
-from anyorder.report.records import is_different
-from anyorder.report.runs import LEFT_TO_RIGHT, RANDOM
-from anyorder.report.sections.material import Material, again, family_mains, grading, sampling
-from anyorder.report.sections.section import (
+from anyorder.report.tables import (
     Absent,
     Cell,
     Figure,
@@ -29,7 +26,9 @@ from anyorder.report.sections.section import (
     apart,
     count,
     foldable,
+    is_different,
     label,
+    policy_title,
     score,
 )
 

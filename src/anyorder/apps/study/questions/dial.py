@@ -8,13 +8,7 @@ a canvas that is filled in front, where the same mechanism must write from right
 
 from __future__ import annotations
 
-from anyorder.apps.study.cells import (
-    Claim,
-    Values,
-    above_zero,
-    all_of,
-    within,
-)
+from anyorder.apps.study.cells import Claim, Values, above_zero, all_of, within
 from anyorder.apps.study.model_plan import DIALLED, DIALS
 from anyorder.apps.study.plan import FREE_LAYOUTS, Plan
 from anyorder.apps.study.questions.dial_counted import (

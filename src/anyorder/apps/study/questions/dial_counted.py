@@ -8,26 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anyorder.apps.study.cells import (
-    Claim,
-    above_zero,
-    all_of,
-    beyond,
-    mean_cell,
-    mirrored,
-    within,
-)
+from anyorder.apps.study.cells import Claim, above_zero, all_of, beyond, mean_cell, mirrored, within
 from anyorder.apps.study.plan import FREE_LAYOUTS, FREE_WORDINGS, SEEN
-from anyorder.apps.study.questions.section import (
-    CLEARLY,
-    Column,
-    Table,
-    number,
-    percent,
-    rows_of,
-)
+from anyorder.apps.study.questions.section import CLEARLY, Column, Table, number, percent, rows_of
 from anyorder.apps.study.view import Group, Reading, Study, column
-from anyorder.data.stories import StoriesConfig, core, freedom
+from anyorder.data.corpora.stories import StoriesConfig, core, freedom
 from anyorder.measure.intervals import Interval
 
 TAU, LINES = column("arness.tau"), column("segments.tau")

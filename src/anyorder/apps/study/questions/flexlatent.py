@@ -27,7 +27,7 @@ from anyorder.apps.study.questions.section import (
     rows_of,
 )
 from anyorder.apps.study.view import Group, Study, beyond_chance, column
-from anyorder.report.records import interval_of
+from anyorder.report.tables import interval_of
 
 CHILD, PARENTS = "flexlatent", ("flexmdm", "latentmdm")
 FAMILIES = ("mdm", *PARENTS, CHILD)

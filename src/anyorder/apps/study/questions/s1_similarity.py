@@ -24,7 +24,7 @@ from anyorder.apps.study.questions.section import (
 from anyorder.apps.study.view import Group, Reading, Study, column
 from anyorder.measure.intervals import Interval
 from anyorder.measure.programs import METRICS
-from anyorder.measure.published import published
+from anyorder.measure.stored import published
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
 
 EXACT = ("confidence", "margin", "entropy")

@@ -25,8 +25,8 @@ from anyorder.apps.study.questions.section import (
 from anyorder.apps.study.records import Stored
 from anyorder.apps.study.view import Group, Study, beyond_chance, column
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_sample import PARTS
-from anyorder.measure.published import published
+from anyorder.measure.order_samples import PARTS
+from anyorder.measure.stored import published
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
 
 TITLES = {"cbc": "CBC", "rub": "RUB", "rub_plus": "RUB+", "obw": "OBW"}

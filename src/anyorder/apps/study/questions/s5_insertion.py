@@ -8,13 +8,7 @@ from __future__ import annotations
 
 import math
 
-from anyorder.apps.study.cells import (
-    Claim,
-    above_zero,
-    all_of,
-    below_zero,
-    within,
-)
+from anyorder.apps.study.cells import Claim, above_zero, all_of, below_zero, within
 from anyorder.apps.study.plan import INSERTION_TEMPERATURES, Plan
 from anyorder.apps.study.questions.section import (
     Column,
@@ -31,7 +25,7 @@ from anyorder.apps.study.questions.section import (
     rows_of,
 )
 from anyorder.apps.study.view import Group, Study, column
-from anyorder.measure.published import published
+from anyorder.measure.stored import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 
 NEUTRAL, SHARP = 1.0, 0.6

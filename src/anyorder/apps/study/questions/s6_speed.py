@@ -15,8 +15,8 @@ from anyorder.apps.study.questions.section import Question, Section, Table, numb
 from anyorder.apps.study.view import Study
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing
-from anyorder.report.charts.front import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
-from anyorder.report.records import interval_of
+from anyorder.report.charts.kinds import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
+from anyorder.report.tables import interval_of
 
 ONE = "one"
 FAMILIES = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")

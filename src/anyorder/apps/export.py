@@ -1,0 +1,258 @@
+"""`anyorder export` and `anyorder push`: a model as a folder that other libraries know.
+
+    config.json            in the words of a published layout where one fits (nets/hub_write.py),
+                           otherwise ours; either way `anyorder.load` reads it back
+    model*.safetensors     in that layout's names, in shards of bounded size with their index
+    flexmdm_extras.pt      flexmdm in the release's layout: what it adds to its backbone
+    vocabulary.json        the vocabulary (tokenizer.json and tokenizer_config.json for BPE)
+    README.md              the model card: what it is, how it was trained, digests of all files
+
+The folder is written under another name and renamed when it is complete.
+
+The README.md of an exported model: what it is, how it was made, and the digests of its files.
+
+The heading in YAML is what hubs read. Nothing is claimed that the model folder does not say: a
+licence, for one, is the owner's to add.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
+from anyorder.hub.files import HubApi, push
+from anyorder.hub.formats import EXTRAS_FILE, extra_names, names_for
+from anyorder.hub.weights import (
+    FITS,
+    OUR_KEY,
+    config_json,
+    layout_of,
+    own_parts,
+    save_parts,
+    tokenizer_config,
+)
+from anyorder.loading import DTYPES, find_folder, open_weights
+from anyorder.model import CONFIG_FILE, Model
+
+LAYOUTS = {
+    "qwen2": "Qwen2's names, as in Dream, DiffuCoder and Dream-Coder where it is a masked model",
+    "llama": "Llama's names",
+    "llada": "LLaDA's names",
+    "flexmdm": "the FlexMDM release: a Dream backbone, and flexmdm_extras.pt beside it",
+    "dultra": "LLaDA's names, with dUltra's planner head",
+    "anyorder": "anyorder's own",
+}
+
+
+def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
+    """The text of README.md; `files` are the other files and their sha256."""
+    family = model.family
+    recipe = model.card.recipe
+    count = sum(parameter.numel() for parameter in model.net.parameters())
+    parts = [
+        _heading([family.name, "causal" if family.causal else "diffusion"]),
+        f"# A {family.name} model\n\n{family.summary[:1].upper()}{family.summary[1:]}.",
+        _table(
+            {
+                "family": family.name,
+                "parameters": f"{count:,}",
+                "layout": LAYOUTS[layout],
+                "vocabulary": f"{model.vocab.size:,} ids, digest `{model.vocab.digest()}`",
+                "longest sequence": model.card.max_length or "not known",
+                "model digest before export": f"`{model.digest or 'none'}`",
+            }
+        ),
+        '## Use\n\n```bash\nanyorder sample FOLDER_OR_ID --prompt "..."\n```\n\n'
+        '```python\nimport anyorder\n\nmodel = anyorder.load("FOLDER_OR_ID")\n```\n\n'
+        "Loading runs no code of this folder.",
+        _training(recipe),
+        "## Files\n\n" + _table({f"`{name}`": f"`{digest}`" for name, digest in files.items()}),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(tags: list[str]) -> str:
+    lines = ["library_name: anyorder", "pipeline_tag: text-generation", "tags:", "- anyorder"]
+    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
+
+
+def _training(recipe: Mapping[str, Any]) -> str:
+    if not recipe:
+        return "## Training\n\nNot recorded: the weights come from a published checkpoint."
+    start = recipe.get("start")
+    begun = f"It began with `{start}`. " if start else ""
+    return (
+        f"## Training\n\n{begun}The resolved recipe:\n\n```json\n"
+        f"{json.dumps(recipe, indent=1, sort_keys=True)}\n```"
+    )
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+SHARD_GB = 5.0
+OURS = "anyorder"
+"""The name of our own layout."""
+README = "README.md"
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a model is written."""
+
+    layout: str | None = None
+    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits, else ours."""
+    dtype: str | None = None
+    """float32, bfloat16, float16; unset: as it is."""
+    shard_gb: float = SHARD_GB
+    """The largest file of weights."""
+
+
+def export(model: Model, out: Path, options: ExportOptions | None = None) -> dict[str, Any]:
+    """Write a model as a folder to share; what was written."""
+    options = options or ExportOptions()
+    if not model.card.net:
+        raise ValueError("a wrapped network is not ours to save: save it with its own library")
+    layout = _layout(model, options.layout)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} is there already: choose another --out, or remove it")
+    if options.shard_gb <= 0:
+        raise ValueError(f"shard_gb={options.shard_gb}: give a positive size")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    partial.mkdir()
+    try:
+        _write(model, partial, layout, options)
+        files = {path.name: sha256_of(path) for path in sorted(partial.iterdir())}
+        with replacing(partial / README) as file:
+            file.write(model_card(model, layout, files).encode())
+        for path in (*partial.iterdir(), partial):
+            sync(path)
+        if out.exists():
+            out.rmdir()
+        os.rename(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    sync(out.parent)
+    return {"folder": str(out), "layout": layout, "files": files}
+
+
+def export_to(name: str, out: Path, options: ExportOptions) -> dict[str, Any]:
+    """Export a model by its name, in the precision in which it is stored unless told otherwise."""
+    return export(_as_stored(name), out, options)
+
+
+def _as_stored(name: str) -> Model:
+    """Nothing is computed here, so that half precision is safe on every CPU."""
+    opened = open_weights(name)
+    return opened.model(dtype=opened.weights.stored_kind())
+
+
+def push_model(
+    name: str,
+    repo: str,
+    *,
+    private: bool = False,
+    options: ExportOptions | None = None,
+    api: HubApi | None = None,
+) -> dict[str, Any]:
+    """Upload a model; a folder that `export` wrote goes as it is, any other is exported first."""
+    folder = find_folder(name)
+    if _is_export(folder):
+        if options is not None and options != ExportOptions():
+            raise ValueError(f"{folder} is exported already, and pushed as it is: give no options")
+        where = _pushed(folder, repo, private, api)
+        return {"repo": repo, "commit": where}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as place:
+        made = export(_as_stored(name), Path(place) / "model", options)
+        where = _pushed(Path(made["folder"]), repo, private, api)
+    return {"repo": repo, "commit": where, "layout": made["layout"]}
+
+
+def _pushed(folder: Path, repo: str, private: bool, api: HubApi | None) -> str:
+    return push(folder, repo, private=private, message="Model exported by anyorder", api=api)
+
+
+def _is_export(folder: Path) -> bool:
+    readme = folder / README
+    return readme.is_file() and "library_name: anyorder" in readme.read_text(encoding="utf-8")
+
+
+def _layout(model: Model, wanted: str | None) -> str:
+    if wanted is None:
+        return layout_of(model.config) or OURS
+    if wanted == OURS:
+        return OURS
+    if wanted not in FITS:
+        raise ValueError(f"unknown layout {wanted!r}: choose {', '.join(FITS)} or {OURS}")
+    if not FITS[wanted](model.config):
+        raise ValueError(
+            f"this {model.family.name} network cannot be told in the layout {wanted}: leave "
+            f"--layout out ({layout_of(model.config) or OURS} fits)"
+        )
+    return wanted
+
+
+def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> None:
+    """All but the model card; the weights come last."""
+    model.vocab.save(folder)
+    if (folder / "tokenizer.json").is_file():
+        _write_json(folder / "tokenizer_config.json", tokenizer_config(model.vocab))
+    _write_json(folder / CONFIG_FILE, _config(model, layout, options))
+    cast = _cast(options.dtype)
+    limit = int(options.shard_gb * 1e9)
+    about = {"about": f"a model of family {model.family.name}"}
+    if layout == OURS:
+        parts = [(name, lambda m=make: cast(m())) for name, make in own_parts(model.net)]
+        save_parts(folder, parts, limit, about)
+        return
+    tensors = dict(own_parts(model.net))
+    config: Any = model.config
+    names = names_for(layout, config)
+    apart = extra_names(config) if layout == "flexmdm" else {}
+    if apart:
+        with replacing_path(folder / EXTRAS_FILE) as path:
+            torch.save({theirs: cast(tensors[ours]()) for ours, theirs in apart.items()}, path)
+    parts = [
+        (theirs, lambda m=tensors[ours]: cast(m()))
+        for ours, theirs in names.items()
+        if ours not in apart
+    ]
+    save_parts(folder, parts, limit, about)
+
+
+def _config(model: Model, layout: str, options: ExportOptions) -> dict[str, Any]:
+    card = asdict(model.card)
+    if layout == OURS:
+        return card
+    record = config_json(layout, model.config, model.vocab, model.card.max_length)
+    kind = options.dtype or str(next(model.net.parameters()).dtype).removeprefix("torch.")
+    kept = {name: card[name] for name in ("family", "max_new_tokens", "max_length", "recipe")}
+    return record | {"torch_dtype": kind, OUR_KEY: kept}
+
+
+def _cast(dtype: str | None) -> Callable[[Tensor], Tensor]:
+    if dtype is None:
+        return lambda tensor: tensor
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
+    kind = DTYPES[dtype]
+    return lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor
+
+
+def _write_json(path: Path, record: dict[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=2).encode() + b"\n")

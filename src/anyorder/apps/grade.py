@@ -1,0 +1,599 @@
+"""`anyorder grade`: a run folder -> verdicts.parquet, pass@k with intervals.
+
+    samples -> programs (measure/extract.py) -> verdicts (bench/grade.py) -> a table in the run
+    folder (bench/verdict_table.py), part by part -> rates (measure/passk.py)
+
+A command that was killed goes on where it stopped, and one whose verdicts are all there only
+reports. Several extractions are several gradings, side by side in one table; their union
+`any_of_4` is computed for a report under its own name and is stored nowhere. Several processes with
+a share of the problems each are grade_shards.py.
+
+What a grading found: rows, rates and counts, as JSON and as tables in a terminal.
+
+Reads verdicts and nothing else; grading itself is apps/grading.py, the estimators are
+measure/passk.py, the time accounting is bench/timing.py.
+
+`anyorder grade --shard i/n`: several processes grade one run together.
+
+Each takes every n-th problem of the task and writes verdicts in parts of its own. Whoever is the
+last, and finds that every sample has its verdict, brings the parts together and reports. A shard
+that was killed is started again; a command with another n, or with none, does what is left.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.apps.jobs import GradeJob, Share
+from anyorder.apps.measure import published_rates
+from anyorder.apps.terminal import progress_bar
+from anyorder.bench.grade import Item, Verdict, grade
+from anyorder.bench.sandbox import Limits
+from anyorder.bench.tasks import Problem, Task, find_task
+from anyorder.bench.timing import Timing, timing
+from anyorder.bench.verdict_table import Grading, Key, VerdictTable
+from anyorder.bench.verdicts import PASSED, VERDICTS, shown
+from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
+from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
+from anyorder.measure.passk import Rate, ks_up_to, pass_table, task_rates
+from anyorder.trace import Run
+
+SHOWN_DIGEST = 8
+SHOWN_MISSING = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """The verdict of one sample."""
+
+    task_id: str
+    sample: int
+    verdict: str
+    detail: str
+    level: int | None
+    cpu_seconds: float
+    attempts: int
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Row:
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
+
+    @property
+    def key(self) -> Key:
+        return self.task_id, self.sample
+
+
+@dataclass(frozen=True)
+class Report:
+    """One extraction: the verdicts and what they amount to."""
+
+    extraction: str
+    rows: tuple[Row, ...]
+    rates: tuple[Rate, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each verdict was given; the most usual order, those that occur."""
+        found = Counter(row.verdict for row in self.rows)
+        return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
+
+    @property
+    def level(self) -> int | None:
+        """The weakest isolation in which a program ran; None where none ran."""
+        return min((row.level for row in self.rows if row.level is not None), default=None)
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "extraction": self.extraction,
+            "pass@k": {str(rate.k): rate.interval.to_record()["estimate"] for rate in self.rates},
+            "rates": [rate.to_record() for rate in self.rates],
+            "verdicts": self.counts,
+            "level": self.level,
+            "cpu_seconds": round(sum(row.cpu_seconds for row in self.rows), 3),
+            "run_twice": sum(row.attempts > 1 for row in self.rows),
+            "samples": [
+                {
+                    "task_id": row.task_id,
+                    "sample": row.sample,
+                    "verdict": row.verdict,
+                    "detail": row.detail,
+                }
+                for row in self.rows
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A graded run: a report for each extraction that was asked for."""
+
+    run: Path
+    task: str
+    data_digest: str
+    reports: tuple[Report, ...]
+    missing: dict[str, int]
+    """Task id -> samples that it lacks."""
+    notes: dict[str, str]
+    """Task id -> what the task says about it: why it is not graded, or that a test was repaired."""
+    timing: Timing | None
+    """What sampling cost; None where the run does not say."""
+    untimed: str = ""
+    """Why it does not say."""
+    paper: tuple[dict[str, Any], ...] = ()
+    """Rows of the paper, where the run followed its protocol."""
+    strangers: int = 0
+    """Samples of problems that the task does not have; they are in no rate."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON: one extraction at the top level, several below `gradings`."""
+        records = [report.to_record() for report in self.reports]
+        return {
+            "run": str(self.run),
+            "task": self.task,
+            "data_digest": self.data_digest,
+            "missing": self.missing,
+            "notes": self.notes,
+            "left_out": self.strangers,
+            "paper": list(self.paper),
+            "timing": None if self.timing is None else self.timing.to_record(),
+            "untimed": self.untimed,
+            **(records[0] if len(records) == 1 else {"gradings": records}),
+        }
+
+
+def graded(
+    run: Run,
+    task: Task,
+    reports: Sequence[Report],
+    expected: Mapping[str, int],
+    notes: dict[str, str],
+) -> Graded:
+    """The reports together, with what is missing and what sampling cost."""
+    there = Counter(row.task_id for row in reports[0].rows)
+    missing = {
+        task_id: count - there[task_id]
+        for task_id, count in expected.items()
+        if there[task_id] < count
+    }
+    cost, untimed = None, ""
+    try:
+        cost = timing(run)
+    except ValueError as error:  # imported samples have no times: no reason to withhold the rates
+        untimed = str(error)
+    return Graded(
+        run=run.folder,
+        task=task.name,
+        data_digest=task.digest,
+        reports=tuple(reports),
+        missing=missing,
+        notes=notes,
+        timing=cost,
+        untimed=untimed,
+        paper=tuple(published_rates(run.card, task.name)),
+    )
+
+
+def report(
+    extraction: str, rows: Sequence[Row], job: GradeJob, expected: Mapping[str, int]
+) -> Report:
+    """The rates of one extraction; `expected` is how many samples each problem should have."""
+    by_task: dict[str, list[Row]] = {}
+    for row in rows:
+        by_task.setdefault(row.task_id, []).append(row)
+    correct = {  # in the order of their numbers, which any_of_k goes by
+        task_id: [row.verdict == PASSED for row in sorted(same, key=lambda row: row.sample)]
+        for task_id, same in by_task.items()
+    }
+    correct, ks, n = _asked(correct, job, expected)
+    rates = pass_table(correct, ks, estimator=job.estimator, n=n)
+    return Report(extraction, tuple(rows), tuple(rates))
+
+
+def check_rates(keys: Sequence[Key], job: GradeJob, expected: Mapping[str, int]) -> None:
+    """Refuse rates that these samples do not give, before anything is graded."""
+    counts = Counter(task_id for task_id, _ in keys)
+    correct = {task_id: [False] * count for task_id, count in counts.items()}
+    correct, ks, n = _asked(correct, job, expected)
+    task_rates(correct, max(ks), estimator=job.estimator, n=n)
+
+
+def _asked(
+    correct: dict[str, list[bool]], job: GradeJob, expected: Mapping[str, int]
+) -> tuple[dict[str, list[bool]], list[int], int | None]:
+    """Verdicts by task, the ks and, for fixed_n, n."""
+    fewest, n = min(map(len, correct.values())), None
+    if job.estimator == "fixed_n":
+        fewest = n = max(expected.values())
+        correct = {task_id: correct.get(task_id, []) for task_id in {**expected, **correct}}
+    return correct, job.ks() or ks_up_to(fewest), n
+
+
+def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """Sample by sample: passed if it passed under any mode, else what it got under the first."""
+    together = []
+    for same in zip(*rows.values(), strict=True):
+        assert len({row.key for row in same}) == 1
+        passed = [
+            (mode, row) for mode, row in zip(rows, same, strict=True) if row.verdict == PASSED
+        ]
+        modes = ", ".join(mode for mode, _ in passed)
+        first = passed[0][1] if passed else same[0]
+        detail = f"under {modes}" if passed else f"{next(iter(rows))}: {first.detail}"
+        together.append(Row(**{**vars(first), "detail": detail}))
+    return together
+
+
+def print_graded(graded: Graded) -> None:
+    """The tables that people read."""
+    console = Console(highlight=False)
+    rates = Table(box=None, pad_edge=False)
+    level = graded.reports[0].rates[0].interval.level
+    for title in ("extraction", "", "", f"{level:.0%} interval"):
+        rates.add_column(title, no_wrap=True)
+    for each in graded.reports:
+        for rate in each.rates:
+            first = each.extraction if rate is each.rates[0] else ""
+            found = rate.interval.times(100)
+            one = math.isnan(found.low)  # one problem tells nothing about others
+            bounds = "" if one else f"{found.low:.1f} to {found.high:.1f}"
+            rates.add_row(first, f"pass@{rate.k}", f"{found.estimate:.1f} %", bounds)
+    for row in graded.paper:
+        for k, value in row["pass_at_k"].items():
+            rates.add_row(f"paper, {row['model']}", f"pass@{k}", f"{value:.1f} %", "")
+    console.print(rates)
+    counts = Table(box=None, pad_edge=False)
+    counts.add_column("extraction")
+    names = [name for name in VERDICTS if any(name in each.counts for each in graded.reports)]
+    for name in names:
+        counts.add_column(shown(name), justify="right", no_wrap=True)
+    for each in graded.reports:
+        counts.add_row(each.extraction, *(str(each.counts.get(name, 0)) for name in names))
+    console.print()
+    console.print(counts)
+    console.print()
+    for line in _facts(graded):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+_LEVELS = {None: "nothing ran", 1: "sandbox level 1: programs were limited, not confined"}
+
+
+def _facts(graded: Graded) -> list[str]:
+    first = graded.reports[0]
+    rate = first.rates[0]
+    level = _LEVELS.get(first.level, f"sandbox level {first.level}")
+    lines = [
+        f"{graded.task} (data {graded.data_digest[:SHOWN_DIGEST]}): {rate.interval.n} problems, "
+        f"{len(first.rows)} samples; {rate.estimator}, intervals over problems; {level}"
+    ]
+    if any(each.extraction == ANY_OF_4 for each in graded.reports):
+        lines.append("any_of_4 counts a sample that passes under any of the release's four modes")
+    if graded.missing:
+        some = ", ".join(list(graded.missing)[:SHOWN_MISSING])
+        more = ", ..." if len(graded.missing) > SHOWN_MISSING else ""
+        lines.append(
+            f"{sum(graded.missing.values())} samples are missing, of {len(graded.missing)} "
+            f"problems: {some}{more}"
+        )
+    if graded.strangers:
+        lines.append(
+            f"left out, because {graded.task} does not have their problems: "
+            f"{graded.strangers} of the samples"
+        )
+    if graded.paper:
+        lines.append("the paper counts a sample that passes under any of its four modes (any_of_4)")
+    lines += [f"{task_id}: {note}" for task_id, note in graded.notes.items()]
+    if graded.timing is not None:
+        cost = graded.timing
+        forwards = "" if cost.forwards is None else f", {cost.forwards.estimate:.1f} forwards"
+        lines.append(f"sampling: {cost.seconds} s per sample{forwards}; in {graded.run}")
+    else:
+        lines.append(f"sampling: {graded.untimed}")
+    return lines
+
+
+SENSITIVITY = "sensitivity"
+
+PART_ROWS, PART_SECONDS = 512, 5.0
+"""A part is written when it has so many verdicts, or after so long: what a kill can cost."""
+
+GUARD_START, GUARD_SHARE = 10.0, 4.0
+"""The guard: so many seconds on the clock, and so many more for each of the processor's limit."""
+
+REQUIRED_LEVEL, WEAK_LEVEL = 2, 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A grading job, resolved."""
+
+    run: Run
+    task: Task
+    problems: dict[str, Problem]
+    """By task id, those to grade, in the task's order."""
+    ungraded: dict[str, str]
+    """Task id -> why: problems without checks, whose samples get no verdict and are in no rate."""
+    strangers: int
+    """Samples of problems that the task does not have."""
+    keys: list[Key]
+    """The samples to grade, in the order of the run."""
+    modes: tuple[str, ...]
+    tables: dict[str, VerdictTable]
+    """By extraction mode."""
+    limits: Limits
+
+
+def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Graded:
+    """Grade a run, or what is left of it, and report."""
+    run = Run.open(folder)
+    with alone_in(run.folder, COPY_IT):
+        plan = planned(run, job)
+        if job.again:
+            for table in plan.tables.values():
+                table.discard_parts()
+        give_verdicts(plan, job, progress)
+        settle(plan)
+    return reported(plan, job)
+
+
+def settle(plan: Plan) -> None:
+    """Bring the parts of every table together, in the order of the run."""
+    order = {key: number for number, key in enumerate(samples_of(plan.run))}
+    for table in plan.tables.values():
+        table.finish(order)
+
+
+def planned(run: Run, job: GradeJob, *, together: bool = False) -> Plan:
+    """The job, resolved and checked; `together`: beside others who grade the same run."""
+    config = run.card.config
+    name = job.task or config.get("task")
+    if name is None:
+        raise ValueError(f"{run.folder} was not sampled from a task: name one with --task")
+    same = name == config.get("task")
+    data = job.data or (config.get("data") if same else None)
+    task = find_task(name, config.get("trained_on") or {}, data=data)
+    if same and job.data is None and run.card.data_digest not in (None, task.digest):
+        print(f"the data of {task.name} is not what {run.folder} was sampled from", file=sys.stderr)
+    limit = config.get("limit") if same else None
+    everything = {problem.task_id: problem for problem in task.problems(limit)}
+    keys = samples_of(run)
+    _refuse_strangers({task_id for task_id, _ in keys}, everything, run, name)
+    strangers = sum(task_id not in everything for task_id, _ in keys)
+    chosen = _selected(everything, job, name)
+    problems = {task_id: problem for task_id, problem in chosen.items() if problem.checks}
+    keys = [key for key in keys if key[0] in problems]
+    if not keys:
+        raise ValueError(f"{run.folder} has no samples of these problems: choose others")
+    limits = _limits(task, job)
+    modes = _modes(job.extraction or task.extraction)
+    tables = {
+        mode: VerdictTable(
+            run.folder, Grading(task.name, task.digest, mode, asdict(limits)), together=together
+        )
+        for mode in modes
+    }
+    ungraded = {task_id: chosen[task_id].note for task_id in chosen if task_id not in problems}
+    plan = Plan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
+    check_rates(keys, job, _expected_samples(plan))
+    return plan
+
+
+def samples_of(run: Run) -> list[Key]:
+    return list(_columns(run, "task_id", "sample"))
+
+
+def _columns(run: Run, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Some columns of the traces, row by row."""
+    table = run.table(names)
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+
+
+def _refuse_strangers(sampled: set[str], problems: dict[str, Problem], run: Run, name: str) -> None:
+    """Some samples of other problems are left out and told; if all are, it is the wrong task."""
+    if not sampled & set(problems):
+        raise ValueError(
+            f"{run.folder} has samples of {min(sampled)!r}, which {name} does not have, and none "
+            "of its own: name the task that they answer with --task, and its file with --data"
+        )
+
+
+def _selected(problems: dict[str, Problem], job: GradeJob, name: str) -> dict[str, Problem]:
+    ids = job.ids()
+    if ids is None:
+        ids = list(problems)[: job.limit]
+    missing = [each for each in ids if each not in problems]
+    if missing:
+        some = ", ".join(list(problems)[:3])
+        raise ValueError(f"--only {missing[0]!r}: {name} has no such problem, but {some}, ...")
+    return {each: problems[each] for each in ids}
+
+
+def _limits(task: Task, job: GradeJob) -> Limits:
+    """The published limits, or what the command says; the guard leaves room for a busy machine."""
+    given: dict[str, Any] = dict(task.limits)
+    if job.timeout is not None:
+        given["cpu_seconds"] = job.timeout
+        given.pop("wall_seconds", None)
+    if job.memory is not None:
+        given["memory_bytes"] = job.memory << 20
+    limits = Limits(**given)
+    if "wall_seconds" not in given:
+        limits = replace(limits, wall_seconds=GUARD_START + GUARD_SHARE * limits.cpu_seconds)
+    return limits
+
+
+def _modes(extraction: str) -> tuple[str, ...]:
+    if extraction in (ANY_OF_4, SENSITIVITY):
+        return RELEASE_MODES
+    if extraction not in EXTRACTIONS:
+        names = ", ".join((*EXTRACTIONS, ANY_OF_4, SENSITIVITY))
+        raise ValueError(f"no extraction {extraction!r}: choose one of {names}")
+    return (extraction,)
+
+
+def give_verdicts(plan: Plan, job: GradeJob, progress: bool) -> None:
+    """Give every sample that lacks one its verdict, mode by mode."""
+    wanted, level = lacking(plan, job), least_level(job)
+    total = len(plan.keys) * len(plan.modes)
+    if len(wanted) < total and progress:
+        state = f"{total - len(wanted)} of {total}" if wanted else f"all {total}"
+        print(f"{plan.run.folder}: {state} verdicts are there already", file=sys.stderr)
+    if not wanted:
+        return
+    stream = grade(
+        _items(plan, set(wanted)),
+        workers=job.workers,
+        limits=plan.limits,
+        minimum_level=level,
+    )
+    with progress_bar("grading", total, shown=progress) as advance, closing(stream):
+        advance(total - len(wanted))
+        _store(plan, _counted(stream, advance))
+
+
+def lacking(plan: Plan, job: GradeJob) -> list[tuple[str, Key]]:
+    """The verdicts that are not there yet: extraction and sample."""
+    level = least_level(job)
+    done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
+    return [(mode, key) for key in plan.keys for mode in plan.modes if key not in done[mode]]
+
+
+def least_level(job: GradeJob) -> int:
+    """The isolation that a verdict must come from."""
+    return WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
+
+
+def _items(plan: Plan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
+    """The programs to judge, problem by problem: a worker prepares the checks of each once."""
+    texts: dict[str, list[tuple[int, str]]] = {}
+    for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
+        texts.setdefault(task_id, []).append((number, text))
+    for task_id, problem in plan.problems.items():
+        for number, text in texts.pop(task_id, ()):
+            for mode in plan.modes:
+                key = (mode, (task_id, number))
+                if key in wanted:
+                    program = extract(
+                        text, mode=mode, entry_point=problem.entry_point, prefix=problem.prefix
+                    )
+                    yield Item(key, program, problem.checks, problem.prologue)
+
+
+def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
+    for verdict in stream:
+        advance(1)
+        yield verdict
+
+
+def _store(plan: Plan, stream: Iterator[Verdict]) -> None:
+    """Write verdicts in parts; what has come when the stream breaks off is written as well."""
+    waiting: dict[str, list[Verdict]] = {mode: [] for mode in plan.modes}
+    written = time.monotonic()
+
+    def write() -> None:
+        for mode, verdicts in waiting.items():
+            if verdicts:
+                plan.tables[mode].append(verdicts)
+                verdicts.clear()
+
+    try:
+        for verdict in stream:
+            mode, key = verdict.key
+            waiting[mode].append(replace(verdict, key=key))
+            late = time.monotonic() - written > PART_SECONDS
+            if late or sum(map(len, waiting.values())) >= PART_ROWS:
+                write()
+                written = time.monotonic()
+    finally:
+        write()
+
+
+def reported(plan: Plan, job: GradeJob) -> Graded:
+    chosen = set(plan.keys)
+    position = {key: number for number, key in enumerate(plan.keys)}
+    rows: dict[str, list[Row]] = {}
+    for mode, table in plan.tables.items():
+        found = [Row.of(stored) for stored in table.rows()]
+        rows[mode] = sorted(
+            (row for row in found if row.key in chosen), key=lambda row: position[row.key]
+        )
+        assert len(rows[mode]) == len(chosen), "every sample has one verdict"
+    extraction = job.extraction or plan.task.extraction
+    if extraction in (ANY_OF_4, SENSITIVITY):
+        rows[ANY_OF_4] = union(rows)
+    shown: Sequence[str] = [ANY_OF_4] if extraction == ANY_OF_4 else list(rows)
+    expected = _expected_samples(plan)
+    reports = [report(mode, rows[mode], job, expected) for mode in shown]
+    notes = {task_id: problem.note for task_id, problem in plan.problems.items() if problem.note}
+    result = graded(plan.run, plan.task, reports, expected, notes | plan.ungraded)
+    return replace(result, strangers=plan.strangers)
+
+
+def _expected_samples(plan: Plan) -> dict[str, int]:
+    """How many samples each problem should have: those of the run card, or the most there are."""
+    counts = Counter(task_id for task_id, _ in plan.keys)
+    most = max(plan.run.card.config.get("samples") or 0, *counts.values())
+    return dict.fromkeys(plan.problems, most)
+
+
+@dataclass(frozen=True)
+class PartlyGraded:
+    """What there is when a shard ends before the others."""
+
+    run: Path
+    shard: str
+    verdicts: int
+    of: int
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "run": str(self.run),
+            "complete": False,
+            "shard": self.shard,
+            "verdicts_there": self.verdicts,
+            "verdicts_in_all": self.of,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.run}: shard {self.shard} is there; {self.verdicts} of {self.of} verdicts by "
+            "now. The last shard reports (or this command with --shard 0/1)"
+        )
+
+
+def grade_shard(
+    folder: str | Path, job: GradeJob, share: Share, *, progress: bool = True
+) -> Graded | PartlyGraded:
+    """Grade a share of the problems, and report if nothing is missing any more."""
+    if job.again:
+        raise ValueError(
+            "--again would discard what other shards have just found: leave --shard out, or "
+            "delete verdicts.parquet and grade in shards"
+        )
+    run = Run.open(folder)
+    with together_in(run.folder, COPY_IT):
+        plan = planned(run, job, together=True)
+        mine = dict(share.pick(list(plan.problems.items())))
+        keys = [key for key in plan.keys if key[0] in mine]
+        if keys:
+            give_verdicts(replace(plan, problems=mine, keys=keys), job, progress)
+    total = len(plan.keys) * len(plan.modes)
+    missing = len(lacking(plan, job))
+    with alone_if_free(run.folder) as alone:
+        if alone:
+            missing = len(lacking(plan, job))
+            if not missing:
+                settle(plan)
+                return reported(plan, job)
+    return PartlyGraded(run.folder, str(share), total - missing, total)

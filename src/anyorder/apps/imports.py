@@ -1,0 +1,448 @@
+"""`anyorder import`: another library's traces -> a run folder.
+
+JSON lines are read twice, first to see that all is right; other files (foreign_files.py) are
+converted first and written then. Either way nothing is written unless everything is right.
+
+Files of other libraries, opened as plain values: dicts, lists, strings, numbers, numpy arrays.
+
+What a file is is seen from its first bytes: torch (`.pt`, weights only), numpy (`.npy`, `.npz`),
+JSON, or JSON lines, which trace/interchange.py reads. Nothing is run: a pickle that would need code
+is refused. What the values mean is trace/adapters.py.
+
+Folders: every such file below, and the layout of the FlexMDM release,
+`raw/<task>__<model>__<policy>/sample_03.pt` with `tasks.json` beside `raw`.
+
+A vocabulary from the tokenizer files that lie beside other libraries' models.
+
+A `tokenizer.json`, a folder with one, a folder with `vocab.json` and `merges.txt` (each plain or
+gzipped), or a vocabulary that anyorder saved. The special tokens follow from the mask id where that
+is the one of a published model (vocab.SPECIALS); otherwise the end of sequence must be told.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import pickle
+import re
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyorder.apps.terminal import progress_bar
+from anyorder.files import alone_in, sha256_of
+from anyorder.trace import Run, RunCard, Trace
+from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, told_mask_id
+from anyorder.trace.interchange import GZIP_SIGN, read_jsonl
+from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
+
+ENDINGS = (".pt", ".pth", ".npy", ".npz", ".json", ".json.gz")
+TASKS_FILE = "tasks.json"
+JSON_LINES = "jsonl"
+
+_SAMPLE = re.compile(r"sample_(\d+)")
+_SEPARATOR = "__"
+_HEAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class ForeignFile:
+    """A file and what its name says."""
+
+    path: Path
+    task_id: str
+    sample: int
+    variant: str = ""
+    """Model and policy, where the folder tells: `flexmdm__top_k`."""
+
+
+def find_files(path: Path) -> list[ForeignFile]:
+    """The file itself, or all below a folder, by name."""
+    if path.is_file():
+        return [_named(path)]
+    found = [
+        item
+        for item in sorted(path.rglob("*"))
+        if item.is_file() and item.name.endswith(ENDINGS) and item.name != TASKS_FILE
+    ]
+    if not found:
+        raise ValueError(f"{path} has no files to import: they end with {', '.join(ENDINGS)}")
+    return [_named(item) for item in found]
+
+
+def _named(path: Path) -> ForeignFile:
+    match = _SAMPLE.fullmatch(path.name.split(".")[0])
+    if match is None:
+        return ForeignFile(path, path.name.split(".")[0], 0)
+    task, _, variant = path.parent.name.partition(_SEPARATOR)
+    return ForeignFile(path, task, int(match[1]), variant)
+
+
+def of_one_variant(files: list[ForeignFile], variant: str | None) -> list[ForeignFile]:
+    """The files of one model and policy; a run is of one, so several must be told apart."""
+    variants = sorted({file.variant for file in files})
+    if variant is None and len(variants) > 1:
+        raise ValueError(
+            f"these traces are of {len(variants)} models and policies: choose one with --variant, "
+            f"from {', '.join(map(repr, variants))}"
+        )
+    if variant is not None and variant not in variants:
+        raise ValueError(f"no variant {variant!r} here: there is {', '.join(map(repr, variants))}")
+    return [file for file in files if variant in (None, file.variant)]
+
+
+def entry_points(path: Path) -> dict[str, str]:
+    """Per task its entry point, from every tasks.json below the path or just above it."""
+    folder = path if path.is_dir() else path.parent
+    lists = [*folder.rglob(TASKS_FILE)] if path.is_dir() else []
+    lists += [above / TASKS_FILE for above in (folder, *folder.parents[:2])]
+    found = {}
+    for file in dict.fromkeys(lists):
+        if not file.is_file():
+            continue
+        tasks = _json(file)
+        if not isinstance(tasks, list) or not all(isinstance(task, Mapping) for task in tasks):
+            raise ValueError(f"{file} is not a list of tasks: restore it, or move it away")
+        for task in tasks:
+            if isinstance(task.get("task_id"), str) and isinstance(task.get("entry_point"), str):
+                found[task["task_id"]] = task["entry_point"]
+    return found
+
+
+def digest_of(path: Path, files: list[ForeignFile]) -> str:
+    """The digest of a file, or of all files below a folder with their names."""
+    if path.is_file():
+        return sha256_of(path)
+    total = hashlib.sha256()
+    for file in files:
+        line = f"{sha256_of(file.path)} {file.path.relative_to(path).as_posix()}\n"
+        total.update(line.encode())
+    return total.hexdigest()
+
+
+def kind_of(path: Path) -> str:
+    """jsonl, json, torch, npy or npz, by the first bytes."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if head.startswith(GZIP_SIGN):
+        try:
+            with gzip.open(path) as file:
+                head = file.read(_HEAD)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path} is damaged ({error}): compress it again") from None
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
+    if head.startswith(b"PK"):
+        return _zip_kind(path)
+    if head.startswith(b"\x80"):
+        return "torch"
+    return "json" if _is_one_document(head) else JSON_LINES
+
+
+def _zip_kind(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as file:
+            return "torch" if any(n.endswith("/data.pkl") for n in file.namelist()) else "npz"
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path} is truncated or damaged: copy it again") from None
+
+
+def _is_one_document(head: bytes) -> bool:
+    """A JSON list, or an object that is not a trace: JSON lines hold objects with a task_id."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(b"["):
+        return True
+    return (
+        start.startswith(b"{")
+        and re.search(rb'"(histories|history|sequences)"\s*:', head) is not None
+    )
+
+
+def open_content(path: Path) -> Any:
+    """What is in the file."""
+    return _OPENERS[kind_of(path)](path)
+
+
+def _torch(path: Path) -> Any:
+    import torch
+
+    try:
+        return _plain(torch.load(path, map_location="cpu", weights_only=True))
+    except pickle.UnpicklingError as error:
+        needs = re.search(r"GLOBAL (\S+)", str(error))  # the rest is advice to run the code
+        what = needs[1] if needs else type(error).__name__
+        raise ValueError(
+            f"{path} holds objects that only code can make, and none is run ({what}): save plain "
+            'tensors, as in torch.save({"history": output.history}, path)'
+        ) from None
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        first = str(error).strip().split("\n", 1)[0]
+        raise ValueError(f"{path} is truncated or no torch file ({first[:120]})") from None
+
+
+def _plain(value: Any) -> Any:
+    """Tensors as arrays, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
+
+
+def _npy(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} is damaged, or an array of objects ({error})") from None
+
+
+def _npz(path: Path) -> Any:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged, or has arrays of objects ({error})") from None
+
+
+def _json(path: Path) -> Any:
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
+        return json.loads(text.decode("utf-8-sig"))
+    except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or not JSON ({error})") from None
+
+
+def _json_lines_of_foreign_files(path: Path) -> Any:
+    """Records that a format other than our own JSON lines was asked for."""
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
+        lines = text.decode("utf-8-sig").splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
+    except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or not JSON lines ({error})") from None
+
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    "torch": _torch,
+    "npy": _npy,
+    "npz": _npz,
+    "json": _json,
+    JSON_LINES: _json_lines_of_foreign_files,
+}
+
+
+def load_tokenizer(path: Path, mask_id: int | None, eos_id: int | None) -> Vocab:
+    """The vocabulary of a file or folder; errors say what is missing."""
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: name a tokenizer.json or its folder")
+    if (path / VOCABULARY_FILE).is_file():
+        vocab = Vocab.load(path)
+        if eos_id is not None or mask_id not in (None, vocab.mask_id):
+            raise ValueError(
+                f"{path} says that the mask is {vocab.mask_id} and the end {vocab.eos_id}: leave "
+                "--eos-id out, and give no other --mask-id"
+            )
+        return vocab
+    tokens = _special_tokens(mask_id, eos_id)
+    if path.is_file():
+        return Vocab.from_tokenizer_json(path, **tokens)
+    if found := _either(path, "tokenizer.json"):
+        return Vocab.from_tokenizer_json(found, **tokens)
+    pieces, merges = _either(path, "vocab.json"), _either(path, "merges.txt")
+    if pieces and merges:
+        return Vocab.from_vocab_merges(pieces, merges, **tokens)
+    raise ValueError(
+        f"{path} has no tokenizer.json, and not both vocab.json and merges.txt: name the folder "
+        "with the model's tokenizer"
+    )
+
+
+def _special_tokens(mask_id: int | None, eos_id: int | None) -> SpecialTokens:
+    if mask_id is None:
+        raise ValueError("which id is the mask is not in the file: give --mask-id")
+    if eos_id is not None:
+        return {"mask": mask_id, "pad": eos_id, "eos": eos_id, "pad_is_eos": True}
+    for tokens in SPECIALS.values():
+        if tokens["mask"] == mask_id or tokens["named"].get(str(tokens["mask"])) == mask_id:
+            return tokens
+    known = ", ".join(
+        f"{tokens['named'][str(tokens['mask'])]} ({name})" for name, tokens in SPECIALS.items()
+    )
+    raise ValueError(
+        f"mask {mask_id} is of no model known here ({known}): give --eos-id, the end of sequence"
+    )
+
+
+def _either(folder: Path, name: str) -> Path | None:
+    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
+
+
+PART = 512
+FORMATS = (JSON_LINES, *ADAPTERS)
+STEP_0_REMEDIES = {
+    JSON_LINES: "add 1 to all steps if yours count from 0",
+    "snapshots": "use --format dream if the canvas before step 1 was not recorded",
+    "dream": "check --prompt-length",
+    "flexmdm": "check prompt_len in the files",
+    "latentmdm": "check the records' steps",
+}
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How files of ids are to be read; JSON lines need none of it."""
+
+    format: str | None = None
+    """One of FORMATS; None: seen from the content."""
+    tokenizer: Path | None = None
+    mask_id: int | None = None
+    eos_id: int | None = None
+    prompt_length: int | None = None
+    variant: str | None = None
+
+
+def import_traces(
+    path: Path,
+    out: Path,
+    *,
+    command: str,
+    options: ImportOptions = ImportOptions(),  # noqa: B008 - frozen
+) -> tuple[Run, int]:
+    """The run and how many samples it has. Nothing is written unless all of it is right.
+
+    Samples with tokens at step 0 may be right or a mistake; a note on standard error counts them.
+    """
+    if options.format not in (None, *FORMATS):
+        raise ValueError(f"no format {options.format!r}: choose from {', '.join(FORMATS)}")
+    if not path.exists():
+        raise ValueError(
+            f"{path} is not a file: name a .jsonl or .jsonl.gz file of traces, a .pt, .npy, .npz "
+            "or .json file of canvases, or a folder of these"
+        )
+    if path.is_file() and (options.format or kind_of(path)) == JSON_LINES:
+        source, card = _json_lines(path, command, options)
+    else:
+        source, card = _foreign(path, command, options)
+    count, given = _count(source())
+    with alone_in(out):
+        run = Run.create(out, card)
+        if not run.complete:
+            traces = source()
+            for part in range(-(-count // PART)):
+                run.append(part, list(islice(traces, PART)))
+        run.finish()
+    if given:
+        _note(given, card.config.get("format", [JSON_LINES]))
+    return run, count
+
+
+Source = Callable[[], Iterator[Trace]]
+
+
+def _json_lines(path: Path, command: str, options: ImportOptions) -> tuple[Source, RunCard]:
+    for field in fields(options):
+        if field.name != "format" and getattr(options, field.name) is not None:
+            flag = field.name.replace("_", "-")
+            raise ValueError(f"JSON lines spell their tokens and say the rest: leave --{flag} out")
+    digest = digest_of(path, [])
+    return lambda: read_jsonl(path), RunCard(command, {"import": path.name}, data_digest=digest)
+
+
+def _foreign(path: Path, command: str, options: ImportOptions) -> tuple[Source, RunCard]:
+    if options.tokenizer is None:
+        raise ValueError(
+            f"{path} holds token ids, and order is measured on text: give --tokenizer, the "
+            "model's tokenizer.json or its folder"
+        )
+    files = of_one_variant(find_files(path), options.variant)
+    reader = _Reader(options, entry_points(path))
+    traces: list[Trace] = []
+    with progress_bar("importing", len(files)) as advance:
+        for file in files:
+            traces += reader.read(file)
+            advance(1)
+    _check_distinct(traces, path)
+    assert reader.vocab is not None
+    config: dict[str, Any] = {
+        "import": path.name,
+        "format": sorted(reader.formats),
+        "mask_id": options.mask_id,
+        "prompt_length": options.prompt_length,
+        "variant": options.variant,
+    }
+    card = RunCard(
+        command,
+        config,
+        data_digest=digest_of(path, files),
+        vocab_digest=reader.vocab.digest(),
+    )
+    return lambda: iter(traces), card
+
+
+class _Reader:
+    """Reads file after file with one vocabulary, which the first file's mask id may decide."""
+
+    def __init__(self, options: ImportOptions, entries: dict[str, str]) -> None:
+        self.options, self.entries = options, entries
+        self.vocab: Vocab | None = None
+        self.formats: set[str] = set()
+
+    def read(self, file: ForeignFile) -> list[Trace]:
+        content = open_content(file.path)
+        try:
+            format = self.options.format or recognise(content)
+            self.formats.add(format)
+            mask_id = told_mask_id(content, self.options.mask_id)
+            if self.vocab is None:
+                assert self.options.tokenizer is not None
+                self.vocab = load_tokenizer(self.options.tokenizer, mask_id, self.options.eos_id)
+            reading = Reading(
+                self.vocab,
+                self.vocab.mask_id if mask_id is None else mask_id,
+                prompt_length=self.options.prompt_length,
+                task_id=file.task_id,
+                sample=file.sample,
+                entry_points=self.entries,
+            )
+            return list(read_content(content, format, reading))
+        except ValueError as error:
+            raise ValueError(f"{file.path}: {error}") from None
+
+
+def _check_distinct(traces: Iterable[Trace], path: Path) -> None:
+    seen: set[tuple[str, int]] = set()
+    for trace in traces:
+        key = (trace.task_id, trace.sample)
+        if key in seen:
+            raise ValueError(
+                f"{path}: task {key[0]!r} sample {key[1]} comes twice: import the folders of "
+                "different runs one by one"
+            )
+        seen.add(key)
+
+
+def _count(traces: Iterable[Trace]) -> tuple[int, int]:
+    """How many traces there are, and how many of them have text that was there at step 0."""
+    count = given = 0
+    for trace in traces:
+        count += 1
+        if trace.reveal_step is not None and trace.char_end is not None:
+            width = np.diff(trace.char_end, prepend=0)
+            given += bool(((trace.reveal_step == 0) & (width > 0)).any())
+    return count, given
+
+
+def _note(given: int, formats: Sequence[str]) -> None:
+    have = "1 sample has" if given == 1 else f"{given} samples have"
+    remedy = " and ".join(STEP_0_REMEDIES[name] for name in formats)
+    print(f"{have} tokens at step 0, which means given, not generated: {remedy}", file=sys.stderr)

@@ -1,0 +1,398 @@
+"""`anyorder measure`: runs -> order, AR-ness, diversity, similarity, placement -> measures.json.
+
+Each measure is a function of measure/ (or, for placement, of apps/placement.py); this file calls
+them for some runs and keeps what they find in the run folders. measures.json holds the digest of
+the traces and one entry per measure of them (order: per mode); a measure taken again replaces its
+own entry and leaves the others. What can be refused is refused before the work begins,
+and a run's own measures are kept as soon as they are there.
+
+Which rows of the paper a run may be laid beside: those of its preset and task.
+
+A run that was sampled by a published protocol (`--preset`, none of its settings overridden) on the
+task of a published table is comparable with that table's rows as far as its model is; no other run
+is. What the paper varied itself, the policy and the insertion temperature, chooses the row.
+
+Measures in a terminal: every value with its interval and its controls.
+
+A score is read between its controls: `left to right` and `random` are the same programs with the
+sample's own steps sorted and permuted, and `between` says where the score lies, 0 at the first and
+1 at the second. Rows of the paper stand below where the run was sampled by its protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from anyorder.apps.jobs import MeasureJob
+from anyorder.apps.terminal import progress_bar
+from anyorder.files import COPY_IT, alone_in, replacing
+from anyorder.measure.arness_scores import ArnessTable, arness
+from anyorder.measure.intervals import Interval
+from anyorder.measure.order_nodes import METRICS
+from anyorder.measure.order_samples import PARTS
+from anyorder.measure.order_scores import order
+from anyorder.measure.order_table import OrderTable
+from anyorder.measure.placement_table import PAPER_STEPS, PlacementTable
+from anyorder.measure.programs import ProgramOptions, Programs
+from anyorder.measure.similarity_scores import (
+    DiversityTable,
+    SimilarityOptions,
+    SimilarityTable,
+    diversity,
+    similarity,
+)
+from anyorder.measure.stored import MEASURES_FILE, SCHEMA, published, stored_measures, traces_digest
+from anyorder.recipes.presets import PRESETS
+from anyorder.trace import Run, RunCard
+from anyorder.trace.run import installed_versions, open_runs
+
+
+@dataclass
+class Measured:
+    """What was found, by the names of the runs."""
+
+    runs: dict[str, Run]
+    mode: str
+    order: dict[str, OrderTable] = field(default_factory=dict)
+    arness: dict[str, ArnessTable] = field(default_factory=dict)
+    diversity: DiversityTable | None = None
+    similarity: SimilarityTable | None = None
+    reference_traces: str | None = None
+    """The digest of the traces that similarity is to."""
+    placement: dict[str, PlacementTable] = field(default_factory=dict)
+
+    def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
+        """As JSON: per run and measure, with every sample and, if asked for, every node."""
+        return {
+            "runs": {
+                name: {"run": str(run.folder), **self.of_run(name, nodes=nodes)}
+                for name, run in self.runs.items()
+            }
+        }
+
+    def of_run(self, name: str, *, nodes: bool) -> dict[str, Any]:
+        """The entries of one run's measures.json."""
+        found: dict[str, Any] = {}
+        if name in self.order:
+            found["order"] = {self.mode: self.order[name].to_record(nodes=nodes)}
+        if name in self.arness:
+            found["arness"] = self.arness[name].to_record()
+        if self.diversity is not None:
+            found["diversity"] = _part(self.diversity.to_record(), name)
+        if self.similarity is not None:
+            record = _part(self.similarity.to_record(), name)
+            found["similarity"] = {**record, "reference_traces": self.reference_traces}
+        if name in self.placement:
+            found["placement"] = self.placement[name].to_record()
+        return found
+
+
+def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
+    """Take the measures, write measures.json into every run, and return what was found."""
+    measured, wanted = Measured(open_runs(job.runs), job.mode), job.chosen()
+    for run in measured.runs.values():
+        stored_measures(run)
+    programs, references = _compared(measured, job)
+    options = SimilarityOptions(programs=ProgramOptions(trees=job.tree))
+    per_run: dict[str, Callable[[str, Run], None]] = {
+        # First what may still be refused: a model that did not make the run.
+        "placement": lambda name, run: measured.placement.update(
+            {name: _placement(run, job, progress)}
+        ),
+        "order": lambda name, run: measured.order.update(
+            {name: order(run, job.mode, seeds=range(job.seeds))}
+        ),
+        "arness": lambda name, run: measured.arness.update({name: arness(run)}),
+    }
+    steps = len(measured.runs) * len(set(wanted) & set(per_run)) + len(set(wanted) - set(per_run))
+    with progress_bar("measuring", steps, shown=progress) as advance:
+        for name, run in measured.runs.items():
+            for measure in (each for each in per_run if each in wanted):
+                per_run[measure](name, run)
+                advance(1)
+            _store(run, measured.of_run(name, nodes=False))
+        if "diversity" in wanted:
+            measured.diversity = diversity(programs, options)
+            advance(1)
+        if "similarity" in wanted:
+            measured.similarity = similarity(programs, references, options)
+            advance(1)
+    for name, run in measured.runs.items():
+        _store(run, measured.of_run(name, nodes=False))
+    return measured
+
+
+def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list[Programs]]:
+    """The programs of the runs, and those of the reference, as far as they are compared."""
+    if not {"diversity", "similarity"} & {*job.chosen()}:
+        return [], []
+    base = {} if job.reference is None else open_runs((job.reference,))
+    measured.reference_traces = next((traces_digest(run) for run in base.values()), None)
+    programs, references = (
+        [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
+        for runs in (measured.runs, base)
+    )
+    return programs, references
+
+
+def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
+    from anyorder.apps.placement import placement
+
+    assert job.placement is not None
+    return placement(
+        run,
+        job.placement,
+        progress=progress,
+        stride=job.stride,
+        region=job.region,
+        any_model=job.any_model,
+    )
+
+
+def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """Of a table over several runs, what concerns one of them; its ceiling stays."""
+
+    def concerns(row: Mapping[str, Any]) -> bool:
+        return row.get("ceiling") or name in (row.get("policy"), row.get("left"), row.get("right"))
+
+    return {
+        key: [row for row in rows if concerns(row)] if key in ("rows", "differences") else rows
+        for key, rows in record.items()
+    }
+
+
+def _store(run: Run, found: dict[str, Any]) -> None:
+    with alone_in(run.folder, COPY_IT):
+        record = stored_measures(run)
+        for measure, entry in found.items():
+            kept = record.get(measure, {}) if measure == "order" else {}
+            record[measure] = {**kept, **entry}
+        head = {"schema": SCHEMA, "traces": traces_digest(run), "versions": installed_versions()}
+        with replacing(run.folder / MEASURES_FILE) as file:
+            file.write(json.dumps(head | record, allow_nan=False).encode() + b"\n")
+
+
+VARIED = ("policy", "insertion_temperature")
+SIMILARITY_PRESETS = ("similarity", "similarity-llada", "dultra")
+ORDER_MODELS = {"flexmdm-passk": "FlexMDM", "dream-coder-order": "Dream-Coder"}
+RATE_MODELS = {"flexmdm-passk": "FlexMDM", "dream-coder-passk": "Dream-Coder-7B-Base"}
+
+# The paper's Top-K scores what the sampler drew; its text speaks of the largest probability.
+POLICIES = {"sampled": "confidence"}
+CONFIDENCE = dict.fromkeys(("sampled", "margin", "entropy"), "confidence")
+
+
+def published_similarity(card: RunCard) -> list[dict[str, Any]]:
+    """The rows of the run's task and policy, one for each model of the paper."""
+    if _preset(card) not in SIMILARITY_PRESETS:
+        return []
+    task, policy = card.config["task"], card.config["options"]["policy"]
+    # On LiveCodeBench the three confidence policies wrote the same programs, and share a row.
+    alike = CONFIDENCE if _benchmark(task) == "livecodebench" else POLICIES
+    rows = published("similarity", policy=alike.get(policy, policy))
+    return [row for row in rows if row["task"] in (task, _benchmark(task).removesuffix("+"))]
+
+
+def published_order(card: RunCard) -> list[dict[str, Any]]:
+    """The rows of the preset's model on the run's task, one for each scope."""
+    model = ORDER_MODELS.get(_preset(card))
+    if model is None:
+        return []
+    return published("order", model=model, task=_benchmark(card.config["task"]).removesuffix("+"))
+
+
+def published_rates(card: RunCard, task: str) -> list[dict[str, Any]]:
+    """The pass@k rows of the preset's model on the task that graded it."""
+    model = RATE_MODELS.get(_preset(card))
+    if model is None:
+        return []
+    rows = published("pass_at_k", model=model, task=_benchmark(task))
+    temperature = card.config["options"].get("insertion_temperature")
+    return [row for row in rows if row["insertion_temperature"] in (None, temperature)]
+
+
+def _preset(card: RunCard) -> str:
+    """The protocol that the run followed to the letter; empty if it followed none."""
+    config = card.config
+    name = config.get("preset") or ""
+    if name not in PRESETS:
+        return ""
+    options = config["options"]
+    settings = PRESETS[name].settings(config["family"], config["task"], options.get("policy"))
+    followed = all(
+        made.get(setting) == value
+        for wanted, made in zip(settings, (config, options), strict=True)
+        for setting, value in wanted.items()
+        if setting not in VARIED
+    )
+    return name if followed else ""
+
+
+def _benchmark(task: str) -> str:
+    return task.partition(":")[0]
+
+
+TITLES = {"cbc": "CBC", "rub": "RUB", "rub_plus": "RUB+", "obw": "OBW"}
+PAPERS_MODE = "compat"
+WIDEST = 160
+
+
+def print_measured(measured: Measured) -> None:
+    """All tables, run by run, then those over several runs."""
+    # A narrow terminal wraps long rows; no number is ever cut.
+    console = Console(highlight=False, width=max(Console().width, WIDEST))
+    for name, run in measured.runs.items():
+        if name in measured.order:
+            _show(console, *_order(name, measured.order[name], run.card))
+        if name in measured.arness:
+            _show(console, *_arness(name, measured.arness[name]))
+        if name in measured.placement:
+            _show(console, *_placement_of_measure_tables(name, measured.placement[name]))
+    if measured.diversity is not None:
+        _show(console, *_diversity(measured.diversity))
+    if measured.similarity is not None:
+        cards = {name: run.card for name, run in measured.runs.items()}
+        _show(console, *_similarity(measured.similarity, cards))
+    folders = ", ".join(str(run.folder) for run in measured.runs.values())
+    console.print(f"written to measures.json in {folders}", soft_wrap=True, markup=False)
+
+
+def _show(console: Console, table: Table, notes: Iterable[str]) -> None:
+    console.print(table)
+    for note in notes:
+        console.print(note, style="dim", soft_wrap=True, markup=False)
+    console.print()
+
+
+def _order(name: str, found: OrderTable, card: RunCard) -> tuple[Table, list[str]]:
+    table = _table(f"Order, {found.setting.mode}: {name}", ["", *TITLES.values()])
+    for scope in found.setting.scopes:
+        for part in PARTS:
+            cells = [found.cells[scope, part, metric] for metric in METRICS]
+            if not any(cell.samples for cell in cells):
+                continue
+            title = f"{scope}, {part.replace('_', '-')} ({cells[0].samples})"
+            _add(table, [title], [cell.interval for cell in cells])
+            for control in cells[0].controls:
+                values = [cell.controls[control] for cell in cells]
+                table.add_row(f"  {control.replace('_', ' ')}", *map(_number, values))
+            if cells[0].position is not None:
+                table.add_row("  between", *(_estimate(cell.position) for cell in cells))
+            for row in published_order(card):
+                if row["scope"] == scope:
+                    values = row["overall" if part == "overall" else "split"]
+                    table.add_row(
+                        f"  paper, {row['model']}", *(_number(values[m]) for m in METRICS)
+                    )
+    notes = [_counts("samples", found.statuses)]
+    if published_order(card) and found.setting.mode != PAPERS_MODE:
+        notes.append(f"the paper's numbers are by its published code: --mode {PAPERS_MODE}")
+    notes += [
+        f"order of the {unit}s: tau {_with(tau)}, chance {_number(chance)}, over {count} samples"
+        for unit, (count, tau, chance) in found.segments.items()
+    ]
+    if found.misaligned:
+        notes.append(f"{found.misaligned} samples misaligned, as in the published code")
+    return table, notes
+
+
+def _arness(name: str, found: ArnessTable) -> tuple[Table, list[str]]:
+    heads = ["score", "value", "", "chance", "l. to r.", "mirrored", "between"]
+    table = _table(f"AR-ness: {name}", heads)
+    for score, cell in found.cells.items():
+        ends = (cell.chance, cell.left_to_right, cell.mirrored, cell.position)
+        own = (_estimate(cell.interval), _range(cell.interval))
+        table.add_row(score, *own, *map(_number, ends))
+    notes = [_counts("samples", found.statuses)]
+    ties = "" if math.isnan(found.ties) else f"ties: {found.ties:.1%} of the choices; "
+    notes.append(
+        f"{ties}end and padding, {found.silent.share:.0%} of the tokens, are left out; "
+        "between: 0 at chance, 1 at left to right"
+    )
+    return table, notes
+
+
+def _placement_of_measure_tables(name: str, found: PlacementTable) -> tuple[Table, list[str]]:
+    *steps, overall = found.summary()
+    shown = [each for each in steps if each.step in PAPER_STEPS]
+    if len(shown) < len(PAPER_STEPS):  # another stride, or fewer steps than the paper's
+        shown = steps[:: -(-len(steps) // len(PAPER_STEPS)) or 1]
+    heads = ["after step", *(str(each.step) for each in shown), "all", ""]
+    table = _table(f"Placement: {name}", heads)
+    for quantity, score in overall.values.items():
+        series = (_estimate(each.values[quantity]) for each in shown)
+        table.add_row(quantity, *series, _estimate(score), _range(score))
+    return table, [f"{overall.canvases} canvases; what the rows mean: docs/placement.md"]
+
+
+def _diversity(found: DiversityTable) -> tuple[Table, list[str]]:
+    rows = [row for row in found.rows if row.prompts]
+    metrics = list(rows[0].nearest) if rows else []
+    heads = ["run", "programs", "prompts", "texts", "trees", *(f"nearest {m}" for m in metrics)]
+    table = _table("Diversity within each run: distinct shares, nearest neighbours", heads)
+    for row in rows:
+        distinct = [row.distinct[kind] for kind in ("texts", "trees")]
+        nearest = [row.nearest[metric] for metric in metrics]
+        _add(table, [row.policy, row.filter, str(row.prompts)], distinct + nearest)
+    notes = list(found.notes)
+    if not rows:
+        notes.append("no prompt has two samples: draw more (--samples) to see how they differ")
+    return table, notes
+
+
+def _similarity(found: SimilarityTable, cards: Mapping[str, RunCard]) -> tuple[Table, list[str]]:
+    heads = ["run", "programs", "prompts", "samples", *found.metrics]
+    table = _table(f"Similarity to {found.reference}", heads)
+    for row in found.rows:
+        name = f"{row.policy} (among itself)" if row.ceiling else row.policy
+        counts = [row.filter, str(row.prompts), f"{row.samples}/{row.of_samples}"]
+        _add(table, [name, *counts], [row.scores[metric] for metric in found.metrics])
+        for theirs in published_similarity(cards[row.policy]) if row.policy in cards else ():
+            values = theirs[row.filter]
+            cells = (f"{values[metric.lower()]:.4f}" for metric in found.metrics)
+            table.add_row(f"  paper, {theirs['model']}", row.filter, "", "", *cells)
+    notes = [*found.notes]
+    for each in found.differences:
+        values = ", ".join(f"{m} {_with(score)}" for m, score in each.scores.items())
+        notes.append(f"{each.left} - {each.right} ({each.filter}, paired by prompt): {values}")
+    return table, notes
+
+
+def _table(title: str, heads: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, no_wrap=True)
+    return table
+
+
+def _add(table: Table, labels: Sequence[str], scores: Sequence[Interval]) -> None:
+    """A row of estimates, and below it their intervals."""
+    table.add_row(*labels, *map(_estimate, scores))
+    table.add_row("  interval", *[""] * (len(labels) - 1), *map(_range, scores))
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def _estimate(score: Interval | None) -> str:
+    return "-" if score is None else _number(score.estimate)
+
+
+def _range(score: Interval) -> str:
+    return "-" if math.isnan(score.low) else f"{score.low:.3f}..{score.high:.3f}"
+
+
+def _with(score: Interval) -> str:
+    return f"{_estimate(score)} [{_range(score)}]"
+
+
+def _counts(what: str, counts: Mapping[str, Any]) -> str:
+    return f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.items())

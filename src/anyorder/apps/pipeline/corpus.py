@@ -1,0 +1,397 @@
+"""From a recipe's data fields to what training reads: vocabulary, examples, held-out examples.
+
+stories is validated on its held-out compositions. A file is divided: one example in
+`HELD_OUT_SHARE`, chosen by key, is never trained on. Examples that do not fit the recipe's lengths,
+or that cannot be cut into its segments, are left out of files, and counted.
+
+A folder of shards as what training reads: vocabulary, rows that fit, held-out rows.
+
+Lengths are compared for a whole shard at a time, without reading tokens. Where answers are to be
+cut otherwise than they are kept, or a vocabulary is not the shards' own, that is found here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from anyorder.data.batches import Example, tokenise
+from anyorder.data.corpora.stories import (
+    MAX_PROGRAM_TOKENS,
+    MAX_PROMPT_TOKENS,
+    StoriesConfig,
+    stories_digest,
+    stories_vocab,
+)
+from anyorder.data.corpora.stories.layout import MAX_LINES
+from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
+from anyorder.data.keyed import Permutation
+from anyorder.data.published import CORPORA
+from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
+from anyorder.data.shards import MANIFEST, Array, Shard, ShardSource, Split, read_manifest
+from anyorder.data.sources import DatasetSource, JsonlSource, Source, StoriesSource, TextSource
+from anyorder.files import sha256_of
+from anyorder.loading import find_vocab
+from anyorder.recipes import DataConfig
+from anyorder.vocab import Vocab
+
+
+def is_shard_folder(source: str) -> bool:
+    """Whether a data source names a folder of shards, made already or to be made."""
+    return Path(source).is_dir() or Path(source).name in CORPORA
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a row must fit into, in tokens."""
+
+    canvas: int
+    max_length: int
+    around: int
+    segments: SegmentConfig | None
+
+
+@dataclass(frozen=True)
+class FittingRows:
+    """The rows of one split that fit."""
+
+    source: ShardSource
+    left_out: int
+    truncated: int
+
+
+def manifest_digest(folder: Path) -> str:
+    """What names the content of a folder of shards."""
+    if not (folder / MANIFEST).is_file():
+        name = folder.name
+        advice = f"make it with: anyorder data {name if name in CORPORA else 'RECIPE'}"
+        if (folder / "work").is_dir():
+            advice = "it is not finished, repeat the command that makes it"
+        raise ValueError(f"data.source={str(folder)!r} holds no shards: {advice} --out {folder}")
+    manifest = read_manifest(folder)
+    held = [manifest["identity"], *(shard["sha256"] for shard in manifest["shards"])]
+    return hashlib.sha256("\n".join(held).encode()).hexdigest()
+
+
+def fitting_rows(folder: Path, split: Split, vocab: Vocab, room: Room) -> FittingRows:
+    """The rows of a split, without those that are too long."""
+    source = ShardSource(folder, split, vocab)
+    if room.segments is not None and room.segments.by != source.cut:
+        raise ValueError(
+            f"{folder} is cut by {source.cut}, not by {room.segments.by}: give --segments.by "
+            f"{source.cut}"
+            if source.cut
+            else f"{folder} is not cut into segments: tinygsm and gsm8k-programs are, by line"
+        )
+    chosen, left_out, truncated, before = [], 0, 0, 0
+    for shard in source.shards:
+        fits, shortened = _fitting(shard, room)
+        left_out += int((~fits).sum()) * shard.repeat
+        truncated += int((fits & shortened).sum()) * shard.repeat
+        rows = np.flatnonzero(np.tile(fits, shard.repeat)) + before
+        chosen.append(rows)
+        before += shard.rows * shard.repeat
+    if left_out:
+        source = source.chosen(np.concatenate(chosen))
+    return FittingRows(source, left_out, truncated)
+
+
+def _fitting(shard: Shard, room: Room) -> tuple[Array, Array]:
+    """Which rows fit, and which of them lose tokens to their segments."""
+    answer, prompt = shard.answer_length, shard.prompt_length
+    shortened = np.zeros(shard.rows, dtype=bool)
+    fits = np.ones(shard.rows, dtype=bool)
+    if room.segments is not None:
+        kept, count, longest = _segments(shard, room.segments)
+        if room.segments.overflow == "drop":
+            fits = (count <= room.segments.slots) & (longest < room.segments.segment_length)
+        else:
+            shortened = kept < answer
+            answer = kept
+    whole = prompt + answer + room.around
+    return fits & (answer < room.canvas) & (whole <= room.max_length), shortened
+
+
+def _segments(shard: Shard, config: SegmentConfig) -> tuple[Array, Array, Array]:
+    """Of each row: the tokens left when it is truncated, its segments, its longest segment."""
+    lengths, start = shard.arrays["segment_length"], shard.arrays["segment_start"]
+    count = np.diff(start)
+    place = np.arange(len(lengths)) - np.repeat(start[:-1], count)
+    room = config.segment_length
+    held = np.where(lengths <= room, lengths, room - 1) * (place < config.slots)
+    row = np.repeat(np.arange(shard.rows), count)
+    kept = np.bincount(row, weights=held, minlength=shard.rows).astype(np.int64)
+    longest = np.zeros(shard.rows, dtype=np.int64)
+    np.maximum.at(longest, row, lengths)
+    return kept, count, longest
+
+
+HELD_OUT_SHARE = 20
+STORIES_ONLY = ("layout", "wording", "state_layout")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a model is trained and validated on."""
+
+    vocab: Vocab
+    train: Source
+    validation: Source
+    digest: str
+    left_out: int = 0
+    """Examples that do not fit the recipe, or cannot be cut into segments."""
+    uncut: int = 0
+    """How many of those cannot be cut."""
+    truncated: int = 0
+    """Examples that are trained on without what did not fit into their segments."""
+
+    def remarks(self) -> list[str]:
+        """What whoever trains should know of the data, a sentence each."""
+        counts = {
+            "are too long and left out": self.left_out - self.uncut,
+            "cannot be cut into segments and are left out": self.uncut,
+            "are truncated to fit into their segments": self.truncated,
+        }
+        return [f"{count} examples {what}" for what, count in counts.items() if count]
+
+
+class Chosen:
+    """Some examples of a source."""
+
+    def __init__(self, source: Source, indices: list[int]) -> None:
+        self._source, self._indices = source, indices
+
+    @property
+    def size(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> tuple[str, str]:
+        return self._source[self._indices[index]]
+
+
+def open_corpus(
+    config: DataConfig,
+    around: Callable[[Vocab], int] = lambda vocab: 1,
+    segments: SegmentConfig | None = None,
+) -> Corpus:
+    """Read what the data fields name.
+
+    `around` counts a row's tokens besides prompt and answer; `segments` is how answers are cut.
+    """
+    vocab = open_vocab(config.vocab)
+    room = _Room(config, vocab, around(vocab), segments)
+    if config.source == "stories":
+        _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
+        return _stories(room)
+    _refuse_unused(config, STORIES_ONLY)
+    if config.source.startswith("hf:"):
+        _refuse_unused(config, ("documents",))
+        source = DatasetSource.load(
+            config.source.removeprefix("hf:"),
+            split=config.split,
+            prompt=config.prompt_field or None,
+            answer=config.answer_field,
+        )
+        return _divided(room, source, source.fingerprint)
+    _refuse_unused(config, ("split",))
+    path = Path(config.source)
+    if is_shard_folder(config.source):
+        _refuse_unused(config, ("documents", "prompt_field", "answer_field"))
+        return _shards(room, path)
+    return _divided(room, _open_file(path, config), sha256_of(path))
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What an example must fit into."""
+
+    config: DataConfig
+    vocab: Vocab
+    around: int
+    segments: SegmentConfig | None
+
+    def holds(self, example: Example) -> bool:
+        whole = len(example.prompt) + len(example.answer) + self.around
+        return len(example.answer) < self.config.canvas and whole <= self.config.max_length
+
+    def __str__(self) -> str:
+        names = {"data.canvas": self.config.canvas, "data.max_length": self.config.max_length}
+        if self.segments is not None and self.segments.overflow == "drop":
+            names["segments.slots"] = self.segments.slots
+            names["segments.segment_length"] = self.segments.segment_length
+        *first, last = (f"{name}={value}" for name, value in names.items())
+        return f"{', '.join(first)} and {last}"
+
+
+def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
+    defaults = DataConfig()
+    for name in names:
+        if getattr(config, name) != getattr(defaults, name):
+            raise ValueError(f"data.{name} has no effect on {config.source}: leave it out")
+
+
+def open_vocab(name: str) -> Vocab:
+    if name == "stories":
+        return stories_vocab()
+    if name == "bytes":
+        return Vocab.bytes()
+    try:
+        return find_vocab(name)
+    except ValueError as error:
+        raise ValueError(
+            f"data.vocab={name!r}: give stories, bytes, a model, or a folder with a tokenizer or "
+            f"a vocabulary ({error})"
+        ) from None
+
+
+def _stories(room: _Room) -> Corpus:
+    config = room.config
+    dials = {name: getattr(config, name) for name in STORIES_ONLY}
+    train = StoriesConfig(seed=config.seed, **dials)
+    longest = MAX_PROMPT_TOKENS + config.canvas + room.around - 1
+    if config.canvas <= MAX_PROGRAM_TOKENS:
+        least = MAX_PROGRAM_TOKENS + 1
+        raise ValueError(f"data.canvas={config.canvas}: stories needs at least {least}, raise it")
+    if config.max_length < longest:
+        raise ValueError(
+            f"data.max_length={config.max_length}: stories with data.canvas={config.canvas} needs "
+            f"at least {longest}, raise it"
+        )
+    if room.segments is not None:
+        _check_story_segments(room.segments, room.vocab)
+    return Corpus(
+        vocab=room.vocab,
+        train=StoriesSource(train),
+        validation=StoriesSource(replace(train, split="heldout")),
+        digest=stories_digest(train),
+    )
+
+
+STORY_SEGMENTS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "line": lambda length: (MAX_LINES, MAX_LINE_TOKENS),
+    # A statement may have a remark above it, on a line with its indentation and its end.
+    "statement": lambda length: (MAX_LINES, MAX_LINE_TOKENS + len(REMARK) + 2),
+    "fixed": lambda length: (ceil(MAX_PROGRAM_TOKENS / (length - 1)), length - 1),
+}
+"""By segmenter: segment_length -> the most segments of a story, and the longest one's tokens."""
+
+
+def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
+    """Stories never end, so what does not fit is better found here than truncated unseen."""
+    if vocab.digest() != stories_vocab().digest():
+        if segments.overflow == "truncate":
+            raise ValueError(
+                "segments.overflow=truncate: how long stories are is only known in data.vocab="
+                "stories; with another vocabulary give segments.overflow=drop"
+            )
+        return
+    slots, longest = STORY_SEGMENTS[segments.by](segments.segment_length)
+    length = longest + (segments.overflow == "drop")  # a full segment is one without an EOS
+    for name, least in (("slots", slots), ("segment_length", length)):
+        if (given := getattr(segments, name)) < least:
+            raise ValueError(
+                f"segments.{name}={given}: stories cut by {segments.by} needs at least {least}, "
+                "raise it"
+            )
+
+
+def _shards(room: _Room, folder: Path) -> Corpus:
+    """Rows that are divided and tokenised already."""
+    digest = manifest_digest(folder)
+    limits = Room(room.config.canvas, room.config.max_length, room.around, room.segments)
+    train = fitting_rows(folder, "train", room.vocab, limits)
+    validation = fitting_rows(folder, "validation", room.vocab, limits)
+    for split, found in (("train", train), ("validation", validation)):
+        if not found.source.size:
+            raise ValueError(
+                f"no row of {folder}/{split} fits in {room}: raise them, or make shards with more "
+                "rows (anyorder data --validation says how many are held out)"
+            )
+    return Corpus(
+        vocab=room.vocab,
+        train=train.source,
+        validation=validation.source,
+        digest=digest,
+        left_out=train.left_out + validation.left_out,
+        truncated=train.truncated + validation.truncated,
+    )
+
+
+def _open_file(path: Path, config: DataConfig) -> Source:
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if kind == ".jsonl":
+        _refuse_unused(config, ("documents",))
+        return JsonlSource(path, prompt=config.prompt_field or None, answer=config.answer_field)
+    if kind == ".txt":
+        _refuse_unused(config, ("prompt_field", "answer_field"))
+        return TextSource([path], split=config.documents)
+    raise ValueError(
+        f"data.source={config.source!r}: give stories, a .jsonl or .txt file (.gz too), hf:NAME, "
+        "or a folder that anyorder data made"
+    )
+
+
+def _divided(room: _Room, source: Source, digest: str) -> Corpus:
+    """What fits, divided into examples to train on and examples to validate on."""
+    assert source.size is not None
+    config = room.config
+    try:
+        chosen = _choose(room, source)
+    except ValueError as error:
+        hint = ": for text of your own use data.vocab=bytes" if config.vocab == "stories" else ""
+        raise ValueError(f"{config.source}: {error}{hint}") from None
+    fitting = chosen.fitting
+    if len(fitting) < 2:
+        raise ValueError(
+            f"{len(fitting)} of the {source.size} examples in {config.source} fit in {room}: raise "
+            "them, give more data, or (.txt) end documents elsewhere with data.documents"
+            + chosen.hint()
+        )
+    shuffled = Permutation(len(fitting), "held out", config.seed)
+    held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
+    return Corpus(
+        vocab=room.vocab,
+        train=Chosen(source, [fitting[i] for i in range(len(fitting)) if i not in held_out]),
+        validation=Chosen(source, [fitting[i] for i in sorted(held_out)]),
+        digest=digest,
+        left_out=source.size - len(fitting),
+        uncut=chosen.uncut,
+        truncated=chosen.truncated,
+    )
+
+
+@dataclass
+class _Choice:
+    """Which examples of a source are taken."""
+
+    fitting: list[int] = field(default_factory=list)
+    truncated: int = 0
+    uncut: int = 0
+    why_uncut: str = ""
+    """What was wrong with the first that could not be cut."""
+
+    def hint(self) -> str:
+        return f" ({self.uncut} cannot be cut; {self.why_uncut})" if self.uncut else ""
+
+
+def _choose(room: _Room, source: Source) -> _Choice:
+    assert source.size is not None
+    choice = _Choice()
+    for index in range(source.size):
+        try:
+            example = tokenise(*source[index], index, room.vocab, segments=room.segments)
+        except CannotCut as error:
+            choice.uncut += 1
+            choice.why_uncut = choice.why_uncut or str(error)
+        except DoesNotFit:
+            continue
+        else:
+            if room.holds(example):
+                choice.fitting.append(index)
+                choice.truncated += example.truncated
+    return choice

@@ -1,0 +1,269 @@
+"""What the playground asks for: the form of a family, and requests that are checked against it.
+
+The form is read off the family's own options dataclass: names, types, choices and help are those
+of the library, and so are all messages about bad input. Which field a message belongs to is found
+out by trying: what fails alone, or what must be left out for the rest to pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from anyorder.decode.draw import STOPPING
+from anyorder.decode.policy import SCORES, SEGMENT_SCORES
+from anyorder.decode.quota import CLOCKED_QUOTAS, QUOTAS
+from anyorder.families.sflm.config import NAMED as VELOCITIES
+from anyorder.model import Model, Request, check_seed
+
+PROMINENT = ("policy", "temperature", "insertion_temperature", "steps", "k", "slots")
+"""What is shown first, where a family has it; all else is behind a fold."""
+NAMES: dict[str, tuple[Iterable[str], ...]] = {
+    "policy": (SCORES, SEGMENT_SCORES),
+    "quota": (QUOTAS, CLOCKED_QUOTAS),
+    "eos": (STOPPING,),
+    "velocity": (VELOCITIES,),
+}
+"""Where the names of an option that is plain text are registered; a family takes some of them."""
+OPEN_ENDED = {"quota", "velocity"}
+"""Options whose names may carry a number, as in threshold:0.9 or top_k:4."""
+MOST_CHARACTERS = 20_000
+MOST_TOKENS = 8192
+SLOWEST = 2.0
+"""Seconds between two steps at the most."""
+
+
+class BadInput(ValueError):
+    """What a user can mend, and the field where."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class Field:
+    """One input of the form."""
+
+    name: str
+    kind: Literal["choice", "text", "number", "whole", "switch"]
+    help: str
+    default: str
+    """What happens when it is left alone, as text."""
+    prominent: bool
+    choices: list[str] = field(default_factory=list)
+    """All that may be chosen; for text: suggestions."""
+
+
+def form_of(model: Model) -> list[Field]:
+    """The inputs of a model's family, then the sizes of its canvas."""
+    return [*_option_fields(model), *_size_fields(model)]
+
+
+def _option_fields(model: Model) -> list[Field]:
+    family = model.family
+    kinds, about = get_type_hints(family.options), attribute_docs(family.options)
+    resolved = model.choose({}, [])
+    found = []
+    for option in fields(family.options):  # type: ignore[arg-type]
+        kind, choices = _kind(kinds[option.name])
+        if kind == "text":
+            choices = [*_accepted(model, option.name), *choices]
+            kind = "text" if option.name in OPEN_ENDED or not choices else "choice"
+        default = option.default if option.default is not MISSING else None
+        shown = getattr(resolved, option.name) if default is None else default
+        found.append(
+            Field(
+                name=option.name,
+                kind=kind,
+                help=about.get(option.name, ""),
+                default="" if shown is None else str(shown),
+                prominent=option.name in PROMINENT,
+                choices=choices,
+            )
+        )
+    ranks = {name: rank for rank, name in enumerate(PROMINENT)}
+    return sorted(found, key=lambda each: ranks.get(each.name, len(ranks)))
+
+
+def _kind(hint: Any) -> tuple[Literal["choice", "text", "number", "whole", "switch"], list[str]]:
+    """The input for a type, and the choices that the type itself names."""
+    parts = [each for each in (get_args(hint) or (hint,)) if each is not type(None)]
+    if get_origin(hint) is Literal:
+        return "choice", [str(each) for each in get_args(hint)]
+    if len(parts) == 1 and get_origin(parts[0]) is Literal:
+        return "choice", [str(each) for each in get_args(parts[0])]
+    if parts == [bool]:
+        return "switch", []
+    if parts == [int]:
+        return "whole", []
+    if parts == [float]:
+        return "number", []
+    return "text", []
+
+
+def _accepted(model: Model, option: str) -> list[str]:
+    """The registered names that the model takes for an option, by asking it."""
+    accepted = []
+    registered = dict.fromkeys(name for registry in NAMES.get(option, ()) for name in registry)
+    for name in registered:
+        try:
+            model.choose({option: name}, [])
+        except ValueError:
+            continue
+        accepted.append(name)
+    return accepted
+
+
+def _size_fields(model: Model) -> list[Field]:
+    if model.family.counts_segments:
+        return []
+    about = {
+        "max_new_tokens": "Free slots after a prompt or in a plain <fill>; on a canvas that "
+        "grows, at most so many in all.",
+        "max_length": "The largest canvas, the prompt included.",
+    }
+    defaults = {name: getattr(model.card, name) for name in about}
+    return [
+        Field(name, "whole", about[name], "" if value is None else str(value), prominent=False)
+        for name, value in defaults.items()
+    ]
+
+
+@cache
+def attribute_docs(owner: type) -> dict[str, str]:
+    """The docstrings below the fields of a dataclass, by field; those of its base included."""
+    found: dict[str, str] = {}
+    for each in reversed(owner.__mro__[:-1]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        for before, after in zip(tree.body, tree.body[1:], strict=False):
+            if (
+                isinstance(before, ast.AnnAssign)
+                and isinstance(before.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            ):
+                found[before.target.id] = " ".join(after.value.value.split())
+    return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One generation, as the page asks for it."""
+
+    tab: str
+    model: str
+    prompt: str
+    task: str
+    """What the prompt is called, in the trace."""
+    seed: int
+    pause: float
+    """Seconds between two steps, so that an eye can follow."""
+    settings: dict[str, Any]
+    """Options of the family, and the sizes of the canvas, that were set."""
+
+    @classmethod
+    def read(cls, record: Any) -> Asked:
+        """The request of a page that may be older than this server, or no page of ours."""
+        if not isinstance(record, dict):
+            raise BadInput("a request is a JSON object")
+        names = {each.name for each in fields(cls)}
+        if set(record) != names:
+            wrong = ", ".join(sorted(set(record) ^ names))
+            raise BadInput(f"the request lacks or does not know {wrong}: reload the page")
+        kinds = {"tab": str, "model": str, "prompt": str, "task": str, "settings": dict}
+        for name, kind in kinds.items():
+            if not isinstance(record[name], kind):
+                raise BadInput(f"{name} is no {kind.__name__}: reload the page")
+        for name, least in {"tab": 8, "task": 1}.items():
+            if not least <= len(record[name]) <= 64:
+                raise BadInput(f"{name} must have {least} to 64 characters: reload the page")
+        if not record["model"].strip():
+            raise BadInput("choose a model, or name a folder with one", "model")
+        seed = record["seed"]
+        if isinstance(seed, str) and re.fullmatch("[0-9]{1,19}", seed):
+            seed = int(seed)  # a page cannot write all of them as numbers
+        asked = cls(**{**record, "seed": seed, "settings": _plain(record["settings"])})
+        asked._check()
+        return asked
+
+    @property
+    def title(self) -> str:
+        """What tells this generation from others of the same prompt; a trace knows its policy."""
+        others = {"seed": self.seed, **self.settings}
+        others.pop("policy", None)
+        told = (f"{name.replace('_', ' ')} {value}" for name, value in others.items())
+        return ", ".join([self.model, *told])
+
+    def _check(self) -> None:
+        if len(self.prompt) > MOST_CHARACTERS:
+            raise BadInput(
+                f"{len(self.prompt)} characters are too many for this page: give at most "
+                f"{MOST_CHARACTERS}, or use `anyorder sample --fill FILE`",
+                "prompt",
+            )
+        try:
+            check_seed(self.seed)
+        except ValueError as error:
+            raise BadInput(str(error), "seed") from None
+        number = isinstance(self.pause, int | float) and not isinstance(self.pause, bool)
+        if not number or not 0 <= self.pause <= SLOWEST:
+            raise BadInput(f"pause must be from 0 to {SLOWEST:g} seconds", "pause")
+        for name in ("max_new_tokens", "max_length"):
+            value = self.settings.get(name, 0)
+            if isinstance(value, int) and value > MOST_TOKENS:
+                raise BadInput(f"{name}: this page decodes at most {MOST_TOKENS} tokens", name)
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, all of them names with a text, a number or a switch."""
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float | bool):
+            raise BadInput(f"{name} must be a text, a number or true", name)
+        if isinstance(value, str) and len(value) > 100:
+            raise BadInput(f"{name}: 100 characters at the most", name)
+    return dict(settings)
+
+
+def prepared(model: Model, asked: Asked) -> tuple[list[Request], Any]:
+    """What to decode and how; `BadInput` with the library's message and its field."""
+    try:
+        return model.prepare(asked.prompt, **asked.settings)
+    except ValueError as error:
+        raise BadInput(str(error), _field_of(str(error), model, asked)) from None
+
+
+def _field_of(message: str, model: Model, asked: Asked) -> str | None:
+    """The field to mend: one that fails alone, or without which the message is gone."""
+
+    def fails(settings: Mapping[str, Any]) -> bool:
+        try:
+            model.prepare(asked.prompt, **settings)
+        except ValueError as error:
+            return str(error) == message
+        return False
+
+    if fails({}):
+        return "prompt"
+    # Where several would do, the one that the message names first.
+    places = {name: message.find(name) for name in asked.settings}
+    names = sorted(places, key=lambda name: (places[name] < 0, places[name]))
+    for name in names:
+        if fails({name: asked.settings[name]}):
+            return name
+    for name in names:
+        if not fails({key: value for key, value in asked.settings.items() if key != name}):
+            return name
+    return None
+
+
+def as_json(form: Iterable[Field]) -> list[dict[str, Any]]:
+    return [asdict(each) for each in form]

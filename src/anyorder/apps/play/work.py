@@ -1,0 +1,395 @@
+"""The work of the playground: generations in threads of their own, told step by step.
+
+A generation belongs to a tab, and a tab has one at a time. It ends when it is done, when it is
+stopped, or when nobody listens any more: the decoder is left by raising in its watcher. What it
+says is bounded: a page that does not read makes the decoder wait. No HTTP here.
+
+What a decoder shows, with every segment in its place: the player's live mode moves nothing.
+
+A trace lists the empty segments of a fixed canvas behind all others, because the text ends at the
+first; and a decoder that erases (latentmdm, mode compat) empties segments that had tokens. While a
+canvas is watched, an emptied segment stays where it was, as wide as it was.
+
+The models of the playground: what can be chosen, and the few that are kept in memory.
+
+A model is a shipped name or a folder, as everywhere; `load` reads safetensors and JSON only. One
+is loaded at a time, so that two tabs that ask for the same one load it once.
+
+Prompts to pick from in the playground: held-out stories, as they are and with a gap.
+
+A gap is one line of the story's own program; how a family writes such a gap (of a given length, of
+any length, not at all) is found out by asking it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder.apps.play.form import Asked, BadInput, prepared
+from anyorder.bench.tasks import Problem, find_task
+from anyorder.decode.canvas import ANSWER, Seen
+from anyorder.families.family import FAMILIES
+from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, Request, load, shipped_folder
+from anyorder.report.traces import LiveSteps, TraceGroup, pack
+from anyorder.trace import Trace
+
+Item = tuple[int, int, int, float, int]
+"""Token, insert step, reveal step, log-probability and segment of one item."""
+
+
+@dataclass
+class InPlace:
+    """Asked once per step, in order."""
+
+    eos_id: int
+    _width: dict[int, int] = field(default_factory=dict)
+    """How many items each segment has had."""
+
+    def __call__(self, seen: Seen) -> Seen:
+        """The same canvas; nothing changes where there are no segments."""
+        if not seen.segment:
+            return seen
+        columns = (seen.token_ids, seen.insert_step, seen.reveal_step, seen.log_prob, seen.segment)
+        blocks: dict[int, list[Item]] = {}
+        for item in zip(*columns, strict=True):
+            blocks.setdefault(item[-1], []).append(item)
+        numbers = list(blocks)
+        if not any(seen.insert_step):  # then segments are numbered as they stand
+            numbers.sort()
+        items = [item for number in numbers for item in self._as_wide(number, blocks[number])]
+        token_ids, insert, reveal, log_prob, segment = map(list, zip(*items, strict=True))
+        return replace(
+            seen,
+            token_ids=token_ids,
+            insert_step=insert,
+            reveal_step=reveal,
+            log_prob=log_prob,
+            segment=segment,
+        )
+
+    def _as_wide(self, number: int, block: list[Item]) -> list[Item]:
+        before = self._width.get(number, 1)
+        if len(block) == 1 and block[0][0] == self.eos_id:
+            block = block * before
+        self._width[number] = len(block)
+        return block
+
+
+KEPT = 3
+FOLDER = Path("runs")
+DEPTH = 2
+"""How many folders below `runs/` a model may be to be found."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A model that can be chosen."""
+
+    name: str
+    family: str
+    shipped: bool
+
+    @property
+    def any_order(self) -> bool:
+        """Whether there is anything to watch but left to right."""
+        return self.family in FAMILIES and not FAMILIES[self.family].causal
+
+
+class Shelf:
+    """Loaded models by name; the one that was not used for longest goes first."""
+
+    def __init__(self, named: str | None = None, *, device: str = "cpu", kept: int = KEPT) -> None:
+        self.named, self.device, self.kept = named, device, kept
+        self._lock = threading.Lock()
+        self._loaded: OrderedDict[str, tuple[int, Model]] = OrderedDict()
+
+    def known(self) -> list[Known]:
+        """The model that was named first, then the shipped ones, then those below `runs/`."""
+        # In the order of the families' table: the plainest that may choose its order comes first.
+        places = {family: number for number, family in enumerate(FAMILIES)}
+        shipped = sorted(
+            _models_in(SHIPPED, 3), key=lambda each: (places.get(each[1], len(places)), each[0])
+        )
+        found = {name: Known(name, family, True) for name, family in shipped}
+        for name, family in _models_in(FOLDER, DEPTH):
+            path = (FOLDER / name).as_posix()
+            found.setdefault(path, Known(path, family, False))
+        if self.named is not None:
+            model = self.get(self.named)
+            first = found.pop(self.named, Known(self.named, model.family.name, False))
+            found = {first.name: first, **found}
+        return list(found.values())
+
+    def get(self, name: str) -> Model:
+        """The model, loaded unless it is there as its folder holds it now."""
+        with self._lock:
+            stamp = _stamp(name)
+            there = self._loaded.pop(name, None)
+            if there is None or there[0] != stamp:
+                there = stamp, load(name, device=self.device)
+            self._loaded[name] = there
+            while len(self._loaded) > self.kept:
+                self._loaded.popitem(last=False)
+            return there[1]
+
+
+def _stamp(name: str) -> int:
+    """When the weights were written; 0 where there are none, which `load` will explain."""
+    for folder in (Path(name), shipped_folder(name)):
+        weights = folder / WEIGHTS_FILE
+        if weights.is_file():
+            return weights.stat().st_mtime_ns
+    return 0
+
+
+def _models_in(root: Path, depth: int) -> list[tuple[str, str]]:
+    """(name, family) of the complete model folders below `root`."""
+    found = []
+    for level in range(1, depth + 1):
+        for weights in root.glob("/".join(["*"] * level) + f"/{WEIGHTS_FILE}"):
+            family = _family(weights.with_name(CONFIG_FILE))
+            if family is not None:
+                found.append((weights.parent.relative_to(root).as_posix(), family))
+    return sorted(found)
+
+
+def _family(config: Path) -> str | None:
+    """What a folder says it is; None where it does not, and choosing it would explain why."""
+    try:
+        record = json.loads(config.read_bytes())
+    except (OSError, ValueError):
+        return None
+    family = record.get("family") if isinstance(record, dict) else None
+    return family if isinstance(family, str) else None
+
+
+WORKERS = 2
+UNREAD = 64
+"""Messages that may wait for the page before the decoder waits for it."""
+LOOK_AGAIN = 0.1
+"""Seconds after which a decoder that waits looks whether it is still wanted."""
+
+Message = tuple[str, dict[str, Any]]
+"""The kind of an event (begun, step, done, stopped, failed), and what it says."""
+
+
+class Stopped(Exception):
+    """Raised in the watcher: the work is not wanted any more."""
+
+
+@dataclass
+class Work:
+    """One generation."""
+
+    asked: Asked
+    model: Model
+    requests: list[Request]
+    options: Any
+    stop: threading.Event = field(default_factory=threading.Event)
+    finished: threading.Event = field(default_factory=threading.Event)
+    _told: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue)
+    _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(UNREAD))
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """What happens, until it is over."""
+        while (message := await self._told.get()) is not None:
+            self._room.release()
+            yield message
+
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Decode, in a thread of its own, and tell the loop. `stop` ends it."""
+        step = 0
+        vocab = self.model.vocab
+        live, in_place = LiveSteps(vocab, cuts=not self._may_change()), InPlace(vocab.eos_id)
+
+        def watch(rows: Sequence[Seen]) -> None:
+            nonlocal step
+            (seen,) = rows
+            step = seen.step
+            for message in live.messages(in_place(seen)):
+                self._tell(loop, ("step", message))
+            if self.stop.wait(self.asked.pause):
+                raise Stopped
+
+        try:
+            self._tell(loop, ("begun", self._beginning()))
+            (trace,) = self.model.decode(self.requests, self.options, self.asked.seed, watch)
+            self._tell(loop, ("done", self._result(trace)))
+        except Stopped:
+            self._say(loop, ("stopped", {"step": step}))
+        except (ValueError, RuntimeError, MemoryError) as error:
+            self._say(loop, ("failed", {"message": str(error) or type(error).__name__}))
+        finally:
+            self.finished.set()
+            self._say(loop, None)
+
+    def _may_change(self) -> bool:
+        """Whether tokens do not stay once they are shown: there are no masks, or masks again."""
+        return self.model.family.reader is None or getattr(self.options, "remask", None) is not None
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
+        """Wait until there is room for the message, or until the work is not wanted."""
+        while True:
+            if self.stop.is_set():
+                raise Stopped
+            if self._room.acquire(timeout=LOOK_AGAIN):
+                break
+        self._say(loop, message)
+
+    def _say(self, loop: asyncio.AbstractEventLoop, message: Message | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the server has ended
+            loop.call_soon_threadsafe(self._told.put_nowait, message)
+
+    def _beginning(self) -> dict[str, Any]:
+        """What the player wants to know beforehand."""
+        request = self.requests[0]
+        slots = sum(getattr(request.canvas, "free", ()))  # one step for each, where nobody says
+        return {
+            "prompt": request.prompt,
+            "segments": self.model.family.counts_segments,
+            "planned": getattr(self.options, "steps", None) or slots or None,
+        }
+
+    def _result(self, trace: Trace) -> dict[str, Any]:
+        trace = replace(trace, task_id=self.asked.task)
+        name = f"{Path(self.asked.model).name}-{trace.policy}-seed{trace.seed}"
+        return {
+            "payload": pack([TraceGroup(self.asked.title, [trace], timed=True)]),
+            "text": trace.text,
+            "steps": trace.steps,
+            "line": trace.to_jsonl(),
+            "file": "".join(c if c.isalnum() or c in "-_." else "_" for c in name) + ".jsonl",
+            "command": command_for(self.asked),
+        }
+
+
+def command_for(asked: Asked) -> str:
+    """The command that makes the same sample, with its run folder."""
+    prompt = ["--prompt", asked.prompt]
+    if asked.prompt.startswith("-"):  # or it would be read as a flag
+        prompt = [f"--prompt={asked.prompt}"]
+    words = ["anyorder", "sample", asked.model, *prompt, "--seed", str(asked.seed)]
+    for name, value in asked.settings.items():
+        flag = "--" + name.replace("_", "-")
+        words += [flag] if value is True else [] if value is False else [flag, str(value)]
+    return shlex.join(words)
+
+
+class Desk:
+    """Takes requests, one generation at a time for each tab."""
+
+    def __init__(self, shelf: Shelf, *, workers: int = WORKERS) -> None:
+        self.shelf = shelf
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        self._pool = ThreadPoolExecutor(
+            workers, "generation", initializer=torch.set_num_threads, initargs=(threads,)
+        )
+        self._lock = threading.Lock()
+        self._busy: dict[str, Work] = {}
+
+    def prepare(self, asked: Asked) -> Work:
+        """Load and check, without decoding; `BadInput` names the field to mend."""
+        model = self.model(asked.model)
+        requests, options = prepared(model, asked)
+        return Work(asked, model, requests, options)
+
+    def model(self, name: str) -> Model:
+        """The model of that name; `BadInput` says why it cannot be opened."""
+        try:
+            return self.shelf.get(name)
+        except (ValueError, OSError) as error:
+            raise BadInput(str(error), "model") from None
+
+    def start(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin, unless the tab has begun something before."""
+        with self._lock:
+            tab = work.asked.tab
+            before = self._busy.get(tab)
+            if before is not None and not before.finished.is_set():
+                raise BadInput("this tab is generating: stop that first, or wait for it")
+            self._busy = {
+                name: each for name, each in self._busy.items() if not each.finished.is_set()
+            }
+            self._busy[tab] = work
+        self._pool.submit(work.run, loop).add_done_callback(_raise_nothing_unseen)
+
+    def stop(self, tab: str) -> bool:
+        """End what the tab has begun; whether there was anything."""
+        with self._lock:
+            work = self._busy.get(tab)
+        if work is None or work.finished.is_set():
+            return False
+        work.stop.set()
+        return True
+
+    def busy(self) -> int:
+        """How many generations are not finished."""
+        with self._lock:
+            return sum(not work.finished.is_set() for work in self._busy.values())
+
+    def stop_all(self) -> None:
+        for work in list(self._busy.values()):
+            work.stop.set()
+
+    def close(self) -> None:
+        """End all work; no more is taken."""
+        self.stop_all()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _raise_nothing_unseen(done: Future[None]) -> None:
+    """A fault of ours in a thread shall be seen on the terminal, not swallowed by the pool."""
+    if not done.cancelled() and (error := done.exception()) is not None:
+        threading.excepthook(
+            threading.ExceptHookArgs((type(error), error, error.__traceback__, None))
+        )
+
+
+def as_event(message: Message) -> bytes:
+    """One server-sent event."""
+    kind, says = message
+    return f"event: {kind}\ndata: {json.dumps(says, allow_nan=False)}\n\n".encode()
+
+
+OFFERED = 24
+
+
+def prompts_for(model: Model, count: int = OFFERED) -> list[dict[str, Any]]:
+    """Name, prompt and, where the family can fill, the program with a gap."""
+    problems = find_task("stories", model.trained_on).problems(count)
+    return [
+        {"name": problem.task_id, "text": problem.prompt, "gap": with_gap(model, problem)}
+        for problem in problems
+    ]
+
+
+def with_gap(model: Model, problem: Problem) -> str | None:
+    """The prompt and its program with the middle line missing; None: nothing to be filled in."""
+    lines = (problem.solution or "").splitlines(keepends=True)
+    if len(lines) < 3:
+        return None
+    middle = len(lines) // 2
+    # Where segments are counted a line is one of them.
+    segments, line = model.family.counts_segments, lines[middle].rstrip("\n")
+    length = 1 if segments else len(model.vocab.encode(line))
+    for mark in (f"<fill:{length}>\n", "<fill>\n"):
+        text = "".join([problem.prompt, ANSWER, *lines[:middle], mark, *lines[middle + 1 :]])
+        try:
+            model.prepare(text)
+        except ValueError:
+            continue
+        return text
+    return None

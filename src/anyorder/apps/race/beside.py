@@ -1,0 +1,271 @@
+"""How likely held-out texts are to a model, in nats per answer (train/likelihood.py).
+
+The texts are the task's own problems with their solutions, the same for every entrant; those that
+some entrant cannot hold are left out for all. Every text is evaluated with DRAWS stratified draws;
+the interval is over texts, so it covers both the texts and the noise of the draws.
+
+Infilling: the middle lines of a right program are blanked, and filled so that it passes again.
+
+Of n lines the middle third is hidden, rounded up; what stands around stays. What a family is told
+of the gap depends on its canvas, and is said beside the number:
+
+    tokens    the number of hidden tokens: a fixed canvas has no other way (mdm, duo, sflm)
+    lines     the number of hidden lines (latentmdm, where a segment is a line)
+    nothing   the gap finds its own length (flexmdm, flexlatent)
+
+ar cannot look to the right of a gap, and has no number. Programs that some entrant cannot hold are
+left out for all. Decoding is at temperature 0 and the family's default steps, and is not timed.
+Programs run in the sandbox, as in grading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyorder.apps.race.job import RaceJob
+from anyorder.bench.grade import Item, Verdict, grade
+from anyorder.bench.sandbox import Limits
+from anyorder.bench.tasks import Problem, Task
+from anyorder.bench.verdicts import PASSED
+from anyorder.data.batches import BatchConfig, Example, collate, tokenise
+from anyorder.data.segments import SegmentConfig
+from anyorder.decode.canvas import ANSWER
+from anyorder.families.likelihood import LIKELIHOODS, nats_per_answer
+from anyorder.measure.intervals import Interval, mean_interval, rate_interval
+from anyorder.model import Model
+from anyorder.process.noise import Noise
+
+DRAWS = 16
+"""For each text; an exact likelihood needs one."""
+SEED = 0x11CE11
+"""Of the draws: not the race's, so that races compare."""
+NONE = "none: its loss bounds no likelihood"
+NO_TEXT = "none: no held-out text that all can hold"
+NO_CUT = "none: its config.json does not say how its answers were cut"
+
+
+@dataclass(frozen=True)
+class Nats:
+    """What an entrant says of the texts."""
+
+    name: str
+    """What the number is: exact, or which bound."""
+    exact: bool
+    interval: Interval | None
+    """Mean nats per answer, over texts; None: the family has no likelihood."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        mean = None if self.interval is None else self.interval.to_record()
+        return {"name": self.name, "exact": self.exact, "nats_per_answer": mean}
+
+
+def usable_texts(models: Sequence[Model], problems: Sequence[Problem]) -> list[Problem]:
+    """The problems whose solution every model can hold, of which that can be told."""
+    known = [model for model in models if _cuts(model)]
+    return [
+        problem
+        for problem in problems
+        if problem.solution is not None and all(_holds(model, problem) for model in known)
+    ]
+
+
+def nats_of(
+    model: Model, problems: Sequence[Problem], advance: Callable[[int], None] = lambda count: None
+) -> Nats:
+    """Mean nats per answer of these problems' solutions."""
+    likelihood = LIKELIHOODS.get(model.family.name)
+    if likelihood is None or not _cuts(model):
+        advance(len(problems))
+        return Nats(NONE if likelihood is None else NO_CUT, False, None)
+    draws = 1 if likelihood.exact else DRAWS
+    config, found = batch_config(model), []
+    for number, problem in enumerate(problems):
+        example = _example(model, problem)
+        rows = [replace(example, index=number * draws + draw) for draw in range(draws)]
+        batch = collate(rows, model.vocab, config).to(model.device)
+        noise = Noise(SEED, number)
+        try:
+            found.append(nats_per_answer(likelihood, model.net, model.vocab, batch, noise))
+        except ValueError as error:  # not finite: said, since all that was timed shall not be lost
+            advance(len(problems) - number)
+            return Nats(f"none: {problem.task_id}: {error}", False, None)
+        advance(1)
+    return Nats(likelihood.name, likelihood.exact, mean_interval(found))
+
+
+def batch_config(model: Model) -> BatchConfig:
+    """How the model's training rows were made."""
+    answers = model.family.answers
+    before, after = model.family.frame(model.config, model.vocab)
+    fills = answers == "canvas"
+    return BatchConfig(
+        canvas=model.card.max_new_tokens if fills else None,
+        align=model.trained_on.get("align", "left") if fills else "left",
+        ending="eos" if answers in ("eos", "canvas") else "none",
+        before=before,
+        after=after,
+        segments=_segments(model),
+        pad_slots=answers == "slots",
+    )
+
+
+def _cuts(model: Model) -> bool:
+    """Whether it is known how the model's answers are made."""
+    return not model.family.counts_segments or "segments" in model.card.recipe
+
+
+def _segments(model: Model) -> SegmentConfig | None:
+    if not model.family.counts_segments:
+        return None
+    return SegmentConfig(**model.card.recipe["segments"])
+
+
+def _example(model: Model, problem: Problem) -> Example:
+    assert problem.solution is not None
+    begun = bool(model.family.frame(model.config, model.vocab)[0])
+    return tokenise(
+        problem.prompt, problem.solution, 0, model.vocab, begun=begun, segments=_segments(model)
+    )
+
+
+def _holds(model: Model, problem: Problem) -> bool:
+    """Whether the text is one that the model could have been trained on."""
+    try:
+        example = _example(model, problem)
+    except ValueError:  # what its vocabulary cannot spell, or its segments cannot hold
+        return False
+    length = len(example.prompt) + len(example.answer) + 1
+    longest = model.card.max_length
+    return (
+        not example.truncated
+        and len(example.answer) < model.card.max_new_tokens
+        and (longest is None or length <= longest)
+    )
+
+
+TOLD = {"canvas": "tokens", "bare": "nothing", "slots": "lines", "segments": "nothing"}
+"""By what a family's answers are (families.py); a family that is not here cannot fill."""
+FEWEST_LINES = 3
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A program with a hole."""
+
+    problem: Problem
+    before: str
+    hidden: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Infilled:
+    """How often a family restored a program."""
+
+    told: str
+    """What it knew of the gap's length: tokens, lines or nothing."""
+    rate: Interval
+    programs: tuple[tuple[str, str, str], ...]
+    """(task id, the program, its verdict)"""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        rows = [
+            {"task_id": task_id, "program": program, "verdict": verdict}
+            for task_id, program, verdict in self.programs
+        ]
+        return {"told": self.told, "rate": self.rate.to_record(), "programs": rows}
+
+
+def gaps_of(problems: Sequence[Problem]) -> list[Gap]:
+    """The problems that have a solution of enough lines, each with its middle hidden."""
+    found = []
+    for problem in problems:
+        lines = (problem.solution or "").splitlines(keepends=True)
+        if len(lines) >= FEWEST_LINES and problem.checks:
+            first, last = len(lines) // 3, len(lines) - len(lines) // 3
+            parts = (lines[:first], lines[first:last], lines[last:])
+            found.append(Gap(problem, *("".join(part) for part in parts)))
+    return found
+
+
+def can_fill(model: Model) -> bool:
+    """Whether the family can be asked at all."""
+    return model.family.answers in TOLD
+
+
+def told_of_gaps(model: Model) -> str:
+    """What it is told of a gap: tokens, lines or nothing."""
+    told = TOLD[model.family.answers]
+    if told == "lines" and model.config.segment_by != "line":  # type: ignore[union-attr]
+        return "nothing"  # how many statements or pieces are hidden does not follow from the lines
+    return told
+
+
+def prompt_of(model: Model, gap: Gap) -> str:
+    """The text with its mark, as this model reads it."""
+    marks: dict[str, Callable[[], str]] = {
+        "tokens": lambda: f"<fill:{len(model.vocab.encode(gap.hidden))}>",
+        "lines": lambda: f"<fill:{len(gap.hidden.splitlines())}>",
+        "nothing": lambda: "<fill>",
+    }
+    mark = marks[told_of_gaps(model)]()
+    return f"{gap.problem.prompt}{ANSWER}{gap.before}{mark}{gap.after}"
+
+
+def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) -> list[Gap]:
+    """The gaps that every model can be asked to fill, with its decoding options."""
+    return [
+        gap
+        for gap in gaps
+        if all(_holds_of_race_infill(model, gap, options) for model, options in fillers.items())
+    ]
+
+
+def _holds_of_race_infill(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
+    try:
+        model.prepare(prompt_of(model, gap), **options)
+    except ValueError:  # too long, or what its vocabulary or segments cannot hold
+        return False
+    return True
+
+
+def can_grade(problem: Problem, task: Task, job: RaceJob) -> None:
+    """Refuse a machine that cannot run programs safely, before anything takes its time."""
+    list(_run([Item(0, "", problem.checks, problem.prologue)], task, job))
+
+
+def _run(items: Sequence[Item], task: Task, job: RaceJob) -> Iterator[Verdict]:
+    level = 1 if job.allow_weak_isolation else 2
+    limits = Limits(**dict(task.limits))  # type: ignore[arg-type]
+    return grade(items, workers=job.workers, limits=limits, minimum_level=level)
+
+
+def fill_all(model: Model, gaps: Sequence[Gap], options: dict[str, Any], seed: int) -> list[str]:
+    """The programs, filled."""
+    prompts = [prompt_of(model, gap) for gap in gaps]
+    traces = model.sample(prompts, seed=seed, batch=BATCH, **options)
+    return [
+        (trace.prompt + trace.text)[len(gap.problem.prompt) :]
+        for gap, trace in zip(gaps, traces, strict=True)
+    ]
+
+
+def judged(
+    model: Model, task: Task, gaps: Sequence[Gap], programs: Sequence[str], job: RaceJob
+) -> Infilled:
+    """Run the filled programs against their problems' checks."""
+    items = [
+        Item(number, program, gap.problem.checks, gap.problem.prologue)
+        for number, (gap, program) in enumerate(zip(gaps, programs, strict=True))
+    ]
+    verdicts = {each.key: each.verdict for each in _run(items, task, job)}
+    rows = tuple(
+        (gap.problem.task_id, programs[number], verdicts[number]) for number, gap in enumerate(gaps)
+    )
+    rate = rate_interval([float(verdict == PASSED) for _, _, verdict in rows])
+    return Infilled(told_of_gaps(model), rate, rows)

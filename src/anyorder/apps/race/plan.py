@@ -1,0 +1,406 @@
+"""The plan of a race: everything that can be refused is refused while nothing is written.
+
+A folder holds one race, by what its rounds depend on: the models and their weights, the data, the
+settings. Whoever repeats the command finds it again; another race is refused.
+
+At which settings a family races: the one table, and the `--grid` that overrides it.
+
+A *point* is a set of decoding options whose cost differs: steps, or segments a step. Every point
+is run in two ways,
+
+    one        one attempt at temperature 0 (`Entry.one` where a family needs more words), which
+               is greedy for ar, mdm and latentmdm; the others draw noise there too
+    several    k attempts at the race's temperature, the same for every family
+
+Everything else is the family's default: policy confidence (average for segments), exact mode. A
+family without a row races at its defaults alone, a model with a planner head at policy planner.
+Which likelihood a family has is train/likelihood.py's table, how it fills gaps race_infill.py's.
+
+The lanes of a race: an entrant at one point in one way, as an ordinary run folder.
+
+A lane's run is what `anyorder sample MODEL --task T --batch 1 ...` makes, card and all (the command
+is in the card), so that `grade`, `measure`, `report` and `reproduce` take it like any other. Only
+the order in which its samples were made is the race's (race_rounds.py).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from anyorder.apps.jobs import SampleJob
+from anyorder.apps.race.beside import Gap, can_fill, gaps_of, usable_gaps
+from anyorder.apps.race.fairness import Fairness, compare, facts_of, refuse_unequal
+from anyorder.apps.race.job import RaceJob
+from anyorder.apps.report import command
+from anyorder.apps.sample import Subject, plan_run
+from anyorder.bench.tasks import Task, find_task
+from anyorder.families.family import Family
+from anyorder.files import LOCK_FILE, replacing
+from anyorder.model import Model, Request, load
+from anyorder.trace import Run, RunCard, Trace
+from anyorder.trace.run import CARD_FILE
+
+ONE, SEVERAL = "one", "several"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a family races unless told otherwise."""
+
+    points: tuple[Mapping[str, Any], ...] = ({},)
+    """Decoding options, one set for each point."""
+    one: Mapping[str, Any] = field(default_factory=dict)
+    """What a single attempt needs besides temperature 0."""
+    several: Mapping[str, Any] = field(default_factory=dict)
+    """What several need besides the race's temperature, so that it has an effect."""
+
+
+def _over(option: str, *values: Any) -> tuple[dict[str, Any], ...]:
+    return tuple({option: value} for value in values)
+
+
+ENTRIES: dict[str, Entry] = {
+    "ar": Entry(),
+    "mdm": Entry(_over("steps", 8, 16, 32, 64)),
+    "flexmdm": Entry((*_over("steps", 16, 32, 64), {"clock": "events"})),
+    "latentmdm": Entry(_over("k", 1, 2, 4)),
+    "flexlatent": Entry((*_over("steps", 8, 16, 32), {"clock": "events"})),
+    "duo": Entry(_over("steps", 8, 16, 32)),
+    "sflm": Entry(_over("steps", 8, 16, 32), several={"velocity": "exact"}),
+}
+"""By family. Few enough points that all shipped models race within minutes."""
+PLANNED: dict[str, Any] = {"policy": "planner"}
+"""The one point of a model that has a planner head, which decides its own steps."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of an entrant."""
+
+    options: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """In words: `steps 16`; empty where there is nothing to set."""
+        return ", ".join(f"{name} {value}" for name, value in self.options.items())
+
+    @property
+    def slug(self) -> str:
+        """For a folder: `steps-16`."""
+        words = "-".join(f"{name}-{value}" for name, value in self.options.items()) or "plain"
+        return "".join(c if c.isalnum() or c in "-_." else "_" for c in words)
+
+
+def ways(family: Family, temperature: float, samples: int) -> dict[str, dict[str, Any]]:
+    """The options of both ways of running a point; `several` is absent for one sample."""
+    tempered = "temperature" in family.option_names()
+    entry = ENTRIES.get(family.name, Entry())
+    found = {ONE: ({"temperature": 0.0} if tempered else {}) | dict(entry.one)}
+    if samples > 1:
+        found[SEVERAL] = ({"temperature": temperature} if tempered else {}) | dict(entry.several)
+    return found
+
+
+def own_options(net: Any) -> dict[str, Any]:
+    """What a part that its family need not have asks for: a planner head, to be used."""
+    return dict(PLANNED) if hasattr(net, "plan") else {}
+
+
+def points_of(
+    name: str, family: Family, grids: Mapping[str, Sequence[Point]], net: Any = None
+) -> list[Point]:
+    """The points of an entrant: those of its name, of its family, its head's or the table's."""
+    own = own_options(net)
+    # A head's own options replace the family's, which a grid for the family cannot know of.
+    told = grids.get(name) or (None if own else grids.get(family.name))
+    usual = (own,) if own else ENTRIES.get(family.name, Entry()).points
+    return list(told or map(Point, usual))
+
+
+def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[Point]]:
+    """`mdm:steps=8,16;policy=random` and the like, by name; `known`: entrants and families."""
+    found: dict[str, list[Point]] = {}
+    for word in words:
+        name, colon, settings = word.partition(":")
+        if not colon or not settings:
+            raise ValueError(f"--grid {word!r}: write NAME:OPTION=V,V, such as mdm:steps=8,16,32")
+        if name not in known:
+            raise ValueError(
+                f"--grid {word!r}: nobody called {name!r} races: choose from {', '.join(known)}"
+            )
+        points = found.setdefault(name, [])
+        for point in _points(word, settings):
+            if point not in points:
+                points.append(point)
+    return found
+
+
+def _points(word: str, settings: str) -> list[Point]:
+    options: dict[str, list[Any]] = {}
+    for part in settings.split(";"):
+        option, equals, values = part.partition("=")
+        option = option.strip().replace("-", "_")
+        if not equals or not option or not all(value.strip() for value in values.split(",")):
+            raise ValueError(f"--grid {word!r}: {part!r} is no OPTION=V,V such as steps=8,16,32")
+        if option == "temperature":
+            raise ValueError(
+                f"--grid {word!r}: the temperature is the same for all: set --temperature"
+            )
+        if option in options:
+            raise ValueError(f"--grid {word!r}: {option} is there twice: give its values at once")
+        options[option] = [_value(value.strip()) for value in values.split(",")]
+    return [Point(dict(zip(options, values, strict=True))) for values in product(*options.values())]
+
+
+def _value(word: str) -> Any:
+    """A number where it is one; else the word, True and False included."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return {"True": True, "False": False}.get(word, word)
+
+
+ROUNDS = "rounds"
+"""The folder of what is known of the rounds."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A model that races."""
+
+    name: str
+    """Unique in the race, and the name of its folder."""
+    model: Model = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One entrant, one point, one way."""
+
+    entrant: Entrant
+    point: Point
+    way: str
+    options: Any
+    """Resolved."""
+    card: RunCard = field(repr=False)
+    requests: tuple[tuple[Request, ...], ...] = field(repr=False)
+    """The samples of each problem."""
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """Its name in the race."""
+        return f"{self.entrant.name}/{self.folder.name}"
+
+    @property
+    def samples(self) -> int:
+        """Of each problem."""
+        return len(self.requests[0])
+
+    def decode(self, number: int, sample: int) -> Trace:
+        """One sample of a problem, alone in its batch."""
+        request, model = self.requests[number][sample], self.entrant.model
+        [trace] = model.decode([request], self.options, self.card.seeds[0])
+        return trace
+
+    def run(self) -> Run:
+        """Its folder, new or as it was left."""
+        return Run.create(self.folder, self.card)
+
+
+def named(models: Sequence[Model]) -> list[Entrant]:
+    """Entrants by the last part of their model's name, with a number where that is taken."""
+    counts = Counter({ROUNDS: 1})  # the race's own folder beside theirs
+    found = []
+    for model in models:
+        short = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(model.name).name)
+        counts[short] += 1
+        found.append(Entrant(short if counts[short] == 1 else f"{short}-{counts[short]}", model))
+    if len({each.name for each in found}) < len(found):
+        raise ValueError("two models would share a name: rename one of their folders")
+    return found
+
+
+def make_lanes(
+    job: RaceJob,
+    entrants: Sequence[Entrant],
+    subject: Subject,
+    grids: Mapping[str, Sequence[Point]],
+) -> list[Lane]:
+    """All lanes, checked: nothing is written or computed."""
+    found = []
+    for entrant in entrants:
+        for point in points_of(entrant.name, entrant.model.family, grids, entrant.model.net):
+            given = ways(entrant.model.family, job.temperature, job.samples)
+            for way, options in given.items():
+                try:
+                    found.append(_lane(job, entrant, point, way, options, subject))
+                except ValueError as error:
+                    where = f"{entrant.name} at {point.label or 'its defaults'}"
+                    raise ValueError(f"{where}: {error}") from None
+    twice = [key for key, count in Counter(lane.key for lane in found).items() if count > 1]
+    if twice:
+        raise ValueError(f"two settings would share the folder {twice[0]}: leave one out")
+    return found
+
+
+def _lane(
+    job: RaceJob,
+    entrant: Entrant,
+    point: Point,
+    way: str,
+    options: Mapping[str, Any],
+    subject: Subject,
+) -> Lane:
+    model, drawn = entrant.model, way == SEVERAL
+    given = {**options, **point.options}
+    folder = job.out / entrant.name / (f"{point.slug}-drawn" if drawn else point.slug)
+    samples = job.samples if drawn else 1
+    sampling = SampleJob(
+        model=model.name,
+        task=job.task,
+        data=job.data,
+        limit=job.limit,
+        samples=samples,
+        seed=job.seed,
+        batch=1,
+        device=job.device,
+        out=folder,
+    )
+    line = command("sample", sampling, given)
+    planned = plan_run(sampling, given, model, subject, command=line)
+    rows = planned.requests
+    requests = tuple(tuple(rows[at : at + samples]) for at in range(0, len(rows), samples))
+    return Lane(entrant, point, way, planned.options, planned.card, requests, folder)
+
+
+RACE_FILE = "race.json"
+SETTINGS = ("models", "task", "data", "limit", "samples", "temperature", "grid", "seed", "threads")
+"""The fields of a job that its rounds depend on, besides the device."""
+
+
+@dataclass(frozen=True)
+class RacePlan:
+    """A race, checked and ready to run."""
+
+    job: RaceJob
+    entrants: list[Entrant]
+    fairness: Fairness
+    task: Task
+    subject: Subject
+    lanes: list[Lane]
+    gaps: list[Gap]
+    """To be filled by every entrant that can."""
+    gaps_left_out: int
+    """Programs whose middle some of them could not be asked for."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What makes it this race and no other."""
+        told = {name: getattr(self.job, name) for name in SETTINGS}
+        digests = {each.name: each.model.digest for each in self.entrants}
+        record = {**told, "device": self.job.device, "digests": digests}
+        record["data_digest"] = self.task.digest
+        return dict(json.loads(json.dumps(record)))
+
+
+def planned(job: RaceJob) -> RacePlan:
+    """Everything that can be refused is refused here, before anything is written."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("a race ends with a figure: pip install 'anyorder[report]'")
+    if len(set(job.models)) < len(job.models):
+        raise ValueError("a model is named twice: name each once")
+    entrants = named([load(name, device=job.device) for name in job.models])
+    fairness = compare([facts_of(each.name, each.model) for each in entrants])
+    if not job.unequal:
+        refuse_unequal(fairness)
+    families = dict.fromkeys(each.model.family.name for each in entrants)
+    known = list(dict.fromkeys([*(each.name for each in entrants), *families]))
+    grids = parse_grids(job.grid, known)
+    task = find_task(job.task, entrants[0].model.trained_on, data=job.data)
+    subject = Subject.of(task, job.limit)
+    ungraded = [problem.task_id for problem in subject.problems if not problem.checks]
+    if ungraded:
+        raise ValueError(f"{ungraded[0]} has no checks to grade by: race on another task")
+    _same_problems(job, entrants, task)
+    lanes = make_lanes(job, entrants, subject, grids)
+    gaps = gaps_of(task.problems(job.infill)) if job.infill else []
+    usable = usable_gaps(fillers(job, entrants), gaps)
+    left_out = len(gaps) - len(usable)
+    return RacePlan(job, entrants, fairness, task, subject, lanes, usable, left_out)
+
+
+def fillers(job: RaceJob, entrants: Sequence[Entrant]) -> dict[Model, dict[str, Any]]:
+    """The models that fill gaps, and how they decode them."""
+    return {
+        each.model: ways(each.model.family, job.temperature, 1)[ONE] | own_options(each.model.net)
+        for each in entrants
+        if can_fill(each.model)
+    }
+
+
+def _same_problems(job: RaceJob, entrants: list[Entrant], task: Task) -> None:
+    """Entrants whose training makes them other problems cannot race."""
+    for each in entrants[1:]:
+        other = find_task(job.task, each.model.trained_on, data=job.data)
+        if other.digest != task.digest:
+            raise ValueError(
+                f"{job.task} is a task of other problems for {each.name} than for "
+                f"{entrants[0].name}, by the data that they were trained on: race models of one "
+                "corpus"
+            )
+
+
+def claim(plan: RacePlan) -> None:
+    """Make the folder this race's, or find that it is."""
+    path = plan.job.out / RACE_FILE
+    if path.exists():
+        try:
+            stored = json.loads(path.read_bytes())["settings"]
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(f"{path} is damaged: restore it, or choose another --out") from None
+        different = [name for name, value in plan.settings.items() if stored.get(name) != value]
+        if different:
+            raise ValueError(
+                f"{plan.job.out} holds another race, which differs in {', '.join(different)}: "
+                "choose another --out, or repeat the command that made it"
+            )
+        return
+    foreign = sorted(item.name for item in plan.job.out.iterdir() if item.name != LOCK_FILE)
+    if foreign:
+        raise ValueError(
+            f"{plan.job.out} is not empty ({foreign[0]}) and not a race: choose another --out"
+        )
+    write_json(path, {"status": "running", "settings": plan.settings})
+
+
+def release(plan: RacePlan) -> None:
+    """Take back a race of which nothing is stored yet."""
+    rounds = plan.job.out / ROUNDS
+    folders = [lane.folder for lane in plan.lanes if (lane.folder / CARD_FILE).is_file()]
+    runs = [Run.open(folder) for folder in folders]
+    if any(run.done_parts() for run in runs):
+        return
+    for run in runs:
+        run.discard_if_empty()
+    (plan.job.out / RACE_FILE).unlink(missing_ok=True)
+    folders = [*(lane.folder for lane in plan.lanes), *(lane.folder.parent for lane in plan.lanes)]
+    for folder in (*folders, rounds):
+        with suppress(OSError):  # not there any more, or somebody else's file is in it
+            folder.rmdir()
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=1, allow_nan=False).encode() + b"\n")

@@ -1,0 +1,444 @@
+"""What a race found: rates against time for every point, who is on the front, and beside it what
+each entrant says of held-out texts and how well it fills gaps.
+
+Intervals are over problems (95 %, bootstrap; measure/intervals.py). Because all lanes ran on the
+same problems in the same minutes, times are also compared problem by problem: `against` is the
+ratio of a lane's mean time to the reference lane's, with the problems drawn together. Nothing here
+measures or runs anything.
+
+A race in words: the same tables for a terminal (rich) and for a page (Markdown).
+
+Every number carries its interval. Conditions that are not equal are said above each table, not in a
+note below it.
+
+The figure of a race: how often right against how long it takes, with the Pareto front.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from anyorder.apps.race.beside import Infilled, Nats
+from anyorder.apps.race.fairness import Fairness
+from anyorder.apps.race.plan import ONE, SEVERAL, Lane
+from anyorder.files import replacing
+from anyorder.measure.intervals import Interval, bootstrap, mean_interval, on_front, ratio_interval
+from anyorder.measure.passk import Rate, Verdicts, ks_up_to, pass_table
+from anyorder.report.charts import PALETTE, Drawing
+from anyorder.report.charts.kinds import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
+
+BUSY = 0.5
+"""A load average by so much above the race's own threads means that more was running."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One lane, timed and graded."""
+
+    lane: str
+    entrant: str
+    family: str
+    setting: str
+    """The point in words; empty where there is nothing to set."""
+    way: str
+    """one attempt, or several."""
+    rates: tuple[Rate, ...]
+    """pass@k for every k up to the samples."""
+    seconds: Interval
+    """Mean wall seconds of one sample."""
+    median_seconds: Interval
+    """Median over problems."""
+    cpu_seconds: Interval
+    """Mean CPU seconds of one sample, the making of its trace included."""
+    forwards: Interval
+    """Mean network calls of one sample."""
+    against: Interval
+    """Its mean seconds over those of the reference."""
+    front: bool = False
+
+    @property
+    def rate(self) -> Rate:
+        """At the largest k: pass@1 of one attempt, pass@k of k."""
+        return self.rates[-1]
+
+    @property
+    def total_seconds(self) -> Interval:
+        """Of the attempts that `rate` counts."""
+        return self.seconds.times(self.rate.k)
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        numbers = {
+            name: getattr(self, name).to_record()
+            for name in ("seconds", "median_seconds", "cpu_seconds", "forwards", "against")
+        }
+        return {
+            "lane": self.lane,
+            "entrant": self.entrant,
+            "family": self.family,
+            "setting": self.setting,
+            "way": self.way,
+            "rates": [rate.to_record() for rate in self.rates],
+            **numbers,
+            "total_seconds": self.total_seconds.to_record(),
+            "front": self.front,
+        }
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Where and how it was run."""
+
+    task: str
+    problems: int
+    samples: int
+    temperature: float
+    seed: int
+    threads: int
+    device: str
+    processors: int
+    load: float | None
+    """The mean load average over the rounds; the race itself is about `threads`."""
+    reference: str
+    """The entrant whose first lane times are compared with."""
+    reference_setting: str
+    """That lane's point in words; empty where there is nothing to set."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work ran beside it."""
+        return self.load is not None and self.load > self.threads + BUSY
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that a race found."""
+
+    conditions: Conditions
+    fairness: Fairness
+    lanes: tuple[Timed, ...]
+    nats: Mapping[str, Nats]
+    """By entrant; empty: not asked for."""
+    texts: int
+    """Texts behind `nats`."""
+    infill: Mapping[str, Infilled]
+    """By entrant that can; empty: not asked for, or nothing that all can hold."""
+    gaps: int = 0
+    """Programs behind `infill`."""
+    gaps_left_out: int = 0
+    """Programs that some entrant could not hold."""
+
+    def of_way(self, way: str) -> list[Timed]:
+        """One table's lanes, by rising time."""
+        found = [lane for lane in self.lanes if lane.way == way]
+        return sorted(found, key=lambda lane: lane.total_seconds.estimate)
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "conditions": vars(self.conditions) | {"busy": self.conditions.busy},
+            "fairness": self.fairness.to_record(),
+            "lanes": [lane.to_record() for lane in self.lanes],
+            "front": {
+                way: [lane.lane for lane in self.of_way(way) if lane.front]
+                for way in (ONE, SEVERAL)
+            },
+            "likelihood": {name: each.to_record() for name, each in self.nats.items()},
+            "likelihood_texts": self.texts,
+            "infill": {name: each.to_record() for name, each in self.infill.items()},
+            "infill_gaps": self.gaps,
+            "infill_gaps_left_out": self.gaps_left_out,
+        }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The raw numbers of a lane: a list for each problem, an entry for each sample."""
+
+    seconds: list[list[float]]
+    cpu_seconds: list[list[float]]
+    forwards: list[list[float]]
+    passed: Verdicts
+
+
+def timed(lane: Lane, found: Measured, reference: Measured) -> Timed:
+    """The lane's estimates with their intervals."""
+    per_problem = _means(found.seconds)
+    return Timed(
+        lane=lane.key,
+        entrant=lane.entrant.name,
+        family=lane.entrant.model.family.name,
+        setting=lane.point.label,
+        way=lane.way,
+        rates=tuple(pass_table(found.passed, ks_up_to(lane.samples))),
+        seconds=mean_interval(per_problem),
+        median_seconds=bootstrap(lambda rows: np.median(rows, axis=-1), [per_problem]),
+        cpu_seconds=mean_interval(_means(found.cpu_seconds)),
+        forwards=mean_interval(_means(found.forwards)),
+        against=ratio_interval(per_problem, _means(reference.seconds)),
+    )
+
+
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Of every problem's samples."""
+    return [sum(row) / len(row) for row in rows]
+
+
+def with_fronts(lanes: Sequence[Timed]) -> tuple[Timed, ...]:
+    """Which lanes nothing beats, among those of the same way."""
+    found = {}
+    for way in (ONE, SEVERAL):
+        own = [lane for lane in lanes if lane.way == way]
+        points = [(lane.total_seconds.estimate, lane.rate.interval.estimate) for lane in own]
+        for lane, leads in zip(own, on_front(points), strict=True):
+            found[lane.lane] = replace(lane, front=leads)
+    return tuple(found[lane.lane] for lane in lanes)
+
+
+UNEQUAL = "NOT EQUAL CONDITIONS"
+FRONT = "*"
+NOTHING = "-"
+WIDEST = 160
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table, and what stands below it."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def tables_of(results: Results) -> list[Table]:
+    """All tables of a race."""
+    found = [_entrants(results)]
+    for way in (ONE, SEVERAL):
+        lanes = results.of_way(way)
+        if lanes:
+            found.append(_race(results, way, lanes))
+    return found
+
+
+def print_tables(tables: Sequence[Table], console: Console | None = None) -> None:
+    """To the terminal; a narrow one wraps rows, no number is cut."""
+    console = console or Console(highlight=False, width=max(Console().width, WIDEST))
+    for table in tables:
+        drawn = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False)
+        for head in table.heads:
+            drawn.add_column(head, no_wrap=True)
+        for row in table.rows:
+            drawn.add_row(*row)
+        console.print(drawn)
+        for note in table.notes:
+            console.print(note, style="dim", soft_wrap=True, markup=False)
+        console.print()
+
+
+def markdown(tables: Sequence[Table], heading: str) -> str:
+    """A page with all tables."""
+    lines = [f"# {heading}", ""]
+    for table in tables:
+        lines += [f"**{table.title}**", "", _md_row(table.heads)]
+        lines.append(_md_row(["---"] * len(table.heads)))
+        lines += [_md_row(row) for row in table.rows]
+        lines.append("")
+        lines += [line for note in table.notes for line in (note, "")]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _md_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _warning(results: Results) -> str:
+    return "" if results.fairness.equal else f" ({UNEQUAL})"
+
+
+def _entrants(results: Results) -> Table:
+    """Who raced: size, training, likelihood, infilling."""
+    rows = []
+    for each in results.fairness.facts:
+        nats, filled = results.nats.get(each.name), results.infill.get(each.name)
+        bound = NOTHING if nats is None or nats.interval is None else _nats(nats.interval)
+        rows.append(
+            (
+                each.name,
+                each.family,
+                f"{each.parameters:,}",
+                "unknown" if each.texts is None else f"{each.texts:,}",
+                bound if nats is None or nats.exact or nats.interval is None else f"<= {bound}",
+                "not asked" if nats is None else nats.name,
+                NOTHING if filled is None else _percent(filled.rate),
+                NOTHING if filled is None else filled.told,
+            )
+        )
+    heads = (
+        *("model", "family", "parameters", "training texts", "nats per answer", "which is"),
+        *("middle filled, %", "told of the gap"),
+    )
+    notes = [f"{UNEQUAL}: {line}" for line in results.fairness.differences]
+    notes += [f"not known: {line}" for line in results.fairness.unknown]
+    if results.nats:
+        notes.append(
+            f"nats per answer: {results.texts} held-out texts, less is better; what is <= is a "
+            "bound, and the truth may be far below it"
+        )
+    if results.gaps or results.gaps_left_out:
+        notes.append(
+            f"middle filled: {results.gaps} held-out programs; {results.gaps_left_out} more are "
+            "left out, which some model cannot hold"
+        )
+    return Table(f"The entrants{_warning(results)}", heads, tuple(rows), tuple(notes))
+
+
+def _race(results: Results, way: str, lanes: Sequence[Timed]) -> Table:
+    several, k = way == SEVERAL, lanes[0].rate.k
+    about = results.conditions
+    title = (
+        f"{k} attempts at temperature {about.temperature:g}"
+        if several
+        else "One attempt at temperature 0"
+    )
+    setting = f" at {about.reference_setting}" if about.reference_setting else ""
+    reference = f"x {about.reference}{setting}"
+    heads = ["", "model", "setting", *(["pass@1, %"] if several else []), f"pass@{k}, %"]
+    heads += [f"ms of {k}" if several else "ms", "median ms", "CPU ms", "calls", reference]
+    rows = [_row(lane, several) for lane in lanes]
+    notes = [
+        f"{FRONT}: on the Pareto front, nothing else is both as fast and as often right; "
+        f"{about.problems} problems, 95 % intervals over them",
+        f"batch 1, {about.threads} {'thread' if about.threads == 1 else 'threads'} on "
+        f"{about.device}, problem by problem in shuffled order, warm-up left out; median, CPU and "
+        "calls are of one sample",
+    ]
+    if about.busy:
+        notes.append(
+            f"other work ran on this machine (mean load {about.load:.1f} on {about.processors} "
+            "processors): read the ratios, not the milliseconds"
+        )
+    return Table(f"{title}{_warning(results)}", tuple(heads), tuple(rows), tuple(notes))
+
+
+def _row(lane: Timed, several: bool) -> tuple[str, ...]:
+    first = [_percent(lane.rates[0].interval)] if several else []
+    return (
+        FRONT if lane.front else "",
+        lane.entrant,
+        lane.setting or NOTHING,
+        *first,
+        _percent(lane.rate.interval),
+        _ms(lane.total_seconds),
+        f"{1000 * lane.median_seconds.estimate:.0f}",
+        f"{1000 * lane.cpu_seconds.estimate:.0f}",
+        f"{lane.forwards.estimate:.1f}",
+        _between(lane.against, "{:.2f}"),
+    )
+
+
+def _percent(value: Interval) -> str:
+    return _between(value.times(100), "{:.0f}")
+
+
+def _ms(value: Interval) -> str:
+    return _between(value.times(1000), "{:.0f}")
+
+
+def _nats(value: Interval) -> str:
+    return _between(value, "{:.2f}")
+
+
+def _between(value: Interval, form: str) -> str:
+    if math.isnan(value.low):
+        return form.format(value.estimate)
+    low, high = form.format(value.low), form.format(value.high)
+    return f"{form.format(value.estimate)} ({low} to {high})"
+
+
+SPARE = ("committed", "score", "random", "top", "clean", "masked")
+"""Colours for families, and second models of a family, that have none of their own."""
+
+
+def save_figure(results: Results, folder: Path) -> list[Path]:
+    """`race.svg`, `race.png` and `race.pdf` in `folder`."""
+    drawing = figure(results)
+    path = folder / f"{drawing.name}.svg"
+    with replacing(path) as file:
+        file.write(drawing.svg().encode())
+    return [path, *drawing.save(folder)]
+
+
+def figure(results: Results) -> Drawing:
+    """One panel for one attempt, one for several."""
+    colors = _colors(results)
+    panels = []
+    for way in (ONE, SEVERAL):
+        lanes = results.of_way(way)
+        if lanes:
+            panels.append(_panel(lanes, way, colors))
+    warning = ""
+    if not results.fairness.equal:
+        warning = f"{UNEQUAL}: {'; '.join(results.fairness.differences)}"
+    return front(
+        FrontChart(
+            name="race",
+            alt="Share of problems solved against seconds, for every model and setting; "
+            f"{sum(lane.front for lane in results.lanes)} points are on a Pareto front. {warning}",
+            value_label="problems solved",
+            panels=tuple(panels),
+            warning=warning,
+        )
+    )
+
+
+def _panel(lanes: list[Timed], way: str, colors: dict[str, str]) -> FrontPanel:
+    k = lanes[0].rate.k
+    title = "One attempt, temperature 0" if way == ONE else f"At least one of {k} drawn"
+    label = "seconds for one attempt" if way == ONE else f"seconds for {k} attempts"
+    series = tuple(
+        FrontSeries(
+            name,
+            colors[name],
+            # From the cheapest on, so that the line that joins them does not turn back.
+            tuple(
+                _point(lane)
+                for lane in sorted(lanes, key=lambda lane: lane.total_seconds.estimate)
+                if lane.entrant == name
+            ),
+        )
+        for name in dict.fromkeys(colors)
+    )
+    return FrontPanel(title, label, tuple(each for each in series if each.points))
+
+
+def _point(lane: Timed) -> FrontPoint:
+    return FrontPoint(
+        lane.total_seconds,
+        lane.rate.interval,
+        label=lane.setting if lane.front else "",
+        front=lane.front,
+    )
+
+
+def _colors(results: Results) -> dict[str, str]:
+    """A colour for every entrant: its family's where that is free, else a spare one."""
+    found: dict[str, str] = {}
+    for each in results.fairness.facts:
+        own = [each.family] if each.family in PALETTE else []
+        found[each.name] = _free([*own, *SPARE], found.values())
+    return found
+
+
+def _free(wanted: list[str], taken: Iterable[str]) -> str:
+    """The first colour that is not taken; the last where all are."""
+    used = set(taken)
+    return next((color for color in wanted if color not in used), wanted[-1])

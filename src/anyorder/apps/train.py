@@ -1,0 +1,258 @@
+"""`anyorder train`: a recipe -> a trained model folder.
+
+Puts a recipe's parts together (corpus, network, objective, batches), runs the one loop, and writes
+the model folder with the averaged weights. The loop itself is train/loop.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from anyorder.apps.pipeline.corpus import Corpus, open_corpus
+from anyorder.apps.planner_grpo import grpo
+from anyorder.data.batches import BatchConfig, Batches
+from anyorder.decode.canvas import Frame
+from anyorder.families.family import find_family
+from anyorder.families.objective import Objective
+from anyorder.loading import Opened, open_weights
+from anyorder.model import Card, Model, build, checked_config, load
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.recipes import Recipe, find_recipe, override
+from anyorder.training import lora
+from anyorder.training.config import TrainConfig
+from anyorder.training.distributed import Weights
+from anyorder.training.loop import FitOptions, FitResult, fit
+from anyorder.training.processes import Ranks, joined
+from anyorder.vocab import Vocab
+
+
+def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **changes: Any) -> Model:
+    """Train by recipe and load the result: `train("tiny/mdm", steps=500, out="runs/mdm")`.
+
+    `changes` are the recipe's fields by name; nested ones as `**{"net.width": 96}`. Calling it
+    again goes on from the last checkpoint.
+    """
+    chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    result = train_recipe(override(chosen, changes), Path(out), progress=progress)
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt  # what was exported before, if anything, is not this result
+    return load(Path(out))
+
+
+def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResult:
+    """Train, going on from what `out` holds, and write the model folder there.
+
+    Under torchrun all processes call this; rank 0 writes and speaks.
+    """
+    with joined(recipe.train.device) as ranks:
+        return _train(recipe, out, ranks, progress=progress and ranks.first)
+
+
+def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitResult:
+    family = find_family(recipe.family)
+    _check_start(recipe, ranks)
+    with ranks.one_before_others():  # what has to be downloaded is downloaded once
+        corpus = _open_corpus(recipe)
+        base = None if recipe.start is None else _open_start(recipe.start, corpus.vocab)
+    if progress:
+        for remark in corpus.remarks():
+            print(remark, file=sys.stderr)
+    card = model_card(recipe, corpus)
+    net, weights = _network(recipe, card, corpus.vocab, base, ranks)
+    objective = _objective(recipe, corpus.vocab)
+    batches = _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
+    held_out = _batches(recipe, corpus, corpus.validation, recipe.train.batch)
+
+    def export(net: nn.Module) -> None:
+        plain = lora.merge(net) if recipe.train.lora else net
+        Model(family, plain, corpus.vocab, card, name=str(out), digest="").save(out)
+
+    options = FitOptions(
+        levels=family.levels,
+        about={
+            "family": recipe.family,
+            "loss": recipe.loss,
+            "start": None if base is None else base.digest,
+            "settings": None if recipe.settings is None else asdict(recipe.settings),
+            "net": asdict(recipe.net),
+            "data": asdict(recipe.data),
+            "data_digest": corpus.digest,
+            "vocab_digest": corpus.vocab.digest(),
+        },
+        export=export,
+        progress=progress,
+        weights=weights,
+    )
+    validation = [held_out(i) for i in range(recipe.train.validate_batches)]
+    return fit(net, objective, batches, validation, recipe.train, out, options)
+
+
+def _check_start(recipe: Recipe, ranks: Ranks) -> None:
+    """Refuse what cannot be trained as the recipe says, before anything is read."""
+    ranks.micro_batches(recipe.train.accumulate)
+    if recipe.frozen and recipe.start is None:
+        raise ValueError("what is frozen must have been trained: name a model with --start")
+    check_settings(recipe, ranks.count)
+
+
+def check_settings(recipe: Recipe, ranks: int) -> None:
+    """Refuse settings that contradict one another; so does a dry run."""
+    if recipe.train.lora and recipe.start is None:
+        raise ValueError("lora adapts a trained model: name one with --start, or leave lora out")
+    if recipe.train.lora and recipe.frozen:
+        raise ValueError("this recipe trains a new head alone, without adapters: leave lora out")
+    if recipe.loss in OWN_LOSSES and ranks > 1 and recipe.train.shard != "none":
+        raise ValueError(
+            f"{recipe.loss} decodes as many steps as each sample needs, which processes with parts "
+            "of a network cannot do together: give shard=none"
+        )
+
+
+def _network(
+    recipe: Recipe, card: Card, vocab: Vocab, base: Opened | None, ranks: Ranks
+) -> tuple[nn.Module, Weights | None]:
+    """What is trained, with its first weights; on the meta device where it will be sharded."""
+    train, network = recipe.train, find_family(recipe.family).network
+    weights: Weights | None = None
+    if ranks.count == 1 or train.shard == "none":
+        net = build(card, vocab, name="", seed=train.seed).net
+        if base is not None:
+            network.start(net, base.model().net)
+    else:
+        from anyorder.training.distributed import Base, FirstWeights
+
+        config = checked_config(card, vocab)
+        begin = None if base is None else Base(base.net, base.tensor)
+        weights = FirstWeights(lambda: network.build(config, seed=train.seed), begin, network.start)
+        net = weights.net
+    _freeze(net, recipe.frozen)
+    if train.lora:
+        weights = _with_adapters(net, network.additions(net), train, weights)
+    return net, weights
+
+
+def _with_adapters(
+    net: nn.Module, additions: set[str], train: TrainConfig, weights: Weights | None
+) -> Weights | None:
+    """Put adapters into a network; what it begins with then, where it has no weights yet."""
+    lora.adapt(net, train, additions)
+    names = lora.inner_names(net)
+    if weights is None:
+        for name, value in lora.first_adapters(net, train.seed):
+            net.get_parameter(name).data.copy_(value)
+        return None
+
+    def both() -> Iterator[tuple[str, Tensor]]:
+        for name, value in weights():
+            yield names[name], value
+        yield from lora.first_adapters(net, train.seed)
+
+    return both
+
+
+def _open_corpus(recipe: Recipe) -> Corpus:
+    """The recipe's data; rows also hold an end, or the ids around their prompt."""
+    ends = find_family(recipe.family).answers in ("eos", "canvas")
+    return open_corpus(
+        recipe.data,
+        lambda vocab: ends + sum(map(len, _frame(recipe, vocab))),
+        getattr(recipe, "segments", None),
+    )
+
+
+def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
+    config = network_config(recipe, vocab.size, vocab.eos_id)
+    return find_family(recipe.family).frame(config, vocab)
+
+
+OWN_LOSSES: dict[str, Callable[[Recipe, Vocab], Objective]] = {"grpo": grpo}
+"""Losses that need more rooms than a family's: samples are decoded and graded for them."""
+
+
+def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
+    if recipe.loss in OWN_LOSSES:
+        return OWN_LOSSES[recipe.loss](recipe, vocab)
+    family = find_family(recipe.family)
+    return family.objective(recipe.loss, vocab, recipe.settings, recipe.data.max_length)
+
+
+def _open_start(start: str, vocab: Vocab) -> Opened:
+    """A trained model to begin with, of the same vocabulary; its weights are not read yet."""
+    base = open_weights(start)
+    if base.vocab.digest() != vocab.digest():
+        raise ValueError(f"{start} has another vocabulary than this recipe: train with its own")
+    return base
+
+
+def _freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
+    """Take the gradients from some parameters: no optimiser sees them, and they keep every bit."""
+    for name, parameter in net.named_parameters():
+        if name.startswith(prefixes):
+            parameter.requires_grad_(False)
+
+
+def model_card(recipe: Recipe, corpus: Corpus) -> Card:
+    """What the model folder will say of the model."""
+    return Card(
+        family=recipe.family,
+        net=asdict(network_config(recipe, corpus.vocab.size, corpus.vocab.eos_id)),
+        max_new_tokens=recipe.data.canvas,
+        max_length=recipe.data.max_length,
+        recipe=recipe.as_json(),
+    )
+
+
+def network_config(recipe: Recipe, vocab_size: int, eos: int = 0) -> Any:
+    """The network's configuration, complete; its shape does not depend on which id is EOS."""
+    net, family = recipe.net, find_family(recipe.family)
+    backbone = TransformerConfig(
+        vocab_size=vocab_size if net.vocab_size is None else net.vocab_size,
+        width=net.width,
+        layers=net.layers,
+        heads=net.heads,
+        kv_heads=net.heads if net.kv_heads is None else net.kv_heads,
+        head_width=net.width // net.heads,
+        mlp_width=net.mlp_width,
+        causal=family.causal,
+        rope_theta=net.rope_theta,
+        qkv_bias=net.qkv_bias,
+        o_bias=net.o_bias,
+        tied=net.tied,
+    )
+    return family.network.complete(backbone, recipe, eos)
+
+
+def checked_vocab_size(recipe: Recipe) -> int:
+    """The vocabulary's size, once everything that training would ask for has been asked for."""
+    corpus = _open_corpus(recipe)
+    _objective(recipe, corpus.vocab)
+    _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
+    return corpus.vocab.size
+
+
+def _batches(recipe: Recipe, corpus: Corpus, source: Any, size: int) -> Batches:
+    data = recipe.data
+    family = find_family(recipe.family)
+    fills = family.answers == "canvas"
+    if data.align == "right" and not fills:
+        raise ValueError(f"{recipe.family} has no canvas to align to: leave data.align out")
+    before, after = _frame(recipe, corpus.vocab)
+    config = BatchConfig(
+        size=size,
+        seed=data.seed,
+        bucket=data.bucket,
+        canvas=data.canvas if fills else None,
+        align=data.align,
+        ending="eos" if family.answers in ("eos", "canvas") else "none",
+        before=before,
+        after=after,
+        segments=getattr(recipe, "segments", None),
+        pad_slots=family.answers == "slots",
+    )
+    return Batches(source, corpus.vocab, config)

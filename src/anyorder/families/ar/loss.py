@@ -1,0 +1,25 @@
+"""ar's loss on one batch: the mean of -log p(x_i | x_<i) over the answers (process/losses.py)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from anyorder.data.batches import Batch
+from anyorder.families.objective import Objective, token_nats
+from anyorder.nets.transformer import Transformer
+from anyorder.process import losses as causal
+from anyorder.process.losses import LossParts
+from anyorder.process.noise import Noise
+from anyorder.vocab import Vocab
+
+
+def causal_mean(vocab: Vocab) -> Objective:
+    """ar: the mean of -log p(x_i | x_<i) over the answers' tokens (process/causal.py)."""
+
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        assert isinstance(net, Transformer)
+        # No padding mask: pads stand to the right, where a causal network does not look.
+        states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
+        return causal.mean_over_tokens(token_nats(net, states, batch.ids[batch.answer]))
+
+    return objective

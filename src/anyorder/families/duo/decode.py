@@ -1,0 +1,246 @@
+"""Uniform-state decoding (DUO): every slot shows a token from the start, and may change each step.
+
+The canvas begins as uniform noise on its free slots. With N steps the times are 1 = t_0 > ... >
+t_N, evenly spaced down to 1e-5; step k is one network call, told alpha(t_{k-1}), and one ancestral
+step to alpha(t_k), in the last one to alpha = 1 (process/uniform.py). A slot then draws which of
+three things happens to it: a uniform token, what it shows, or a token of the network's prediction
+(`mixture`); no posterior over the vocabulary is made. Temperature and filters act on the
+prediction. Frozen tokens, wherever they stand, are part of every canvas and never change.
+
+The step that reveals a slot is the one since which it shows its last token; what it showed before
+are changes. A token of the initial noise that was kept to the end counts as revealed by the first
+step: before it the network had not been asked. A log-probability is that of the token as a clean
+one, untempered, when it came to stand there: -ln K for the initial noise.
+Letters: B rows, L positions, M free slots of all rows, K states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher, stack
+from anyorder.decode.draw import Posterior, behind, filtered, pick_from, refuse_nan
+from anyorder.decode.loop import keep_rows
+from anyorder.decode.proposals import pieces
+from anyorder.families.duo.config import DuoOptions
+from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
+from anyorder.process.noise import Stream, uniform
+from anyorder.process.schedule import LAST_TIME
+from anyorder.process.uniform import BRANCH, STATE, LogLinear, any_state, mixture
+from anyorder.trace.snapshots import Change, changes_of
+from anyorder.vocab import Vocab
+
+SCHEDULE = LogLinear()
+
+
+@dataclass
+class _Rows:
+    """The rows still being decoded; every tensor has one entry (or one line) per row."""
+
+    row: Tensor  # B, the row's number in the request
+    key: Tensor  # B
+    steps: Tensor  # B, planned
+    ids: Tensor  # B L
+    free: Tensor  # B L
+    real: Tensor  # B L
+    since: Tensor  # B L, the step that put this token there
+    log_prob: Tensor  # B L
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop the other rows, and the columns that only they needed."""
+        keep_rows(self, rows, "real")
+
+
+def check(canvases: Sequence[Canvas], options: DuoOptions) -> None:
+    """Every canvas can be decoded: any number of steps serves any number of slots."""
+
+
+def check_network(net: object, options: DuoOptions) -> None:
+    """Refuse networks that cannot be told how much is noise."""
+    if isinstance(net, LogitsDenoiser | Shifted):
+        raise ValueError(
+            "duo needs a network that takes a time: wrap an object with hidden(ids, mask, time) "
+            "and head(states), or wrap masked models, as mdm"
+        )
+
+
+@torch.inference_mode()
+def decode(
+    net: Denoiser,
+    vocab: Vocab,
+    canvases: Sequence[Canvas],
+    keys: Sequence[int],
+    options: DuoOptions,
+    device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
+) -> list[Decoded]:
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
+    stepper = _Stepper(net, vocab, options.resolved(), torch.device(device))
+    rows = stepper.start(canvases, keys)
+    film = _Film(canvases, int(rows.steps.max()))
+    film.record(rows, 0)
+    results: dict[int, Decoded] = {}
+    step = 0
+    while len(rows.row):
+        step += 1
+        stepper.advance(rows, step)
+        film.record(rows, step)
+        if watch is not None:
+            watch(
+                [_seen(rows, at, canvases[int(rows.row[at])], step) for at in range(len(rows.row))]
+            )
+        finished = rows.steps == step
+        if bool(finished.any()):
+            for at in finished.nonzero()[:, 0].tolist():
+                number = int(rows.row[at])
+                results[number] = film.decoded(number, rows.log_prob[at], step, vocab.mask_id)
+            rows.keep((~finished).nonzero()[:, 0])
+    return [results[number] for number in range(len(canvases))]
+
+
+class _Film:
+    """What every slot showed after each step."""
+
+    def __init__(self, canvases: Sequence[Canvas], steps: int) -> None:
+        self.canvases = canvases
+        longest = max(len(canvas.ids) for canvas in canvases)
+        self.shown = np.zeros((steps + 1, len(canvases), longest), dtype=np.int32)
+
+    def record(self, rows: _Rows, step: int) -> None:
+        ids = rows.ids.cpu().numpy()
+        self.shown[step, rows.row.cpu().numpy(), : ids.shape[1]] = ids
+
+    def decoded(self, number: int, log_prob: Tensor, steps: int, mask_id: int) -> Decoded:
+        """All that happened to one row after its frozen prefix."""
+        canvas = self.canvases[number]
+        span = _span(canvas)
+        shown = self.shown[: steps + 1, number, span].astype(np.int64)
+        reveal, changes = changes_of(shown, mask_id)
+        # Noise that was kept to the end: the first step is what made a token of it.
+        kept = np.flatnonzero(np.array(canvas.free[span]) & (reveal == 0))
+        reveal[kept] = 1
+        changes += [Change(0, int(slot), int(shown[0, slot])) for slot in kept]
+        return Decoded(
+            token_ids=shown[-1].tolist(),
+            insert_step=[0] * len(reveal),
+            reveal_step=reveal.tolist(),
+            log_prob=log_prob[span].tolist(),
+            steps=steps,
+            forwards=steps,
+            ties=0,
+            changes=sorted(changes),
+        )
+
+
+def _span(canvas: Canvas) -> slice:
+    return slice(canvas.prompt_length, len(canvas.ids))
+
+
+def _seen(rows: _Rows, at: int, canvas: Canvas, step: int) -> Seen:
+    span = _span(canvas)
+    token_ids = rows.ids[at, span].tolist()
+    return Seen(
+        row=int(rows.row[at]),
+        step=step,
+        token_ids=token_ids,
+        insert_step=[0] * len(token_ids),
+        reveal_step=rows.since[at, span].tolist(),
+        log_prob=rows.log_prob[at, span].tolist(),
+    )
+
+
+class _Stepper:
+    """One ancestral step of all rows."""
+
+    def __init__(
+        self, net: Denoiser, vocab: Vocab, options: DuoOptions, device: torch.device
+    ) -> None:
+        self.net, self.vocab, self.options, self.device = net, vocab, options, device
+        self.draw, self.stopping = options.draw(), options.stopping()
+        # A process over fewer states: then noise does not hold EOS either.
+        without = frozenset([vocab.eos_id] if self.stopping.forbids else [])
+        self.states = States.of(vocab, without=without).to(device)
+
+    def start(self, canvases: Sequence[Canvas], keys: Sequence[int]) -> _Rows:
+        """Uniform noise on every free slot."""
+        ids, free, real = stack(canvases, self.vocab, self.device)
+        steps = [self.options.steps or sum(canvas.free) for canvas in canvases]
+        rows = _Rows(
+            row=torch.arange(len(canvases), device=self.device),
+            key=torch.tensor(keys, dtype=torch.int64, device=self.device),
+            steps=torch.tensor(steps, device=self.device),
+            ids=ids,
+            free=free,
+            real=real,
+            since=free.long(),
+            log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=self.device),
+        )
+        row, slot = free.nonzero(as_tuple=True)
+        noise = _noise(rows, row, slot, 0, STATE)
+        rows.ids[row, slot] = self.states.ids[any_state(noise, self.states.count)]
+        rows.log_prob[free] = -float(np.log(self.states.count))
+        return rows
+
+    def advance(self, rows: _Rows, step: int) -> None:
+        last = rows.steps == step
+        alpha_t, alpha_s = (_alpha(rows.steps, at) for at in (step - 1, step))
+        alpha_s = alpha_s.masked_fill(last, 1.0)
+        hidden = self.net.hidden(rows.ids, mask=rows.real, time=alpha_t.float())  # B L D
+        ids = rows.ids.clone()
+        for row, slot in pieces(rows.free, self.vocab):
+            logits = self.states.logits(self.net.head(hidden[row, slot]))  # M K
+            here = self.states.number[rows.ids[row, slot]]
+            clean, prob_here = self._predict(logits, here, step)
+            parts = mixture(prob_here, alpha_t[row], alpha_s[row], self.states.count)
+            branch = _noise(rows, row, slot, step, BRANCH)
+            noise = _noise(rows, row, slot, step, STATE)
+            new = here.clone()
+            fresh = branch < parts.uniform
+            new[fresh] = any_state(noise[fresh], self.states.count)
+            drawn = branch >= parts.uniform + parts.keep
+            new[drawn] = pick_from(clean[drawn], noise[drawn])
+            if self.options.tail == "greedy":
+                new = torch.where(last[row], logits.argmax(dim=-1), new)
+            changed = new != here
+            where = row[changed], slot[changed]
+            ids[where] = self.states.ids[new[changed]]
+            rows.since[where] = step
+            rows.log_prob[where] = Posterior(logits[changed]).log_prob(new[changed])
+        rows.ids = ids
+        if self.stopping.fills:
+            self._fill_after_eos(rows, last, step)
+
+    def _predict(self, logits: Tensor, here: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Logits that clean tokens are drawn from (M K), and the probability of what is there."""
+        if self.draw.temperature == 0:
+            best = logits.argmax(dim=-1, keepdim=True)
+            clean = torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
+        else:
+            clean = filtered(logits, self.draw)
+        prob_here = Posterior(clean).log_prob(here).exp()
+        refuse_nan(prob_here, step)
+        refuse_nan(logits, step)
+        return clean, prob_here
+
+    def _fill_after_eos(self, rows: _Rows, last: Tensor, step: int) -> None:
+        """In finished rows, EOS on every free slot right of one."""
+        eos = self.vocab.eos_id
+        filled = behind(rows.free & (rows.ids == eos), rows.free & (rows.ids != eos))
+        filled &= last[:, None]
+        rows.ids = rows.ids.masked_fill(filled, eos)
+        rows.since = rows.since.masked_fill(filled, step)
+        rows.log_prob = rows.log_prob.masked_fill(filled, torch.nan)
+
+
+def _alpha(steps: Tensor, done: int) -> Tensor:
+    """alpha at t_done of each row's own grid.  # B, float64"""
+    return SCHEDULE.value(1 - (1 - LAST_TIME) * done / steps.double())
+
+
+def _noise(rows: _Rows, row: Tensor, slot: Tensor, step: int, use: int) -> Tensor:
+    return uniform(0, int(Stream.UNIFORM), rows.key[row], slot, step, use)

@@ -1,0 +1,340 @@
+"""Flex-latent decoding: insert slots for segments and reveal them, until none is missing.
+
+flexmdm's process (paper, Section 4.1) over latentmdm's segments (Section 4.2); the paper leaves it
+to future work. A row starts with no segments but what is frozen. Each step is one call of the
+latent network at the time of the clock (clocks.py), and then
+
+    reveal   the clock says how many open segments each row reveals, the policy which (contest.py);
+             they are encoded and stand for good
+    insert   open slots go into the gaps, by what the same call says is missing (gaps.py)
+
+What is still open when time is over is revealed at once by one more call. Rows leave the batch when
+their time is over, or when they are full and nothing is open.
+
+Only insertions decide how many segments there are: none is padding, and EOS, which closes a
+segment, is never its first token. The law is the data's, up to the error of a grid of steps, when
+the policy does not look at drawn tokens (left_to_right, random) and temperature is 1; average,
+minimum and first prefer likely segments. Letters: B rows, L positions.
+
+Rows of segments that grow: where each slot stands, what it holds, and its latent.
+
+Positions move with every insertion and are kept in `Growth` (growing.py), the anchor at position 0.
+All else is kept by slot number, which stays: 0 is the anchor, then come the frozen segments in
+order, then the slots in order of their insertion. Nothing is ever removed or changed once revealed.
+Not here: which slots are inserted and which are revealed.
+Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T tokens,
+D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import nan
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyorder.decode.canvas import Candidate, Decoded, GrowingSegments, Watcher
+from anyorder.decode.clocks import Pace, finished
+from anyorder.decode.draw import Draw
+from anyorder.decode.growing import Beginning, Growth
+from anyorder.decode.loop import seen
+from anyorder.decode.proposals import Sight
+from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
+from anyorder.nets.segments import ReadPrompt, SegmentInserter, SegmentLook
+from anyorder.vocab import Vocab
+
+
+class Shown(NamedTuple):
+    """One segment of a text, or one open slot, which shows as a mask."""
+
+    slot: int
+    """Its number."""
+    ids: list[int]
+    log_prob: list[float]
+    insert: int
+    reveal: int
+    score: float
+
+
+@dataclass
+class SegmentGrowth:
+    """The rows still being decoded; every tensor has one entry (or one line) per row."""
+
+    net: SegmentInserter
+    rows: Growth
+    prompt: ReadPrompt
+    segments: Candidates
+    """What stands in each slot, or would."""
+    latents: Tensor  # B C D
+    score: Tensor  # B C, what the segment was chosen by; NaN where nothing was ranked
+    proposed: dict[int, list[Candidate]] = field(default_factory=dict)
+    """What was recorded of each row of the request, slots by number; none: nothing is."""
+
+    @classmethod
+    def start(
+        cls,
+        net: SegmentInserter,
+        vocab: Vocab,
+        canvases: Sequence[GrowingSegments],
+        keys: Sequence[int],
+        draw: Draw,
+        device: torch.device,
+    ) -> SegmentGrowth:
+        beginnings = [
+            Beginning(canvas.grows, canvas.room, key)
+            for canvas, key in zip(canvases, keys, strict=True)
+        ]
+        rows = Growth.begin(beginnings, device)
+        numbers = max(len(canvas.grows) + canvas.room for canvas in canvases)
+        shape = (len(canvases), numbers)
+        length = torch.tensor([len(canvas.prompt) for canvas in canvases])
+        state = cls(
+            net=net,
+            rows=rows,
+            prompt=net.read(
+                _padded([canvas.prompt for canvas in canvases], vocab).to(device), length.to(device)
+            ),
+            # Only insertions say how long a text is: there are no empty segments.
+            segments=Candidates(net, vocab, draw, rows.key, numbers, may_be_empty=False),
+            latents=net.mask_vector.detach().repeat(*shape, 1),
+            score=torch.full(shape, nan, dtype=torch.float64, device=device),
+        )
+        state._freeze(canvases, vocab, device)
+        return state
+
+    def _freeze(
+        self, canvases: Sequence[GrowingSegments], vocab: Vocab, device: torch.device
+    ) -> None:
+        frozen = [
+            (row, number, segment)
+            for row, canvas in enumerate(canvases)
+            for number, segment in enumerate(canvas.segments, 1)
+        ]
+        if not frozen:
+            return
+        rows, numbers, segments = zip(*frozen, strict=True)
+        row, number = torch.tensor(rows, device=device), torch.tensor(numbers, device=device)
+        length = torch.tensor([len(segment) for segment in segments], device=device)
+        ids = _padded(segments, vocab).to(device)
+        self.segments.put(row, number, ids, length)
+        self.encode(row, number)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def look(self, time: Tensor) -> SegmentLook:
+        """One call of the network on all rows, at their times (B)."""
+        number = self.rows.slot[:, 1:].clamp(min=0)  # B S
+        line = torch.arange(len(self), device=number.device)[:, None]
+        self.rows.forwards += 1
+        real = self.rows.real[:, 1:]
+        return self.net.look(self.prompt, self.latents[line, number], real, time=time)
+
+    def commit(self, choice: Choice, step: int) -> tuple[Tensor, Tensor]:
+        """Reveal what was chosen; its rows and slot numbers (N), for `encode`."""
+        rows = self.rows
+        row, position = choice.taken.nonzero(as_tuple=True)
+        number = rows.slot[row, position]
+        self.score[row, number] = choice.scores[row, position]
+        rows.reveal = rows.reveal.masked_fill(choice.taken, step)
+        rows.open = rows.open & ~choice.taken
+        rows.ties += choice.ties
+        return row, number
+
+    def encode(self, row: Tensor, number: Tensor) -> None:
+        """Bring the latents of slots (N) to the segments that stand there."""
+        if len(row):
+            ids, length = self.segments.content(row, number)
+            latents = self.net.encode(ids[:, : int(length.max())], length)
+            self.latents[row, number] = latents.to(self.latents.dtype)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop the other rows."""
+        self.rows.keep(rows)
+        self.prompt = self.prompt.keep(rows)
+        self.segments.keep(rows)
+        self.latents, self.score = self.latents[rows], self.score[rows]
+
+    def record(self, choice: Choice, open: Tensor, step: int) -> None:
+        """Write down the candidates of the slots that were open (B L)."""
+        row, position = open.nonzero(as_tuple=True)
+        number = self.rows.slot[row, position]
+        ids, length = self.segments.content(row, number)
+        about = (choice.scores[row, position], choice.taken[row, position])
+        columns = (self.rows.row[row], number, ids, length, *about)
+        for owner, slot, tokens, count, score, taken in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            candidate = Candidate(step, slot, tokens[:count], score, taken)
+            self.proposed.setdefault(owner, []).append(candidate)
+
+    def collect(
+        self, index: Tensor, canvases: Sequence[GrowingSegments], step: int
+    ) -> dict[int, Decoded]:
+        """What was done with some of the rows, given by index, in `step` steps; by row number."""
+        columns = (self.rows.row, self.rows.forwards, self.rows.ties)
+        lines = zip(*(column[index].tolist() for column in columns), strict=True)
+        return {
+            row: _decoded(
+                text, canvases[row].prefix, self.proposed.get(row), (step, forwards, ties)
+            )
+            for (row, forwards, ties), text in zip(lines, self._shown(index), strict=True)
+        }
+
+    def _shown(self, index: Tensor) -> list[list[Shown]]:
+        """All segments of some rows, frozen ones too, in the order of the text."""
+        rows = self.rows
+        number = rows.slot[index].clamp(min=0)  # N L
+        at = (index[:, None].expand_as(number).flatten(), number.flatten())
+        open = rows.open[index].flatten()
+        ids, length = self.segments.content(*at)
+        log_prob = self.segments.log_prob[at].masked_fill(open[:, None], nan)
+        ids[open, 0], length[open] = self.segments.vocab.mask_id, 1
+        steps = (rows.insert[index].flatten(), rows.reveal[index].flatten())
+        columns = (number.flatten(), ids, length, log_prob, *steps, self.score[at])
+        lines = zip(
+            *(column.unflatten(0, number.shape).tolist() for column in columns), strict=True
+        )
+        return [
+            [
+                Shown(slot, tokens[:n], chances[:n], insert, reveal, score)
+                for slot, tokens, n, chances, insert, reveal, score in zip(*line, strict=True)
+            ][1:count]
+            for line, count in zip(lines, rows.length[index].tolist(), strict=True)
+        ]
+
+
+def _decoded(
+    text: Sequence[Shown],
+    prefix: int,
+    proposed: Sequence[Candidate] | None,
+    counts: tuple[int, int, int],
+) -> Decoded:
+    """A row after its frozen prefix. Segments are numbered in the order of the text, all of it.
+
+    `counts` are steps, forwards and ties.
+    """
+    numbered = list(enumerate(text))[prefix:]
+    of_token = [(number, segment) for number, segment in numbered for _ in segment.ids]
+    candidates = None
+    if proposed is not None:
+        order = {segment.slot: number for number, segment in enumerate(text)}
+        candidates = [replace(each, segment=order[each.segment]) for each in proposed]
+        candidates.sort(key=lambda each: (each.step, each.segment))
+    steps, forwards, ties = counts
+    return Decoded(
+        token_ids=[token for _, segment in numbered for token in segment.ids],
+        insert_step=[segment.insert for _, segment in of_token],
+        reveal_step=[segment.reveal for _, segment in of_token],
+        log_prob=[chance for _, segment in numbered for chance in segment.log_prob],
+        steps=steps,
+        forwards=forwards,
+        ties=ties,
+        segment=[number for number, _ in of_token],
+        score=[segment.score for _, segment in of_token],
+        candidates=candidates,
+    )
+
+
+def _padded(texts: Sequence[Sequence[int]], vocab: Vocab) -> Tensor:
+    ids = torch.full((len(texts), max(map(len, texts))), vocab.pad_id)
+    for row, text in enumerate(texts):
+        ids[row, : len(text)] = torch.tensor(text, dtype=ids.dtype)
+    return ids
+
+
+def check(canvases: Sequence[GrowingSegments], options: FlexLatentOptions) -> None:
+    """Refuse what cannot be decoded, before anything is written."""
+    for canvas in canvases:
+        if not any(canvas.grows):
+            raise ValueError("nothing to fill: no gap of the canvas may grow")
+        if canvas.room < 1:
+            raise ValueError(f"room for {canvas.room} new segments: raise slots, or freeze fewer")
+        most = len(canvas.segments) + canvas.room
+        if options.slots is not None and most > options.slots:
+            raise ValueError(
+                f"the canvas may have {most} segments, and slots={options.slots} allows fewer: "
+                "raise slots, or give less room"
+            )
+
+
+@torch.inference_mode()
+def decode(
+    net: SegmentInserter,
+    vocab: Vocab,
+    canvases: Sequence[GrowingSegments],
+    keys: Sequence[int],
+    options: FlexLatentOptions,
+    device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
+) -> list[Decoded]:
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
+    options = options.resolved()
+    check(canvases, options)
+    _check_fit(net, vocab, canvases)
+    state = SegmentGrowth.start(net, vocab, canvases, keys, options.draw(), torch.device(device))
+    stepper = _Stepper(state, options)
+    results: dict[int, Decoded] = {}
+    step = 0
+    while len(state):
+        done = finished(state.rows)
+        if bool(done.any()):
+            results |= state.collect(done.nonzero()[:, 0], canvases, step)
+            state.keep((~done).nonzero()[:, 0])
+        else:
+            step += 1
+            stepper.advance(step)
+            if watch is not None:
+                everybody = torch.arange(len(state), device=device)
+                now = state.collect(everybody, canvases, step)
+                watch([seen(row, so_far) for row, so_far in now.items()])
+    return [results[row] for row in range(len(canvases))]
+
+
+def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
+    for canvas in canvases:
+        assert canvas.prompt and all(canvas.segments), "an anchor, and no empty segment"
+        longest = max(map(len, canvas.segments), default=0)
+        if longest > net.segment_length:
+            raise ValueError(
+                f"a frozen segment has {longest} tokens, and the network's have at most "
+                f"{net.segment_length}: break it up"
+            )
+        vocab.check_prompt(canvas.ids)
+
+
+class _Stepper:
+    """One decoding step: a look, a plan, reveals, insertions."""
+
+    def __init__(self, state: SegmentGrowth, options: FlexLatentOptions) -> None:
+        self.state = state
+        self.pace = Pace(options, state.net)
+        self.contest = Contest(
+            state.segments,
+            options.build_policy(),
+            complete=options.candidates,
+            reshuffles=True,
+        )
+        self.records = options.candidates
+        if self.records:
+            state.proposed = {row: [] for row in state.rows.row.tolist()}
+
+    def advance(self, step: int) -> None:
+        state, rows = self.state, self.state.rows
+        look = state.look(self.pace.time(rows))
+        plan = self.pace.plan(rows, look.gaps, step)
+        states = F.pad(look.states, (0, 0, 1, 0))  # the anchor has no condition
+        open = rows.open
+        choice = self.contest.choose(Sight(states, rows.key, rows.slot, step), open, plan.reveals)
+        if self.records:
+            state.record(choice, open, step)
+        taken = state.commit(choice, step)
+        rows.open_slots(plan.inserts, step)
+        rows.left, rows.bound = plan.left, plan.bound
+        going = ~finished(rows)[taken[0]]  # nobody looks at the others any more
+        state.encode(*(each[going] for each in taken))

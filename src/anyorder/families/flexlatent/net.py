@@ -1,0 +1,136 @@
+"""The network of flexlatent: latentmdm's, with time, and a head that counts missing segments.
+
+    h_0, h_1 .. h_S = latent(E[prompt], E[anchor], z_1 .. z_S; time)      decoder(h_i) as latentmdm
+    g_i = GapHead(h_i, h_{i+1}) [+ log(1 - alpha)],   i = 0 .. S          (the anchor's gap is g_0)
+
+exp(g_i) is the expected number of segments missing after item i: insertion over segments, which the
+paper leaves to future work. There are no padding segments, and no length is decided first.
+
+The anchor is the prompt's last token (`frame` adds it: BOS, or EOS where the vocabulary has none),
+so that a row without segments still has one gap. It stands among the slots: it has a time, and also
+in a prefix_lm it sees them; the prompt before it then has no time and is read once for all times.
+Only the latent transformer knows the time, and it is insertion progress tau = alpha(t).
+
+Not here: schedules, losses, sampling.
+Letters: B rows, P prompt positions, S slots, D width.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.families.flexmdm.net import GAP_SEED, LEAST_REMAINING, GapHead
+from anyorder.families.latentmdm.net import LatentNet, PromptVectors
+from anyorder.nets.init import take_weights
+from anyorder.nets.segments import ReadPrompt, SegmentLook, SegmentWriter
+from anyorder.nets.shapes import FlexLatentConfig
+
+_ADDED_TO_LATENT = re.compile(r"latent\.(time\.|blocks\.\d+\.modulation\.)")
+_EMPTY = re.compile(r"empty$")
+
+
+@dataclass(frozen=True)
+class AnchoredPrompt:
+    """A prompt up to its anchor, and the anchor's vector."""
+
+    prompt: PromptVectors
+    anchor: Tensor  # B 1 D
+
+    def keep(self, rows: Tensor) -> AnchoredPrompt:
+        return AnchoredPrompt(self.prompt.keep(rows), self.anchor[rows])
+
+
+class FlexLatentNet(nn.Module):
+    """A `SegmentInserter`. The weights are a function of (config, seed)."""
+
+    coordinate = "progress"
+
+    def __init__(self, config: FlexLatentConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = LatentNet(config.latent, seed=seed)
+        self.gap = GapHead(config.backbone.width, "both")
+        if not self.gap.outer.weight.is_meta:
+            generator = torch.Generator(self.gap.outer.weight.device)
+            self.gap.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
+
+    @property
+    def insertion_exponent(self) -> float:
+        return self.config.insertion_exponent
+
+    @property
+    def unmasking_exponent(self) -> float:
+        return self.config.unmasking_exponent
+
+    @property
+    def slots(self) -> int:
+        return self.backbone.slots
+
+    @property
+    def segment_length(self) -> int:
+        return self.backbone.segment_length
+
+    @property
+    def mask_vector(self) -> Tensor:
+        return self.backbone.mask_vector
+
+    def read(self, ids: Tensor, length: Tensor) -> AnchoredPrompt:
+        """Prompts B P of `length` (B) >= 1 tokens, the anchor last, padded on the right."""
+        before = length - 1
+        anchor = self.backbone.embed(ids.gather(1, before[:, None]))
+        # The last column holds nothing but the anchor of a longest row.
+        return AnchoredPrompt(self.backbone.read(ids[:, :-1], before), anchor)
+
+    def look(
+        self, prompt: ReadPrompt, latents: Tensor, real: Tensor | None = None, *, time: Tensor
+    ) -> SegmentLook:
+        """latents B S D (S may be 0), real B S bool (None: all are), time B."""
+        assert isinstance(prompt, AnchoredPrompt)
+        items = torch.cat([prompt.anchor, latents.to(prompt.anchor.dtype)], dim=1)  # B S+1 D
+        if real is not None:
+            real = torch.cat([real.new_ones(len(real), 1), real], dim=1)
+        states = self.backbone.conditions(prompt.prompt, items, real, time=time)
+        gaps = self.gap(states, real).float()
+        if self.config.gap_offset:
+            remaining = (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()  # B
+            gaps = gaps + remaining[:, None]
+        return SegmentLook(states[:, 1:], gaps)
+
+    def encode(self, ids: Tensor, length: Tensor) -> Tensor:
+        """Segments N T of `length` (N) >= 1 tokens, padded on the right, without EOS -> N D."""
+        return self.backbone.encode(ids, length)
+
+    def write(self, conditions: Tensor) -> SegmentWriter:
+        """Begin N >= 1 segments from their conditions, N D."""
+        return self.backbone.write(conditions)
+
+    def decode_states(self, conditions: Tensor, ids: Tensor) -> Tensor:
+        """The decoder on known tokens, as `LatentNet` has it."""
+        return self.backbone.decode_states(conditions, ids)
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits of the decoder's states: (..., D) -> (..., V)."""
+        return self.backbone.head(states)
+
+    def additions(self) -> set[str]:
+        """The names of the parameters that a network of latentmdm does not have."""
+        return {
+            name
+            for name, _ in self.named_parameters()
+            if name.startswith("gap.") or _ADDED_TO_LATENT.match(name.removeprefix("backbone."))
+        }
+
+    def start_from(self, base: nn.Module) -> None:
+        """Take the weights of a trained network of latentmdm, or of another of this kind.
+
+        The time modulation starts at zero, so that the conditions then are exactly those of a
+        LatentNet base which is given the anchor as its first slot; the additions keep their start.
+        """
+        if isinstance(base, FlexLatentNet):
+            take_weights(self, base)
+        else:
+            take_weights(self.backbone, base, without=_ADDED_TO_LATENT, unused=_EMPTY)

@@ -1,0 +1,453 @@
+"""flexmdm as the release samples it, draw for draw: what `mode="compat"` runs.
+
+A buffer of B rows and L slots, filled with PAD, N steps of dt = 1/N from t = 0. Each step calls the
+network once, on the whole buffer, and reads all of its logits:
+
+    time     tau = 1 - (1 - t)^(gamma / a) for a net that knows raw time, 1 - (1 - t)^gamma for one
+             that knows insertion progress
+    unmask   v_i = argmax(logits_i / T + G_i), G = -log(-log(max(u, 1e-8)) + 1e-8); T = 0: argmax
+             k ~ Poisson(#masks h_beta dt), at most #masks: the k best by the untempered softmax
+             probability of v_i (`sampled`) or by negative entropy (`entropy`);
+             `random` (the release's `origin`): each mask with probability 1 - exp(-h_beta dt)
+    insert   counts ~ Poisson(exp(min(g, 15)) h_gamma dt) after every token, then nothing outside
+             the answer's gaps, then cut from left to right when the buffer is full
+    clock    t <- min(t + dt, 1 - 1e-6)
+
+The last step fills all masks with the best token and inserts nothing. Hazards are those of the left
+end (or the middle) of the step, h = alpha' / (1 - alpha + 1e-6). All numbers are float32, in which
+1 - alpha has lost its last digits by the end of the run; h dt at step 510 of 512 is 0.134 for it.
+
+All draws come from one stream, in this order: rand(B, L, V) unless T = 0; then poisson(B), or
+rand(B, L) for `random`; then poisson(B, L). The counts `floor_bernoulli`, floor(r) + (u < frac r),
+read a rand(B, L) in place of that poisson(B, L). So a row depends on its neighbours here.
+
+No token is barred, only rows beyond the vocabulary: a mask that is drawn stays a mask and can be
+drawn again, and the last step may leave one. Equal scores are told apart by `torch.topk`. Insertion
+temperature is the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g /
+T_ins); 1 leaves it out.
+
+Not here: infilling (the release has none) and top-p. Letters: B rows, L slots, N masks, V ids.
+
+The release's buffer: rows of one size, filled from the left, the rest is PAD.
+
+Slots that are inserted push what stands right of them further right, until the buffer is full.
+Unlike growing.py it never changes its width, because the release's draws have its shape.
+Letters: B rows, L slots of the buffer.
+
+Second thoughts about a step: rules that change what was chosen before it is committed.
+
+A step of flexmdm chooses which open slots to reveal and draws their tokens. An extra is a function
+from that choice to another one: it may take further open slots, put some back, or change tokens.
+The release has two, which break up long runs of masks; both are off by default.
+
+Not here: the rules themselves (runs.py), and insertions. Letters: B rows, L positions, N open slots
+of one row, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from anyorder.decode.canvas import Decoded, GrowingCanvas, Seen, Watcher
+from anyorder.decode.clocks import schedules
+from anyorder.decode.draw import Posterior, refuse_nan
+from anyorder.decode.loop import seen
+from anyorder.families.flexmdm import runs
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.runs import Choice
+from anyorder.nets.denoiser import GAP_LIMIT, Inserter
+from anyorder.process.schedule import Power
+from anyorder.vocab import Vocab
+
+
+@dataclass
+class Buffer:
+    """The canvases, packed to the left. Columns of a slot move with it."""
+
+    ids: Tensor  # B L
+    length: Tensor  # B
+    prompt: Tensor  # B
+    insert: Tensor  # B L
+    reveal: Tensor  # B L
+    log_prob: Tensor  # B L
+    ties: Tensor  # B
+    mask_id: int
+    pad_id: int
+
+    @classmethod
+    def start(cls, canvases: Sequence[GrowingCanvas], vocab: Vocab, device: torch.device) -> Buffer:
+        """Prompts on the left, PAD behind them; all rows have the size of the first."""
+        size = len(canvases[0].ids) + canvases[0].room
+        ids = torch.full((len(canvases), size), vocab.pad_id)
+        for row, canvas in enumerate(canvases):
+            ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
+        ids = ids.to(device)
+        length = torch.tensor([len(canvas.ids) for canvas in canvases], device=device)
+        return cls(
+            ids=ids,
+            length=length,
+            prompt=length.clone(),
+            insert=torch.zeros_like(ids),
+            reveal=torch.zeros_like(ids),
+            log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
+            ties=torch.zeros_like(length),
+            mask_id=vocab.mask_id,
+            pad_id=vocab.pad_id,
+        )
+
+    @property
+    def place(self) -> Tensor:
+        return torch.arange(self.ids.shape[1], device=self.ids.device)
+
+    @property
+    def active(self) -> Tensor:
+        return self.place < self.length[:, None]  # B L
+
+    @property
+    def masked(self) -> Tensor:
+        return (self.ids == self.mask_id) & self.active  # B L
+
+    @property
+    def gaps(self) -> Tensor:
+        """The gaps that may grow: after the prompt's last token and after all that follows."""
+        return self.active & (self.place >= self.prompt[:, None] - 1)  # B L
+
+    def grow(self, counts: Tensor, step: int) -> None:
+        """Insert so many masks (B L) after each slot; from left to right while there is room."""
+        room = self.ids.shape[1] - self.length
+        until = counts.cumsum(dim=1).minimum(room[:, None])  # B L, inserted up to here
+        before = F.pad(until[:, :-1], (1, 0))
+        # What is no token goes into one more column, which is dropped.
+        target = torch.where(self.active, self.place + before, self.ids.shape[1])
+        self.length = self.length + until[:, -1]
+        self.ids = _moved(self.ids, target, torch.where(self.active, self.mask_id, self.pad_id))
+        self.insert = _moved(self.insert, target, torch.full_like(self.insert, step))
+        self.reveal = _moved(self.reveal, target, torch.zeros_like(self.reveal))
+        self.log_prob = _moved(self.log_prob, target, torch.full_like(self.log_prob, torch.nan))
+
+    def collect(self, row: int, canvas: GrowingCanvas, steps: int) -> Decoded:
+        """What was done with one row; every step called the network."""
+        span = slice(canvas.prompt_length, int(self.length[row]))
+        return Decoded(
+            token_ids=self.ids[row, span].tolist(),
+            insert_step=self.insert[row, span].tolist(),
+            reveal_step=self.reveal[row, span].tolist(),
+            log_prob=self.log_prob[row, span].tolist(),
+            steps=steps,
+            forwards=steps,
+            ties=int(self.ties[row]),
+        )
+
+
+def _moved(column: Tensor, target: Tensor, fresh: Tensor) -> Tensor:
+    """The column with its entries at their targets, and `fresh` elsewhere.  # B L"""
+    return F.pad(fresh, (0, 1)).scatter(1, target, column)[:, :-1]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a step is about to reveal. Make a changed one with `dataclasses.replace`."""
+
+    step: int
+    """The number of this step, from 1."""
+    open: Tensor  # B L, bool
+    """The slots that are masked now; others are never taken."""
+    taken: Tensor  # B L, bool
+    """The open slots that become text."""
+    tokens: Tensor  # B L
+    """The token drawn for every open slot, taken or not; anything elsewhere."""
+    probabilities: Callable[[int], tuple[Tensor, Tensor]]
+    """row -> positions of its open slots (N), and their untempered posteriors (N V). Costs a pass
+    of the vocabulary head: ask for rows that need it, one at a time."""
+
+
+Extra = Callable[[Chosen], Chosen]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A rule for the rows that have a run of masks of some length, from some step on."""
+
+    run: int
+    after: int
+    change: Callable[[Choice], Choice]
+
+    def concerns(self, chosen: Chosen, row: int) -> bool:
+        return chosen.step > self.after and bool(runs.runs_of(chosen.open[row], self.run))
+
+
+def extra_of(options: FlexOptions, vocab: Vocab) -> Extra | None:
+    """The extras that are switched on, as one; None if there are none."""
+    rules = []
+    if options.force_unmask:
+        rules.append(_Rule(runs.FORCE_RUN, 0, runs.force_unmask))
+    if options.meaningful_replace:
+        replacing = partial(runs.meaningful_replace, meaningful=runs.meaningful_ids(vocab))
+        rules.append(_Rule(runs.REPLACE_RUN, runs.REPLACE_AFTER, replacing))
+    return partial(_apply, rules) if rules else None
+
+
+def _apply(rules: list[_Rule], chosen: Chosen) -> Chosen:
+    taken, tokens = chosen.taken.clone(), chosen.tokens.clone()
+    for row in range(len(taken)):
+        concerned = [rule for rule in rules if rule.concerns(chosen, row)]
+        if not concerned:
+            continue
+        _, probability = chosen.probabilities(row)
+        choice = Choice(chosen.open[row], taken[row], tokens[row], probability)
+        for rule in concerned:
+            choice = rule.change(choice)
+        taken[row], tokens[row] = choice.taken, choice.tokens
+    return replace(chosen, taken=taken, tokens=tokens)
+
+
+HAZARD_EPS = 1e-6
+NOISE_EPS = 1e-8
+LATEST = 1 - 1e-6
+
+
+@torch.inference_mode()
+def decode_compat(
+    net: Inserter,
+    vocab: Vocab,
+    canvases: Sequence[GrowingCanvas],
+    options: FlexOptions,
+    generator: Generator,
+    watch: Watcher | None = None,
+) -> list[Decoded]:
+    """Decode the rows together, on the generator's device; all draws come from the generator."""
+    check_compat(canvases)
+    buffer = Buffer.start(canvases, vocab, generator.device)
+    sampler = _Sampler(net, vocab, options, generator)
+    t = torch.zeros((), device=generator.device)
+    for step in range(1, sampler.steps):
+        look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
+        sampler.unmask(buffer, look.states, t, step)
+        sampler.insert(buffer, look.gaps, t, step)
+        if watch is not None:
+            rows = [seen(row, each) for row, each in enumerate(_collected(buffer, canvases, step))]
+            watch([_with_masks_open(row, vocab.mask_id) for row in rows])
+        t = (t + sampler.clock.dt).clamp(max=LATEST)
+    look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
+    sampler.fill(buffer, look.states)
+    results = _collected(buffer, canvases, sampler.steps)
+    if watch is not None:
+        watch([seen(row, each) for row, each in enumerate(results)])
+    return results
+
+
+def _collected(buffer: Buffer, canvases: Sequence[GrowingCanvas], steps: int) -> list[Decoded]:
+    return [buffer.collect(row, canvas, steps) for row, canvas in enumerate(canvases)]
+
+
+def _with_masks_open(row: Seen, mask_id: int) -> Seen:
+    """A mask that was drawn may still be drawn again: until the last step it counts as open."""
+    masked = [token == mask_id for token in row.token_ids]
+    return replace(
+        row,
+        reveal_step=[0 if m else s for m, s in zip(masked, row.reveal_step, strict=True)],
+        log_prob=[math.nan if m else p for m, p in zip(masked, row.log_prob, strict=True)],
+    )
+
+
+def check_compat(canvases: Sequence[GrowingCanvas]) -> None:
+    """Refuse canvases that the release's buffer cannot hold."""
+    if len({len(canvas.ids) + canvas.room for canvas in canvases}) != 1:
+        raise ValueError(
+            "mode compat decodes rows of one canvas size, prompt included: leave max_new_tokens "
+            "out, and give max_length where the model does not know its own"
+        )
+    for canvas in canvases:
+        if any(canvas.grows[:-1]) or not canvas.grows[-1]:
+            raise ValueError(
+                "compat only writes after a prompt, as the release does: for text with gaps to "
+                "fill, use mode='exact'"
+            )
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """What a moment of the run means: to the network, and as two hazards."""
+
+    insertion: Power
+    unmasking: Power
+    network: Power
+    """1 - (1 - t)^exponent is the time that the network is told."""
+    dt: float
+    shift: float
+    """Where in a step its hazards are read: 0 at its left end, 1/2 in its middle."""
+
+    @classmethod
+    def of(cls, net: Inserter, options: FlexOptions) -> _Clock:
+        assert options.steps is not None and options.hazard is not None
+        gamma, unmasking = schedules(options, net)
+        raw = Power(gamma.exponent / net.insertion_exponent)
+        network = {"raw": raw, "progress": gamma}[net.coordinate]
+        shift = {"left": 0.0, "midpoint": 0.5}[options.hazard]
+        return cls(gamma, unmasking, network, 1 / options.steps, shift)
+
+    def model(self, t: Tensor, rows: int) -> Tensor:
+        return self.network.value(t).expand(rows)  # B
+
+    def hazard(self, schedule: Power, t: Tensor) -> Tensor:
+        return hazard(schedule, t + self.shift * self.dt)
+
+
+def hazard(schedule: Power, t: Tensor) -> Tensor:
+    """alpha' / (1 - alpha + eps) in the precision of t."""
+    return schedule.derivative(t) / (1 - schedule.value(t) + HAZARD_EPS)
+
+
+def gumbel(u: Tensor) -> Tensor:
+    """Gumbel noise from uniforms in [0, 1), both of whose ends are kept finite."""
+    return -torch.log(-torch.log(u.clamp(min=NOISE_EPS)) + NOISE_EPS)
+
+
+def _poisson(rate: Tensor, generator: Generator) -> Tensor:
+    return torch.poisson(rate, generator=generator).long()
+
+
+def _floor_bernoulli(rate: Tensor, generator: Generator) -> Tensor:
+    whole = rate.floor()
+    u = torch.rand(rate.shape, generator=generator, device=rate.device)
+    return (whole + (u < rate - whole)).long()
+
+
+COUNTS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+    "poisson": _poisson,
+    "floor_bernoulli": _floor_bernoulli,
+}
+
+
+def _sampled(probability: Tensor, tokens: Tensor) -> Tensor:
+    return probability.gather(-1, tokens[:, None])[:, 0]  # N
+
+
+def _negative_entropy(probability: Tensor, tokens: Tensor) -> Tensor:
+    return -torch.special.entr(probability).sum(dim=-1)  # N
+
+
+SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sampled": _sampled,
+    "entropy": _negative_entropy,
+}
+
+
+class _Sampler:
+    """The three things a step does: unmask, insert, and at the end fill."""
+
+    def __init__(
+        self, net: Inserter, vocab: Vocab, options: FlexOptions, generator: Generator
+    ) -> None:
+        assert options.mode == "compat" and options.steps is not None
+        self.net, self.vocab, self.options, self.generator = net, vocab, options, generator
+        self.steps = options.steps
+        self.clock = _Clock.of(net, options)
+        self.extra = extra_of(options, vocab)
+
+    def logits(self, states: Tensor) -> Tensor:
+        logits = self.net.head(states).float()  # B L V
+        if logits.shape[-1] < self.vocab.size:
+            raise ValueError(
+                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
+                f"{self.vocab.size}: use the vocabulary that it was trained with"
+            )
+        logits[..., self.vocab.size :] = -torch.inf  # rows beyond the tokenizer are no text
+        return logits
+
+    def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:
+        logits, masked = self.logits(states), buffer.masked
+        # Only masks are looked at, but the stream moves on as if all positions had been.
+        open_logits = logits[masked]  # N V
+        tokens = torch.zeros_like(buffer.ids)
+        tokens[masked] = self._draw(open_logits, logits.shape, masked)
+        hazard = self.clock.hazard(self.clock.unmasking, t)
+        if self.options.policy == "random":
+            taken = self._independent(masked, hazard)
+        else:
+            probability = open_logits.softmax(dim=-1)
+            taken = self._best(buffer, probability, tokens, hazard)
+            taken, tokens = self._second_thoughts(masked, probability, taken, tokens, step)
+        self._commit(buffer, logits[taken], taken, tokens[taken], step)
+
+    def _draw(self, open_logits: Tensor, shape: torch.Size, masked: Tensor) -> Tensor:
+        if self.options.temperature <= 0:
+            return open_logits.argmax(dim=-1)  # N
+        u = torch.rand(shape, generator=self.generator, device=masked.device)[masked]  # N V
+        return (open_logits / self.options.temperature + gumbel(u)).argmax(dim=-1)
+
+    def _independent(self, masked: Tensor, hazard: Tensor) -> Tensor:
+        u = torch.rand(masked.shape, generator=self.generator, device=masked.device)  # B L
+        return masked & (u < 1 - torch.exp(-hazard * self.clock.dt))
+
+    def _best(self, buffer: Buffer, probability: Tensor, tokens: Tensor, hazard: Tensor) -> Tensor:
+        """The masks that are committed, by score.  # B L"""
+        masked = buffer.masked
+        scores = torch.full(masked.shape, -torch.inf, device=masked.device)
+        assert self.options.policy is not None
+        scores[masked] = SCORES[self.options.policy](probability, tokens[masked])
+        open_count = masked.sum(dim=1)
+        wanted = torch.poisson(open_count * hazard * self.clock.dt, generator=self.generator)
+        counts = wanted.long().minimum(open_count)
+        taken = torch.zeros_like(masked)
+        # topk orders equal scores in a way that depends on its k: each row has its own call.
+        for row, count in enumerate(counts.tolist()):
+            taken[row, scores[row].topk(count).indices] = True
+        left = masked & ~taken
+        first_left = scores.masked_fill(~left, -torch.inf).amax(dim=1, keepdim=True)
+        buffer.ties += (taken & (scores == first_left) & left.any(dim=1, keepdim=True)).sum(dim=1)
+        return taken
+
+    def _second_thoughts(
+        self, masked: Tensor, probability: Tensor, taken: Tensor, tokens: Tensor, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """What is taken (B L) and with which tokens (B L), once the extras have had their say."""
+        if self.extra is None:
+            return taken, tokens
+        row_of, position = masked.nonzero(as_tuple=True)  # N
+
+        def look_up(row: int) -> tuple[Tensor, Tensor]:
+            return position[row_of == row], probability[row_of == row]
+
+        chosen = self.extra(Chosen(step, masked, taken, tokens, look_up))
+        return chosen.taken, chosen.tokens
+
+    def insert(self, buffer: Buffer, gaps: Tensor, t: Tensor, step: int) -> None:
+        hazard = self.clock.hazard(self.clock.insertion, t)
+        rate = self._expected(gaps, buffer.gaps) * hazard * self.clock.dt
+        if not bool(rate.isfinite().all()):
+            raise ValueError(f"at step {step} the network's gaps are not finite: check its weights")
+        assert self.options.counts is not None
+        counts = COUNTS[self.options.counts](rate, self.generator)
+        buffer.grow(counts * buffer.gaps, step)
+
+    def _expected(self, gaps: Tensor, valid: Tensor) -> Tensor:
+        """exp(g), spread by the insertion temperature where there is one.  # B L"""
+        gaps = gaps.float().clamp(max=GAP_LIMIT)
+        temperature = self.options.insertion_temperature
+        if temperature == 1:
+            return gaps.exp()
+        gaps = gaps.masked_fill(~valid, -torch.inf)
+        return gaps.logsumexp(dim=1, keepdim=True).exp() * (gaps / temperature).softmax(dim=1)
+
+    def fill(self, buffer: Buffer, states: Tensor) -> None:
+        """The last step: every mask becomes its best token."""
+        masked = buffer.masked
+        logits = self.logits(states)[masked]  # N V
+        self._commit(buffer, logits, masked, logits.argmax(dim=-1), self.steps)
+
+    def _commit(
+        self, buffer: Buffer, logits: Tensor, taken: Tensor, tokens: Tensor, step: int
+    ) -> None:
+        log_prob = Posterior(logits).log_prob(tokens)
+        refuse_nan(log_prob, step)
+        buffer.ids[taken] = tokens
+        buffer.log_prob[taken] = log_prob
+        buffer.reveal[taken] = step

@@ -1,0 +1,131 @@
+"""The network of flexmdm: the backbone with time, and a second head that counts what is missing.
+
+    states = backbone(x, time)                      head(states_i) ~ log p(token i | x)
+    g_i    = clamp(W2 gelu(W1 norm(states_i) + b1) + b2, -15, 15)  [+ log(1 - alpha)]
+
+exp(g_i) is the expected number of tokens missing in the gap after token i. With `gap_offset` the
+known factor 1 - alpha (each token is missing with that probability) is added in log space, so that
+the head learns a number that hardly depends on time; small models need it. With `gap_reads="both"`
+the head reads the states on both sides of the gap, otherwise the left one, as in the release.
+
+Sequence conventions (`convention`):
+
+    plain      prompt, anchor, answer;  the state at i predicts token i.  The anchor is BOS (EOS
+               where the vocabulary has none), so that an empty answer still has one gap
+    release    BOS, prompt, PAD, answer;  the state at i - 1 predicts token i (the Dream family)
+
+`time` is what `coordinate` says: insertion progress tau = alpha(t), or raw time t.
+
+Not here: schedules, losses, sampling. Letters: B rows, L positions, D width.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyorder.nets.denoiser import GAP_LIMIT, Look, unshifted
+from anyorder.nets.init import take_weights
+from anyorder.nets.shapes import FlexConfig
+from anyorder.nets.transformer import Transformer
+
+_ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
+GAP_SEED = 0x6A9
+"""Sets the head's draws apart from the backbone's, which begin with the seed itself."""
+LEAST_REMAINING = 1e-30
+"""1 - alpha is not taken below this before its logarithm."""
+
+
+class GapHead(nn.Module):
+    """States beside each gap -> log of the expected count, before any offset: B L D -> B L."""
+
+    def __init__(self, width: int, reads: str) -> None:
+        super().__init__()
+        self.both = reads == "both"
+        self.norm = nn.LayerNorm(width)
+        self.inner = nn.Linear(2 * width if self.both else width, width)
+        self.outer = nn.Linear(width, 1)
+
+    def forward(self, states: Tensor, real: Tensor | None) -> Tensor:
+        x = self.norm(states)
+        if self.both:
+            following = x if real is None else x * real[:, :, None]
+            # Nothing stands behind the last token: its right neighbour is the zero vector.
+            x = torch.cat([x, F.pad(following[:, 1:], (0, 0, 0, 1))], dim=-1)
+        return self.outer(F.gelu(self.inner(x)))[..., 0].clamp(-GAP_LIMIT, GAP_LIMIT)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        self.norm.reset_parameters()
+        nn.init.normal_(self.inner.weight, std=self.inner.in_features**-0.5, generator=generator)
+        nn.init.zeros_(self.inner.bias)
+        nn.init.normal_(self.outer.weight, std=1e-3, generator=generator)
+        nn.init.constant_(self.outer.bias, -1.0)
+
+
+class FlexNet(nn.Module):
+    """Canvas and time -> token states and gaps. The weights are a function of (config, seed)."""
+
+    def __init__(self, config: FlexConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = Transformer(config.backbone, seed=seed)
+        self.gap = GapHead(config.backbone.width, config.gap_reads)
+        if not self.gap.outer.weight.is_meta:
+            generator = torch.Generator(self.gap.outer.weight.device)
+            self.gap.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
+
+    @property
+    def coordinate(self) -> str:
+        return self.config.coordinate
+
+    @property
+    def insertion_exponent(self) -> float:
+        return self.config.insertion_exponent
+
+    @property
+    def unmasking_exponent(self) -> float:
+        return self.config.unmasking_exponent
+
+    def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
+        """Token states and gaps of every position; those at padding mean nothing."""
+        states = self.backbone.hidden(ids, mask=mask, time=time)  # B L D
+        gaps = self.gap(states, mask).float()  # B L
+        if self.config.gap_offset:
+            gaps = gaps + self._log_remaining(time)[:, None]
+        if self.config.convention == "release":
+            states = torch.cat([states[:, :1], states[:, :-1]], dim=1)
+        return Look(states, gaps)
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits of chosen states: (..., D) -> (..., V)."""
+        return self.backbone.head(states)
+
+    def _log_remaining(self, time: Tensor) -> Tensor:
+        """log(1 - alpha) at each row's time.  # B"""
+        exponent = 1.0 if self.coordinate == "progress" else self.insertion_exponent
+        return exponent * (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()
+
+    def additions(self) -> set[str]:
+        """The names of the parameters that a plain masked model does not have."""
+        return {
+            name
+            for name, _ in self.named_parameters()
+            if name.startswith("gap.") or _ADDED_TO_BACKBONE.match(name.removeprefix("backbone."))
+        }
+
+    def start_from(self, base: nn.Module) -> None:
+        """Take the weights of a pretrained masked model, or of another network of this kind.
+
+        The time modulation starts at zero, so the token predictions then are exactly those of a
+        masked base model; the additions keep their own start.
+        """
+        if isinstance(base, FlexNet):
+            take_weights(self, base)
+            return
+        shifts = self.config.convention == "release"
+        base = unshifted(base, wanted=shifts, remedy="give the recipe net.convention=release")
+        take_weights(self.backbone, base, without=_ADDED_TO_BACKBONE)

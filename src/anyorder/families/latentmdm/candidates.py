@@ -1,0 +1,450 @@
+"""Candidates: what each open segment would be now, verified and extended instead of written anew.
+
+Paper, Section 4.2: in every step each open slot has a tentative segment, drawn token by token from
+its condition, and conditions change from step to step. Most candidates change little. So each is
+kept as a guess, and under new conditions
+
+    verify   one pass reads the whole guess; position j draws x_j given the guess before j
+    accept   the guess up to the first x_j that differs from it, and that x_j instead
+    extend   the same again with the rest of the guess, then token by token, until EOS or L_seg
+
+The noise of a draw is a function of row, slot and position alone, so what this gives is exactly
+what writing every candidate from scratch would give. A candidate may be left unfinished, where only
+its beginning is asked for or it cannot be chosen any more; it stays a guess that can be continued.
+
+All segments of all rows are verified and extended together. Those that are finished leave, the
+vocabulary head sees no position twice, and each round of tokens asks the device once. EOS closes a
+segment; the mask, padding and BOS are never drawn.
+Not here: scores and choice (contest.py), conditions and canvases (latentmdm.py, flexlatent.py).
+Letters: B rows, S slot numbers, T positions of a segment (L_seg), N segments, M places in segments
+that a round asks about, D width, V vocabulary.
+
+Which open segments a step takes: what must be written of them, their scores, and the choice.
+
+Paper, appendix E. What is written before the choice depends on what the score reads:
+
+    nothing   (left_to_right, random)   choose, then write what is taken
+    opening   (first)                   the first token of all, then the rest of what is taken
+    segment   (average, minimum)        all candidates, as long as they can still be taken
+
+In a row that takes k, a candidate is given up once the most that it can still reach (Score.bound)
+is below the k-th best finished one; no choice and no tie changes by that. With a slot temperature T
+the choice is Gumbel-top-k over score / T: segments are drawn one after another, each with a
+probability proportional to exp(score / T).
+
+Not here: how candidates are written (candidates.py), how many are taken, and what becomes of them.
+Letters: B rows, L positions, N segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from anyorder.decode.draw import Draw, Posterior, pick, refuse_nan
+from anyorder.decode.policy import (
+    Items,
+    Policy,
+    Ranking,
+    Written,
+    near_ties_as_ties,
+    take,
+    tie_noise,
+)
+from anyorder.decode.proposals import Sight
+from anyorder.nets.segments import SegmentCoder, Writer
+from anyorder.process.noise import Stream, uniform
+from anyorder.vocab import Vocab
+
+HEAD_BUDGET = 1 << 23
+"""Logits held at once, in numbers: more places pass through the head in pieces."""
+
+Worth = Callable[[Tensor], Tensor]
+"""Which of these segments (N', indices among those being written) to go on with: N' bool."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How far candidates are written."""
+
+    upto: int | None = None
+    """So many tokens of each; None: to the end."""
+    worth: Worth | None = None
+    """Asked after every round of tokens; None: all are worth it."""
+    step: int | None = None
+    """Given where noise is fresh in every step; None: one number per row, slot and position."""
+
+
+WHOLE = Goal()
+
+
+class Candidates:
+    """The candidates of all slots of all rows.
+
+    `length` counts a candidate's tokens, its closing EOS included; 0: there is none yet. The first
+    `checked` of them are what the conditions of the last `refresh` give, and have their `log_prob`
+    (untempered); the others are a guess.
+    """
+
+    def __init__(
+        self,
+        net: SegmentCoder,
+        vocab: Vocab,
+        draw: Draw,
+        keys: Tensor,
+        slots: int,
+        *,
+        may_be_empty: bool = True,
+        reuse: bool = True,
+    ) -> None:
+        """For rows with these noise keys (B).
+
+        Unless a segment `may_be_empty`, EOS is never its first token. Without `reuse`, guesses are
+        thrown away.
+        """
+        self.net, self.vocab, self.draw, self.reuse = net, vocab, draw, reuse
+        self.may_be_empty = may_be_empty
+        never = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
+        self.never = sorted(token for token in never if token is not None)
+        self.key = keys  # B
+        shape = (len(keys), slots, net.segment_length)
+        self.tokens = torch.full(shape, vocab.pad_id, device=keys.device)  # B S T
+        self.log_prob = torch.zeros(shape, dtype=torch.float64, device=keys.device)  # B S T
+        self.length = torch.zeros(shape[:2], dtype=torch.int64, device=keys.device)  # B S
+        self.checked = torch.zeros_like(self.length)  # B S
+
+    def refresh(self, row: Tensor, slot: Tensor, conditions: Tensor, goal: Goal = WHOLE) -> None:
+        """Bring the candidates of these slots (row N, slot number N) to new conditions (N D)."""
+        self.checked[row, slot] = 0
+        if not self.reuse:
+            self.length[row, slot] = 0
+        self.extend(row, slot, conditions, goal)
+
+    def extend(self, row: Tensor, slot: Tensor, conditions: Tensor, goal: Goal = WHOLE) -> None:
+        """Go on with candidates under the conditions that they have been checked with."""
+        if not len(row):
+            return
+        _Pen(self, row, slot, self.net.write(conditions), goal).write()
+        refuse_nan(self.log_prob[row, slot])
+
+    def whole(self, row: Tensor, slot: Tensor) -> Tensor:
+        """Whether candidates are checked to their end.  # N"""
+        length = self.length[row, slot]
+        return (self.checked[row, slot] == length) & self.ends(row, slot, length)
+
+    def ends(self, row: Tensor, slot: Tensor, length: Tensor) -> Tensor:
+        """Whether segments are closed by their last token, or full.  # N"""
+        last = self.tokens[row, slot, (length - 1).clamp(min=0)]
+        full = length == self.tokens.shape[2]
+        return full | ((last == self.vocab.eos_id) & (length > 0))
+
+    @property
+    def empty(self) -> Tensor:
+        """Whether a slot's segment is EOS alone.  # B S"""
+        return (self.length == 1) & (self.tokens[:, :, 0] == self.vocab.eos_id)
+
+    def content(self, row: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids (N T) and lengths (N) of segments without their closing EOS; padded."""
+        tokens, length = self.tokens[row, slot], self.length[row, slot]
+        last = tokens.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
+        length = length - ((last == self.vocab.eos_id) & (length > 0)).long()
+        beyond = torch.arange(tokens.shape[1], device=tokens.device) >= length[:, None]
+        return tokens.masked_fill(beyond, self.vocab.pad_id), length
+
+    def put(self, row: Tensor, slot: Tensor, ids: Tensor, length: Tensor) -> None:
+        """Segments that are given, not drawn: ids N T' of `length` (N) tokens, 0 for empty ones."""
+        self.tokens[row, slot, : ids.shape[1]] = ids
+        room = self.tokens.shape[2]
+        # A full segment has no place for EOS: its last token is written again.
+        at = length.clamp(max=room - 1)
+        last = self.tokens[row, slot, at]
+        self.tokens[row, slot, at] = last.where(length == room, self.vocab.eos_id)
+        self.length[row, slot] = self.checked[row, slot] = (length + 1).clamp(max=room)
+        self.log_prob[row, slot] = torch.nan
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget the other rows."""
+        for name in ("key", "tokens", "log_prob", "length", "checked"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    def widen(self, slots: int) -> None:
+        """Make place for so many slot numbers, where slots are inserted."""
+        more = slots - self.length.shape[1]
+        if more <= 0:
+            return
+        for name in ("tokens", "log_prob", "length", "checked"):
+            old = getattr(self, name)
+            new = old.new_zeros(len(old), more, *old.shape[2:])
+            setattr(self, name, torch.cat([old, new], dim=1))
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What one round asks the network: the next places of every segment that goes on."""
+
+    checked: Tensor  # N, tokens that are certain, hence the first place asked about
+    held: Tensor  # N, tokens that the writer has read
+    length: Tensor  # N, tokens of the guess
+    counts: Tensor  # N, places asked about
+    most_read: int
+    """Tokens that the writer must read, of the segment with the most."""
+    ragged: bool
+    """Whether they are more than those of another segment."""
+    owner: Tensor  # M, the segment of each place
+    place: Tensor  # M, counted from `checked`
+
+
+class _Pen:
+    """Segments being written together, round by round; those that need no more drop out."""
+
+    def __init__(
+        self, store: Candidates, row: Tensor, slot: Tensor, writer: Writer, goal: Goal
+    ) -> None:
+        self.store, self.writer, self.goal = store, writer, goal
+        self.row, self.slot = row, slot  # N
+        self.index = torch.arange(len(row), device=row.device)  # N, for `worth`
+        self.begun = False
+        self.guessed = False
+        """Whether the last round read guesses, some of which may have been wrong."""
+
+    def write(self) -> None:
+        while (ask := self._ask()) is not None:
+            states = self._states(ask)
+            tokens, log_prob = self._draw(states, ask)
+            self._accept(ask, tokens, log_prob)
+            self.guessed = ask.most_read > int(self.begun)  # one token was certain, unless first
+            self.begun = True
+
+    def _ask(self) -> _Ask | None:
+        """Drop what is finished; None when nothing is left."""
+        store, goal = self.store, self.goal
+        checked, length = store.checked[self.row, self.slot], store.length[self.row, self.slot]
+        # An open guess asks for one token more than it has.
+        end = length + (~store.ends(self.row, self.slot, length)).long()
+        if goal.upto is not None:
+            end = end.clamp(max=goal.upto)
+        counts = (end - checked).clamp(min=0)
+        if goal.worth is not None and self.begun:
+            counts = counts * goal.worth(self.index)
+        held = (checked - 1).clamp(min=0) if self.begun else torch.zeros_like(checked)
+        reads = checked + counts - 1 - held
+        table = torch.stack([counts, reads, held]).T.tolist()  # the round's one look at the device
+        going = [index for index, (asked, _, _) in enumerate(table) if asked]
+        if not going:
+            return None
+        if len(going) < len(table):
+            rows = torch.tensor(going, device=counts.device)
+            self.row, self.slot, self.index = self.row[rows], self.slot[rows], self.index[rows]
+            self.writer = self.writer.keep(rows)
+            checked, length, counts, held = (x[rows] for x in (checked, length, counts, held))
+        if self.guessed:
+            self.writer.cut(held)
+        # A writer has room for T tokens, behind the longest segment too: long guesses wait.
+        room = store.tokens.shape[2] - max(table[index][2] for index in going)
+        counts = counts.clamp(max=room)
+        total = sum(min(table[index][0], room) for index in going)
+        read = [min(table[index][1], room) for index in going]
+        owner = torch.arange(len(going), device=counts.device)
+        owner = owner.repeat_interleave(counts, output_size=total)
+        place = torch.arange(total, device=counts.device) - (counts.cumsum(0) - counts)[owner]
+        ragged = min(read) < max(read)
+        return _Ask(checked, held, length, counts, max(read), ragged, owner, place)
+
+    def _states(self, ask: _Ask) -> Tensor:
+        """The writer's states at all places.  # M D"""
+        ahead = torch.arange(ask.most_read, device=self.row.device)
+        column = ask.place
+        states: list[Tensor] = []
+        if ask.most_read:
+            position = (ask.held[:, None] + ahead).clamp(max=self.store.tokens.shape[2] - 1)
+            ids = self.store.tokens[self.row[:, None], self.slot[:, None], position]  # N R
+            reads = ask.checked + ask.counts - 1 - ask.held
+            real = ahead < reads[:, None] if ask.ragged else None
+            states = [self.writer.read(ids, real)]
+        if not self.begun:  # after reading: the writer can then do both in one pass
+            states.insert(0, self.writer.first()[:, None])
+            column = column + ask.checked[ask.owner]
+        return torch.cat(states, dim=1)[ask.owner, column]
+
+    def _draw(self, states: Tensor, ask: _Ask) -> tuple[Tensor, Tensor]:
+        """A token for every place, and its untempered log-probability.  # M, M"""
+        store, step = self.store, self.goal.step
+        position = ask.checked[ask.owner] + ask.place
+        noise = position  # not looked at where the best token is taken
+        if store.draw.temperature > 0:
+            row, slot = self.row[ask.owner], self.slot[ask.owner]
+            fresh = () if step is None else (step,)
+            noise = uniform(0, int(Stream.TOKEN), store.key[row], slot, position, *fresh)
+        piece = max(1, HEAD_BUDGET // store.vocab.size)
+        pieces = zip(*(each.split(piece) for each in (states, position, noise)), strict=True)
+        tokens, log_prob = zip(*(self._draw_piece(*each) for each in pieces), strict=True)
+        return torch.cat(tokens), torch.cat(log_prob)
+
+    def _draw_piece(self, states: Tensor, position: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        vocab, draw = self.store.vocab, self.store.draw
+        logits = self.store.net.head(states).float()
+        if logits.shape[-1] < vocab.size:
+            raise ValueError(
+                f"the network gives {logits.shape[-1]} logits for a vocabulary of {vocab.size}: "
+                "use the vocabulary that it was trained with"
+            )
+        for token in self.store.never:
+            logits[:, token] = -torch.inf
+        logits[:, vocab.size :] = -torch.inf
+        if not self.store.may_be_empty:
+            logits[:, vocab.eos_id].masked_fill_(position == 0, -torch.inf)
+        posterior = Posterior(logits)
+        tokens = posterior.best if draw.temperature == 0 else pick(logits, draw, noise)
+        return tokens, posterior.log_prob(tokens)
+
+    def _accept(self, ask: _Ask, tokens: Tensor, log_prob: Tensor) -> None:
+        """Take what was drawn up to the first place where it is not what was guessed."""
+        store, owner = self.store, ask.owner
+        position = ask.checked[owner] + ask.place
+        where = (self.row[owner], self.slot[owner], position)
+        guess = store.tokens[where]
+        # Behind a guess stands what is left of an older one: to agree with it does no harm.
+        differs = torch.where(tokens == guess, ask.counts[owner], ask.place)
+        first = ask.counts.scatter_reduce(0, owner, differs, "amin")  # N; counts: none differs
+        # Writing every place, kept or not, needs no look at the device: `checked` says what counts.
+        store.tokens[where] = torch.where(ask.place <= first[owner], tokens, guess)
+        store.log_prob[where] = log_prob
+        checked = ask.checked + torch.minimum(first + 1, ask.counts)
+        store.checked[self.row, self.slot] = checked
+        over = store.tokens[self.row, self.slot, checked - 1] == store.vocab.eos_id
+        if self.begun:
+            over = over | (first == 0)  # a guess that is wrong twice running is given up
+        length = torch.where(over, checked, torch.maximum(checked, ask.length))
+        store.length[self.row, self.slot] = length
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one step takes."""
+
+    taken: Tensor
+    """B L; their candidates are whole."""
+    scores: Tensor
+    """B L; NaN where nothing was ranked, or a candidate was given up."""
+    ties: Tensor
+    """B: choices that the tie rule made."""
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Segments of some rows."""
+
+    row: Tensor  # N
+    position: Tensor  # N
+    slot: Tensor  # N, the number of each
+
+    @classmethod
+    def where(cls, chosen: Tensor, sight: Sight) -> _Places:
+        row, position = chosen.nonzero(as_tuple=True)
+        return cls(row, position, sight.slot[row, position])
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Chooses among open segments by their candidates."""
+
+    candidates: Candidates
+    policy: Policy
+    slot_temperature: float = 0.0
+    """0 takes the best."""
+    complete: bool = False
+    """Write every candidate to its end, chosen or not, for whoever wants to see them."""
+    anew: bool = False
+    """The noise of tokens is fresh in every step."""
+    reshuffles: bool = False
+    """A random order is drawn anew each step, so that slots which join late are not ahead."""
+
+    def choose(self, sight: Sight, eligible: Tensor, counts: Tensor) -> Choice:
+        """Take the `counts` (B) first of the eligible segments (B L), by conditions (B L D)."""
+        if not self.complete:
+            eligible = eligible & (counts > 0)[:, None]
+        places = _Places.where(eligible, sight)
+        goal = self._before_the_choice(sight, places, counts)
+        if goal is not None:
+            conditions = sight.states[places.row, places.position]
+            self.candidates.refresh(places.row, places.slot, conditions, goal)
+        ranking, scores = self._rank(sight, places, eligible)
+        taken, ties = take(ranking, counts)
+        self._finish(sight, taken, checked=goal is not None)
+        reads_nothing = self.policy.score.reads == "nothing"
+        return Choice(taken, scores, torch.zeros_like(ties) if reads_nothing else ties)
+
+    def _before_the_choice(self, sight: Sight, places: _Places, counts: Tensor) -> Goal | None:
+        """How far candidates are written before one is chosen; None: not at all."""
+        step = sight.step if self.anew else None
+        score = self.policy.score
+        unbounded = score.reads == "segment" and score.bound is None
+        if self.complete or unbounded:
+            return Goal(step=step)
+        goals = {
+            "nothing": None,
+            "opening": Goal(upto=1, step=step),
+            "segment": Goal(worth=self._can_win(sight, places, counts), step=step),
+        }
+        return goals[score.reads]
+
+    def _finish(self, sight: Sight, taken: Tensor, *, checked: bool) -> None:
+        """Write what is taken to its end, where that was not necessary before."""
+        if self.complete or self.policy.score.reads == "segment":
+            return
+        places = _Places.where(taken, sight)
+        goal = Goal(step=sight.step if self.anew else None)
+        write = self.candidates.extend if checked else self.candidates.refresh
+        write(places.row, places.slot, sight.states[places.row, places.position], goal)
+
+    def _can_win(self, sight: Sight, places: _Places, counts: Tensor) -> Worth:
+        """Whether a candidate may still be among the first of its row."""
+        last = (counts - 1).clamp(0, sight.slot.shape[1] - 1)[:, None]  # B 1
+
+        def worth(index: Tensor) -> Tensor:
+            scores, known = self._scores(sight, places)
+            values = self._compared(sight, places, scores)
+            board = values.new_full(sight.slot.shape, -torch.inf)
+            board[places.row, places.position] = values.where(known, -torch.inf)
+            bar = board.sort(dim=1, descending=True).values.gather(1, last)[:, 0]  # B
+            return values[index] >= bar[places.row[index]]
+
+        return worth
+
+    def _rank(self, sight: Sight, places: _Places, eligible: Tensor) -> tuple[Ranking, Tensor]:
+        """What the choice is made from, and the scores as they are recorded (B L)."""
+        scores, known = self._scores(sight, places)
+        values = scores.new_full(eligible.shape, -torch.inf)
+        recorded = torch.full_like(values, torch.nan)
+        values[places.row, places.position] = self._compared(sight, places, scores)
+        recorded[places.row, places.position] = scores.where(known, torch.nan)
+        breaks = tie_noise(self.policy, sight.key, sight.step, eligible.shape[1], sight.slot)
+        return Ranking(values, eligible, torch.zeros_like(eligible), breaks), recorded
+
+    def _scores(self, sight: Sight, places: _Places) -> tuple[Tensor, Tensor]:
+        """What places are ranked by, and whether it is their candidate's score: not where nothing
+        is read, nor where a candidate is unfinished, of which it is the most it can reach.  # N"""
+        score, held = self.policy.score, self.candidates
+        step = sight.step if self.reshuffles else None
+        items = Items(places.position, sight.key[places.row], slot=places.slot, step=step)
+        if score.reads == "nothing":
+            return score.rank(items), torch.zeros_like(places.row, dtype=torch.bool)
+        at = (places.row, places.slot)
+        written = Written(held.log_prob[at], held.checked[at])
+        reached = score.rank(replace(items, written=written))
+        if score.bound is None:
+            return reached, torch.ones_like(places.row, dtype=torch.bool)
+        whole = held.whole(*at)
+        return reached.where(whole, score.bound(written)), whole
+
+    def _compared(self, sight: Sight, places: _Places, scores: Tensor) -> Tensor:
+        """What is compared: near-equal scores are equal, unless chance enters.  # N"""
+        if self.policy.score.reads == "nothing":
+            return scores
+        if self.slot_temperature == 0:
+            return near_ties_as_ties(scores)
+        noise = uniform(0, int(Stream.ORDER), sight.key[places.row], places.slot, sight.step)
+        return scores / self.slot_temperature - (-noise.log()).log()  # Gumbel

@@ -1,0 +1,288 @@
+"""LatentMDM decoding: reveal whole segments in the order a policy chooses.
+
+Paper, Section 4.2 and appendix E. A row has a fixed number of slots, each of them open (the mask
+vector), revealed (its segment's latent) or empty. Each step: one call of the latent network gives
+every open slot a condition; a contest among their candidates (contest.py) takes k; these are
+encoded and stand for good. What an empty segment says about the slots after it is the tail rule
+(latentmdm_options.py). Rows that are complete leave the batch, and their last segments are never
+encoded.
+
+mode="compat" writes all candidates anew with fresh noise in every step, and its tail rule erases.
+Letters: B rows, S slots, N segments, T positions of a segment, D width.
+
+Rows of slots: what stands in each slot while segments are being revealed.
+
+A slot is open, or it holds a segment: a frozen one, a revealed one, or an empty one because the
+tail rule says so. The tokens of all of them, and of the candidates for open slots, stand in one
+table (candidates.py). Not here: which segments are chosen. Letters: B rows, S slots, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+
+import torch
+from torch import Tensor
+
+from anyorder.decode.canvas import Candidate, Decoded, SegmentCanvas, Watcher
+from anyorder.decode.loop import seen
+from anyorder.decode.proposals import Sight
+from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.nets.segments import ReadPrompt, SegmentNet
+from anyorder.vocab import Vocab
+
+
+@dataclass
+class SegmentRows:
+    """The rows still being decoded; every tensor has one entry (or one line) per row."""
+
+    row: Tensor  # B, the row's number in the request
+    latents: Tensor  # B S D
+    free: Tensor  # B S, not frozen
+    open: Tensor  # B S
+    reveal: Tensor  # B S, the step of the reveal; 0 before it, and where nothing is revealed
+    score: Tensor  # B S, what the segment was chosen by
+    forwards: Tensor  # B
+    ties: Tensor  # B
+    prompt: ReadPrompt
+    segments: Candidates
+
+    @classmethod
+    def start(
+        cls, net: SegmentNet, canvases: Sequence[SegmentCanvas], segments: Candidates
+    ) -> SegmentRows:
+        """Canvases that fit the network; slots that a canvas does not mention are empty."""
+        vocab, device, shape = segments.vocab, segments.key.device, (len(canvases), net.slots)
+        free = torch.zeros(shape, dtype=torch.bool)
+        length = torch.zeros(shape, dtype=torch.int64)
+        ids = torch.full((*shape, net.segment_length), vocab.pad_id)
+        for row, canvas in enumerate(canvases):
+            for slot, segment in enumerate(canvas.segments):
+                free[row, slot] = segment is None
+                length[row, slot] = len(segment or ())
+                ids[row, slot, : len(segment or ())] = torch.tensor(segment or (), dtype=ids.dtype)
+        frozen = (~free).nonzero(as_tuple=True)
+        at = (frozen[0].to(device), frozen[1].to(device))
+        segments.put(*at, ids[frozen].to(device), length[frozen].to(device))
+        zeros = torch.zeros(shape, dtype=torch.int64, device=device)
+        rows = cls(
+            row=torch.arange(len(canvases), device=device),
+            latents=net.mask_vector.detach().repeat(*shape, 1),
+            free=free.to(device),
+            open=free.to(device, copy=True),
+            reveal=zeros,
+            score=torch.full(shape, nan, dtype=torch.float64, device=device),
+            forwards=zeros[:, 0].clone(),
+            ties=zeros[:, 0].clone(),
+            prompt=_read_prompts(net, canvases, vocab, device),
+            segments=segments,
+        )
+        rows.encode(net, ~rows.free)
+        return rows
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop the other rows."""
+        self.prompt = self.prompt.keep(rows)
+        self.segments.keep(rows)
+        for name in ("row", "latents", "free", "open", "reveal", "score", "forwards", "ties"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    def commit(self, choice: Choice, emptied: Tensor, step: int) -> None:
+        """Reveal what was chosen, and empty other slots (B S)."""
+        row, slot = emptied.nonzero(as_tuple=True)
+        self.segments.put(row, slot, row.new_empty(len(row), 0), torch.zeros_like(row))
+        self.score = self.score.where(~choice.taken, choice.scores).masked_fill(emptied, nan)
+        changed = choice.taken | emptied
+        self.reveal = self.reveal.masked_fill(changed, step)
+        self.open = self.open & ~changed
+
+    def encode(self, net: SegmentNet, chosen: Tensor) -> None:
+        """Bring the latents of chosen slots (B S) to the segments that stand there."""
+        row, slot = chosen.nonzero(as_tuple=True)
+        ids, length = self.segments.content(row, slot)
+        self.latents[row, slot] = net.empty_vector
+        longest = max(length.tolist(), default=0)
+        if longest:
+            full = length.nonzero()[:, 0]
+            self.latents[row[full], slot[full]] = net.encode(ids[full, :longest], length[full])
+
+    def collect(
+        self, index: int, canvas: SegmentCanvas, step: int, proposed: list[Candidate] | None
+    ) -> Decoded:
+        """What was done with one row: its content in slot order, then an EOS for each empty slot.
+
+        A slot that is still open shows as one mask, a frozen empty one not at all.
+        """
+        vocab, count = self.segments.vocab, len(canvas.segments)
+        slots = torch.arange(count, device=self.row.device)
+        ids, length = self.segments.content(torch.full_like(slots, index), slots)
+        log_prob = self.segments.log_prob[index].tolist()
+        state = (self.free, self.open, self.reveal, self.score)
+        free, is_open, reveal, score = (each[index].tolist() for each in state)
+        content, ends = [], []
+        for slot, (tokens, size) in enumerate(zip(ids.tolist(), length.tolist(), strict=True)):
+            about = (slot, reveal[slot], score[slot])
+            if is_open[slot]:
+                content.append((vocab.mask_id, nan, *about))
+            elif size:
+                pairs = zip(tokens[:size], log_prob[slot][:size], strict=True)
+                content += [(*pair, *about) for pair in pairs]
+            elif free[slot]:
+                ends.append((vocab.eos_id, log_prob[slot][0], *about))
+        before = canvas.prompt_length - len(canvas.prompt)
+        columns = zip(*content[before:], *ends, strict=True)
+        token_ids, log_probs, segment, reveals, scores = (list(column) for column in columns)
+        return Decoded(
+            token_ids=token_ids,
+            insert_step=[0] * len(token_ids),
+            reveal_step=reveals,
+            log_prob=log_probs,
+            steps=step,
+            forwards=int(self.forwards[index]),
+            ties=int(self.ties[index]),
+            segment=segment,
+            score=scores,
+            candidates=proposed,
+        )
+
+
+def _read_prompts(
+    net: SegmentNet, canvases: Sequence[SegmentCanvas], vocab: Vocab, device: torch.device
+) -> ReadPrompt:
+    length = torch.tensor([len(canvas.prompt) for canvas in canvases])
+    ids = torch.full((len(canvases), int(length.max())), vocab.pad_id)
+    for row, canvas in enumerate(canvases):
+        ids[row, : len(canvas.prompt)] = torch.tensor(canvas.prompt, dtype=ids.dtype)
+    return net.read(ids.to(device), length.to(device))
+
+
+def check(canvases: Sequence[SegmentCanvas], options: LatentOptions) -> None:
+    """Refuse what cannot be decoded, before anything is written."""
+    for canvas in canvases:
+        if None not in canvas.segments:
+            raise ValueError("nothing to fill: the canvas has no free slot")
+        if options.slots is not None and len(canvas.segments) > options.slots:
+            raise ValueError(
+                f"the canvas has {len(canvas.segments)} segments, and slots={options.slots} allows "
+                "fewer: raise slots, or fill and freeze fewer"
+            )
+
+
+def _check_fit(net: SegmentNet, vocab: Vocab, canvases: Sequence[SegmentCanvas]) -> None:
+    for canvas in canvases:
+        if len(canvas.segments) > net.slots:
+            raise ValueError(
+                f"the canvas has {len(canvas.segments)} segments, and the network was trained with "
+                f"{net.slots} slots: use no more"
+            )
+        longest = max(len(segment or ()) for segment in canvas.segments)
+        if longest > net.segment_length:
+            raise ValueError(
+                f"a frozen segment has {longest} tokens, and the network's have at most "
+                f"{net.segment_length}: break it up"
+            )
+        for ids in (canvas.prompt, *canvas.segments):
+            vocab.check_prompt(ids or ())
+
+
+@torch.inference_mode()
+def decode(
+    net: SegmentNet,
+    vocab: Vocab,
+    canvases: Sequence[SegmentCanvas],
+    keys: Sequence[int],
+    options: LatentOptions,
+    device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
+) -> list[Decoded]:
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
+    options = options.resolved()
+    check(canvases, options)
+    _check_fit(net, vocab, canvases)
+    key = torch.tensor(keys, dtype=torch.int64, device=device)
+    reuse = options.mode == "exact"
+    segments = Candidates(net, vocab, options.draw(), key, net.slots, reuse=reuse)
+    rows = SegmentRows.start(net, canvases, segments)
+    stepper = _Stepper(net, rows, options)
+    results: dict[int, Decoded] = {}
+    step = 0
+    while len(rows.row):
+        step += 1
+        stepper.advance(step)
+        if watch is not None:
+            numbers = enumerate(rows.row.tolist())
+            watch([seen(row, stepper.collect(at, canvases[row], step)) for at, row in numbers])
+        finished = ~rows.open.any(dim=1)
+        if bool(finished.any()):
+            for index in finished.nonzero()[:, 0].tolist():
+                number = int(rows.row[index])
+                results[number] = stepper.collect(index, canvases[number], step)
+            rows.keep((~finished).nonzero()[:, 0])
+    return [results[number] for number in range(len(canvases))]
+
+
+class _Stepper:
+    """One decoding step: conditions, the choice, the tail rule, latents."""
+
+    def __init__(self, net: SegmentNet, rows: SegmentRows, options: LatentOptions) -> None:
+        self.net, self.rows = net, rows
+        self.k, self.tail = options.k, options.build_tail()
+        self.contest = Contest(
+            candidates=rows.segments,
+            policy=options.build_policy(),
+            slot_temperature=options.slot_temperature,
+            complete=options.candidates,
+            anew=options.mode == "compat",
+        )
+        self.proposed: dict[int, list[Candidate]] = {row: [] for row in rows.row.tolist()}
+        self.records = options.candidates
+
+    def advance(self, step: int) -> None:
+        rows = self.rows
+        conditions = self.net.conditions(rows.prompt, rows.latents)  # B S D
+        rows.forwards += 1
+        slot = torch.arange(rows.open.shape[1], device=rows.open.device).expand_as(rows.open)
+        sight = Sight(conditions, rows.segments.key, slot, step)
+        choice = self.contest.choose(sight, rows.open, torch.full_like(rows.row, self.k))
+        if self.records:
+            self._record(choice, step)
+        rows.ties += choice.ties
+        emptied = self._emptied(choice.taken)
+        rows.commit(choice, emptied, step)
+        unfinished = rows.open.any(dim=1, keepdim=True)
+        rows.encode(self.net, (choice.taken | emptied) & unfinished)
+
+    def _emptied(self, taken: Tensor) -> Tensor:
+        """The slots that become empty because an empty segment before them is taken.  # B S
+
+        Up to the next frozen segment: what stands there shows that the text goes on behind it.
+        """
+        rows, tail = self.rows, self.tail
+        if not tail.closes:
+            return torch.zeros_like(taken)
+        count = (taken & rows.segments.empty).long().cumsum(dim=1)
+        goes_on = ~rows.free & ~rows.segments.empty
+        after = count > count.masked_fill(~goes_on, 0).cummax(dim=1).values
+        waiting = rows.open & ~taken
+        if not tail.erases:
+            return after & waiting
+        return after & (waiting | ~rows.segments.empty)
+
+    def _record(self, choice: Choice, step: int) -> None:
+        """Keep all candidates of this step."""
+        rows = self.rows
+        at = rows.open.nonzero(as_tuple=True)
+        ids, length = rows.segments.content(*at)
+        columns = (rows.row[at[0]], at[1], ids, length, choice.scores[at], choice.taken[at])
+        for row, slot, tokens, size, score, taken in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            self.proposed[row].append(Candidate(step, slot, tokens[:size], score, taken))
+
+    def collect(self, index: int, canvas: SegmentCanvas, step: int) -> Decoded:
+        """What was done with one row up to this step."""
+        proposed = self.proposed[int(self.rows.row[index])] if self.records else None
+        return self.rows.collect(index, canvas, step, proposed)

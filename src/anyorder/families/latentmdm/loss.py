@@ -1,0 +1,403 @@
+"""latentmdm's loss on one batch: mask segments, ask for their conditions, write them.
+
+Every one of the L_s slots is an item of process/masking.py, empty ones included: n ~ Unif{1..L_s}
+of them are masked, and with nats_i as in segment_parts.py
+
+    segment_mean      mean over rows of (1/n) * sum over masked i of nats_i     (the paper's)
+    segment_tokens    sum over masked i of nats_i / number of target tokens     (the release's)
+
+With exact posteriors the first is the any-order bound of the law of segments:
+
+    L_s * E[ (1/n) * sum over masked i of nats_i ] = H(segments | prompt).
+
+The second weighs every token alike: rows with many masks, and long segments, count for more. Its
+divisor is drawn too, which moves the minimum towards short segments by the order of 1 / targets.
+
+`reconstruct` adds that weight times the mean over revealed i of nats_i: the decoder also writes
+what was shown, from the same conditions. The paper has no such term. It leaves the minimum of the
+others where it is, since revealed and masked slots have conditions of their own.
+
+No loop, no optimiser. Letters: B rows, S slots, D width.
+
+-log p of target tokens under a linear head, without all logits at once.
+
+    nats_m = log sum over v of e^(s_m . E_v)  -  s_m . E_{y_m}
+    d nats_m / d s_m = sum over v of (p_mv - [v = y_m]) E_v,    d / d E_v alike
+
+With M = 470 targets and V = 151,645 words the logits are 285 MB, their softmax and both gradients
+as much again. Here they exist in parts: the forward pass keeps one number for each target, the
+backward pass makes each part anew and adds its share to one gradient of the table. That is a
+quarter more arithmetic in the head, so few logits are made at once, as usual.
+
+In half precision the products are made in it, and everything after them in float32.
+
+Not here: which states and targets, and how nats are weighed.
+Letters: M targets, D width, V vocabulary.
+
+A batch's flat rows -> its segments, each a row of its own, padded; without a loop.
+
+Segment s of row b begins where the prompt and the segments before it end:
+
+    start[b, s] = prompt_length[b] + sum of segment_length[b, :s]
+
+Letters: B rows of the batch, L positions, S slots, N chosen segments, T tokens of the longest one
+that was chosen.
+
+What this file does not do: cut text (segments.py), choose what is masked.
+
+What the segment losses share: segments of a batch, latents of the visible, nats of the masked.
+
+With h_i the condition of a masked slot and y_1 .. y_n its segment, closed by EOS,
+
+    nats_i = sum over j of -log p(y_j | h_i, y_1 .. y_{j-1})
+
+Work follows what is there: only visible content is encoded, only masked segments are written, the
+vocabulary head runs on real targets only (a segment of the full length has no EOS to predict, an
+empty one nothing else), in parts where logits would be many (head_nats.py). Segments of like length
+go through the encoder and the decoder together, and an empty one costs one position.
+
+Not here: which segments are masked, and how their nats are weighed.
+Letters: B rows, S slots, N chosen segments, C conditions, T tokens of a group,
+M target tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from anyorder.data.batches import Batch
+from anyorder.families.flexlatent.net import FlexLatentNet
+from anyorder.families.latentmdm.config import SegmentLossConfig
+from anyorder.families.latentmdm.net import LatentNet
+from anyorder.families.objective import Objective
+from anyorder.nets.segments import ReadPrompt, SegmentCoder, SegmentNet
+from anyorder.process import losses as causal
+from anyorder.process import masking
+from anyorder.process.losses import LossParts
+from anyorder.process.noise import Noise
+from anyorder.vocab import Vocab
+
+LOGITS = 2**25
+"""Logits that may exist at once: 128 MB."""
+
+
+def linear_nats(states: Tensor, table: Tensor, targets: Tensor, most: int = LOGITS) -> Tensor:
+    """-log softmax(table @ states_m) at the targets, with at most `most` logits at once.
+
+    states M D, table V D, targets M -> M
+    """
+    if len(states) * len(table) <= most:
+        return functional.cross_entropy(functional.linear(states, table), targets, reduction="none")
+    nats: Tensor = _InParts.apply(states, table, targets, max(1, most // len(table)))
+    return nats
+
+
+def _parts(states: Tensor, table: Tensor, at_once: int) -> Iterator[tuple[slice, Tensor]]:
+    """Places of `at_once` states at a time, and their logits, all in the same memory."""
+    kind = torch.promote_types(states.dtype, torch.float32)
+    memory = states.new_empty(min(at_once, len(states)), len(table), dtype=kind)
+    for start in range(0, len(states), at_once):
+        here = slice(start, min(start + at_once, len(states)))
+        logits = memory[: here.stop - here.start]
+        if kind == states.dtype:
+            torch.mm(states[here], table.T, out=logits)
+        else:
+            logits.copy_(states[here] @ table.T)
+        yield here, logits
+
+
+class _InParts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, table: Tensor, targets: Tensor, at_once: int) -> Tensor:
+        ctx.kinds = states.dtype, table.dtype
+        if torch.is_autocast_enabled(states.device.type):
+            half = torch.get_autocast_dtype(states.device.type)
+            states, table = states.to(half), table.to(half)
+        kind = torch.promote_types(states.dtype, torch.float32)
+        total, chosen = (states.new_empty(len(states), dtype=kind) for _ in range(2))
+        for here, logits in _parts(states, table, at_once):
+            chosen[here] = logits.gather(1, targets[here, None])[:, 0]
+            largest = logits.amax(dim=1)
+            total[here] = logits.sub_(largest[:, None]).exp_().sum(dim=1).log_() + largest
+        ctx.save_for_backward(states, table, targets, total)
+        ctx.at_once = at_once
+        return total - chosen
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        states, table, targets, total = ctx.saved_tensors
+        for_states, for_table = torch.empty_like(states), torch.zeros_like(table, dtype=total.dtype)
+        for here, logits in _parts(states, table, ctx.at_once):
+            share = logits.sub_(total[here, None]).exp_()  # p, then p - [v = y], weighed
+            row = torch.arange(len(share), device=share.device)
+            share[row, targets[here]] -= 1
+            share.mul_(weight[here, None])
+            share = share.to(states.dtype)
+            torch.mm(share, table, out=for_states[here])
+            if for_table.dtype == share.dtype:
+                for_table.addmm_(share.T, states[here])
+            else:
+                for_table += share.T @ states[here]
+        return for_states.to(ctx.kinds[0]), for_table.to(ctx.kinds[1]), None, None
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenSegments:
+    """Some segments of a batch, in the order of their rows and slots."""
+
+    tokens: Tensor  # N T
+    """Padded on the right with zeros: `length` says how many are real."""
+    length: Tensor  # N
+    """0: an empty segment."""
+    row: Tensor  # N
+    slot: Tensor  # N
+
+    @property
+    def real(self) -> Tensor:
+        """Where there is no padding."""
+        places = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        return places < self.length[:, None]  # N T
+
+
+def segments_of(batch: Batch, chosen: Tensor | None = None) -> ChosenSegments:
+    """The segments where `chosen` (B S) is True; unset: all that are not empty.
+
+    Empty slots can be chosen, and are rows of no tokens.
+    """
+    lengths = batch.segment_length
+    assert lengths is not None, "the batch was made without segments"
+    if chosen is None:
+        chosen = lengths > 0
+    assert chosen.shape == lengths.shape, f"{tuple(chosen.shape)} is not rows x slots"
+    start = batch.prompt_length[:, None] + lengths.cumsum(dim=1) - lengths  # B S
+    row, slot = chosen.nonzero(as_tuple=True)
+    length = lengths[row, slot]
+    longest = int(length.max()) if len(length) else 0
+    places = torch.arange(longest, device=lengths.device)  # T
+    real = places < length[:, None]  # N T
+    # What is not real might lie beyond the row; read its first token instead, then blank it.
+    at = torch.where(real, start[row, slot][:, None] + places, 0)
+    tokens = batch.ids[row[:, None], at].masked_fill(~real, 0)
+    return ChosenSegments(tokens, length, row, slot)
+
+
+class TrainedCoder(SegmentCoder, Protocol):
+    """A coder whose decoder can be differentiated."""
+
+    def decode_states(self, conditions: Tensor, ids: Tensor) -> Tensor:
+        """N D and N T -> N T+1 D: head(states[n, j]) predicts ids[n, j], the last what follows."""
+        ...
+
+
+def slot_table(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The length of each segment (B S), and how many each row has (B)."""
+    if batch.segment_length is None or batch.segment_count is None:
+        raise ValueError("this loss needs segments: make the batches with segments=")
+    return batch.segment_length, batch.segment_count
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segments, one for each of any number of places."""
+
+    tokens: Tensor
+    """Closed by EOS, up to one place behind the longest.  # ... T"""
+    length: Tensor
+    """Tokens without EOS; 0 where a slot is empty.  # ..."""
+
+    @classmethod
+    def of(cls, batch: Batch, vocab: Vocab) -> Segments:
+        """All slots of a batch.  # B S"""
+        length, _ = slot_table(batch)
+        rows = segments_of(batch, torch.ones_like(length, dtype=torch.bool))
+        closed = rows.tokens.masked_fill(~rows.real, vocab.eos_id)
+        tokens = functional.pad(closed, (0, 1), value=vocab.eos_id)
+        return cls(tokens.reshape(*length.shape, tokens.shape[1]), length)
+
+    def __getitem__(self, where: Tensor | tuple[Tensor, ...]) -> Segments:
+        """Those at some places: a boolean table, or numbers."""
+        return Segments(self.tokens[where], self.length[where])
+
+
+def read_prompts(net: TrainedCoder, batch: Batch, vocab: Vocab) -> ReadPrompt:
+    """The batch's prompts, without what stands behind them."""
+    longest = int(batch.prompt_length.max())
+    behind = torch.arange(longest, device=batch.ids.device) >= batch.prompt_length[:, None]
+    ids = batch.ids[:, :longest].masked_fill(behind, vocab.pad_id)
+    return net.read(ids, batch.prompt_length)
+
+
+def alike(length: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """Numbers (N) of segments of like length, from more than half of a power of two up to it, and
+    the longest length of each group."""
+    power = length.clamp(min=1).double().log2().ceil().long()
+    for each in power.unique().tolist():
+        chosen = (power == each).nonzero()[:, 0]
+        yield chosen, int(length[chosen].max())
+
+
+def encoded(net: TrainedCoder, segments: Segments) -> Tensor:
+    """The vectors of segments that have tokens.  # N -> N D"""
+    vectors, order = [], []
+    for chosen, longest in alike(segments.length):
+        part = segments[chosen]
+        vectors.append(net.encode(part.tokens[:, :longest], part.length))
+        order.append(chosen)
+    return torch.cat(vectors)[torch.cat(order).argsort()]
+
+
+def latents(net: TrainedCoder, segments: Segments, masked: Tensor, empty: Tensor) -> Tensor:
+    """What the latent transformer sees of each slot: B S -> B S D.
+
+    The mask vector where masked, a segment's own where it has tokens, else `empty` (D).
+    """
+    blank = torch.where(masked[:, :, None], net.mask_vector, empty)
+    content = (segments.length > 0) & ~masked
+    if not bool(content.any()):
+        return blank
+    vectors = encoded(net, segments[content]).to(blank.dtype)  # half precision, under autocast
+    return blank.index_put(content.nonzero(as_tuple=True), vectors)
+
+
+@dataclass(frozen=True)
+class SegmentNats:
+    """What it costs to write some segments."""
+
+    nats: Tensor
+    """Of each target token, grouped in no promised order.  # M"""
+    segment: Tensor
+    """Which segment each target belongs to.  # M"""
+    count: int
+    """N"""
+
+    def per_segment(self) -> Tensor:
+        """The sum over each segment's targets.  # N"""
+        return self.nats.new_zeros(self.count).index_add(0, self.segment, self.nats)
+
+
+def target_counts(length: Tensor, segment_length: int) -> Tensor:
+    """Tokens to predict: the segment's own and its EOS, where there is a place for it."""
+    return length + (length < segment_length)
+
+
+def segment_nats(
+    net: TrainedCoder, conditions: Tensor, segments: Segments, which: Tensor | None = None
+) -> SegmentNats:
+    """-log p of segments, written from conditions (C D): segment n from number `which` (N) of them.
+
+    Without `which` there is one condition for each segment.
+    """
+    count, device = len(segments.length), segments.length.device
+    if not count:
+        return SegmentNats(conditions.new_zeros(0), segments.length, 0)
+    which = torch.arange(count, device=device) if which is None else which
+    targets = target_counts(segments.length, net.segment_length)
+    states, tokens, owner = [], [], []
+    for chosen, longest in alike(targets):
+        written = segments.tokens[chosen, :longest]  # N' T
+        real = torch.arange(longest, device=device) < targets[chosen][:, None]  # N' T
+        # The last token is predicted and not read, so that an empty segment is its condition.
+        states.append(net.decode_states(conditions[which[chosen]], written[:, :-1])[real])
+        tokens.append(written[real])
+        owner.append(chosen[:, None].expand_as(real)[real])
+    nats = token_nats(net, torch.cat(states), torch.cat(tokens))
+    return SegmentNats(nats, torch.cat(owner), count)
+
+
+def reconstruction(
+    net: TrainedCoder, conditions: Tensor, segments: Segments, shown: Tensor
+) -> Tensor:
+    """The mean cost of writing the revealed segments (B S), each from its own condition (B S D)."""
+    if not bool(shown.any()):
+        return conditions.new_zeros(())
+    return segment_nats(net, conditions[shown], segments[shown]).per_segment().mean()
+
+
+def with_reconstruction(parts: LossParts, weight: float, cost: Tensor) -> LossParts:
+    """A loss with the weighted cost of the revealed segments added."""
+    extras = parts.extras | {"reconstruction": cost.detach() * parts.tokens}
+    return replace(parts, loss=parts.loss + weight * cost, extras=extras)
+
+
+def _table(net: TrainedCoder) -> Tensor | None:
+    """The table that a network multiplies its states with, where its head does only that."""
+    inner = net.backbone if isinstance(net, FlexLatentNet) else net
+    return inner.embed.weight if isinstance(inner, LatentNet) else None
+
+
+def token_nats(net: TrainedCoder, states: Tensor, targets: Tensor) -> Tensor:
+    """-log p of the targets.  # M D, M -> M"""
+    table = _table(net)
+    if table is not None:
+        return linear_nats(states, table, targets)
+    return functional.cross_entropy(net.head(states), targets, reduction="none")
+
+
+PLAIN = SegmentLossConfig()
+"""The paper's."""
+
+
+class TrainedSegmentNet(SegmentNet, TrainedCoder, Protocol):
+    """A network of latentmdm whose decoder can be differentiated."""
+
+
+def segment_mean(vocab: Vocab, config: SegmentLossConfig = PLAIN) -> Objective:
+    """latentmdm: the mean over a row's masked segments of their nats, then over rows."""
+
+    def weigh(found: SegmentNats, masked: Tensor) -> LossParts:
+        parts = masking.mean_over_masked(found.per_segment(), masked)
+        return replace(parts, tokens=torch.tensor(len(found.nats), device=found.nats.device))
+
+    return _objective(vocab, config, weigh)
+
+
+def segment_tokens(vocab: Vocab, config: SegmentLossConfig = PLAIN) -> Objective:
+    """latentmdm: the mean over all target tokens of the batch."""
+    return _objective(vocab, config, lambda found, masked: causal.mean_over_tokens(found.nats))
+
+
+def _objective(
+    vocab: Vocab, config: SegmentLossConfig, weigh: Callable[[SegmentNats, Tensor], LossParts]
+) -> Objective:
+    def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        trained = cast(TrainedSegmentNet, net)
+        segments = Segments.of(batch, vocab)
+        masked = _corrupt(batch, noise)
+        conditions = masked_conditions(trained, batch, segments, masked, vocab)  # B S D
+        parts = weigh(segment_nats(trained, conditions[masked], segments[masked]), masked)
+        if not config.reconstruct:
+            return parts
+        shown = ~masked & (segments.length > 0)
+        cost = reconstruction(trained, conditions, segments, shown)
+        return with_reconstruction(parts, config.reconstruct, cost)
+
+    return objective
+
+
+def masked_conditions(
+    net: TrainedSegmentNet, batch: Batch, segments: Segments, masked: Tensor, vocab: Vocab
+) -> Tensor:
+    """What the latent network says of every slot, where some are masked.  # B S D"""
+    if segments.length.shape[1] != net.slots:
+        raise ValueError(
+            f"batches with {segments.length.shape[1]} slots for a network of {net.slots}: "
+            "give both the same segments.slots"
+        )
+    seen = latents(net, segments, masked, net.empty_vector)
+    real = torch.ones_like(masked)
+    return net.conditions(read_prompts(net, batch, vocab), seen, real)
+
+
+def _corrupt(batch: Batch, noise: Noise) -> Tensor:
+    """Which slots are masked.  # B S"""
+    length, _ = slot_table(batch)
+    every = torch.ones_like(length, dtype=torch.bool)
+    return masking.corrupt(every, batch.index, noise)

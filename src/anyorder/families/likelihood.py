@@ -1,0 +1,291 @@
+"""Nats per answer: -log p(answer | prompt), exactly or as a bound, in one unit for all families.
+
+Every function here takes D copies of *one* text as a batch and gives one number, the mean over the
+copies; what is drawn differs between them (levels are stratified, places are keyed by the copies'
+`index`), so that D is the number of draws. What the numbers are, with L free items of an answer:
+
+    causal        exact: sum over tokens of -log p(x_i | x_<i), the EOS that ends it included
+    masked        L * E[(1/n) * sum over masked of -log f_i]: the any-order bound (process/masking)
+    segments      the same with L_s slots, empty ones included, and whole segments for tokens
+    uniform       the integral of process/uniform.py's l_t and its prior term, summed over tokens
+    insertion     see insertion_likelihood.py
+
+Bounds hold for -log p of the canvas or the segments, of which the answer is a function; other
+canvases with the same answer can only add to its probability, so they hold for the answer too. A
+bound is met where the network's predictions are the exact posteriors of one law. Losses differ
+from these by weights, by normalisations, and by what training adds: never read one as the other.
+
+Not here: texts, models, intervals (apps/race_likelihood.py).
+
+The insertion bound: nats per answer of flexmdm and flexlatent (process/insertion.py).
+
+The sampler is a jump process: in z at time t it opens a slot in gap i at the rate w_alpha(t) e^g_i,
+and turns masked slot i into v at the rate w_beta(t) f_i(v). Given the clean answer x, corruption
+run backwards is another one, with rates w_alpha m_i and w_beta q_i(v): m_i is the expected number
+of items missing in gap i given z and x, and q_i the posterior of what slot i hides (which item a
+slot is, is not in z; process/alignment.py integrates it out). The divergence of the second from
+the first bounds -log p(x):
+
+    integral over t of   w_beta * sum over masked i of sum_v q_i(v) log(q_i(v) / f_i(v))
+                       + w_alpha * sum over gaps i of ( m_i log(m_i / e^g_i) - m_i + e^g_i )
+
+The loss of training has the same f and g in it, but neither the terms without them nor exact
+weights (they are capped). With f and g exact, both processes are the same given x, and the bound is
+-log p(x) for every x.
+
+Both weights grow like 1 / (1 - t), and what a network leaves of e^g near t = 1 may make the
+integral infinite. So the sampler that is bounded stops at t = 1 - LEFT with one last step, whose
+cost is exact: a Poisson number of slots in every gap, then all masks at once,
+
+    sum over gaps of ( e^g - m g + log m! )  +  sum over masked of -log f_i(x_i).
+
+Times are drawn half uniformly, half by 1 / (1 - t), and weighed: every draw then is bounded.
+No loop, no optimiser. Letters: B rows (copies of one text), N items, S slots, M masked slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from anyorder.data.batches import Batch
+from anyorder.families.duo.config import UniformConfig
+from anyorder.families.duo.loss import SCHEDULE, uniform_bound
+from anyorder.families.flexlatent.loss import TARGETS, segment_items
+from anyorder.families.flexmdm.loss import clocks_of
+from anyorder.families.latentmdm.loss import (
+    Segments,
+    latents,
+    read_prompts,
+    segment_mean,
+    segment_nats,
+)
+from anyorder.nets.denoiser import States
+from anyorder.process import insertion, masking, uniform
+from anyorder.process import losses as causal
+from anyorder.process.insertion import Clocks, Interpolant, Items, align, could_be
+from anyorder.process.noise import Noise, Stream
+from anyorder.vocab import Vocab
+
+LEFT = 1e-3
+"""The last step is made when so much of the time is left."""
+HALVINGS = 60
+"""To invert the law of the times; more than a float64 can tell apart."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a network says of what is visible, beside what is true."""
+
+    nats: Tensor
+    """-log f of what each masked slot hides, expected under the posterior.  # M"""
+    surprise: Tensor
+    """The part of it that no network could save: the entropy of that posterior.  # M"""
+    log_mean: Tensor
+    """g of every gap.  # B S"""
+    missing: Tensor
+    """m of every gap.  # B S"""
+
+
+Ask = Callable[[Interpolant], Told]
+
+
+def token_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+    """flexmdm: items are tokens."""
+    first, last, longest = batch.prompt_length, batch.length, batch.ids.shape[1]
+    items = insertion.answer_items(first, last, longest, batch.index, noise, 0.0)
+
+    def ask(seen: Interpolant) -> Told:
+        shown = batch.ids.gather(1, seen.origin).masked_fill(~seen.real, vocab.pad_id)
+        canvas = shown.masked_fill(seen.masked, vocab.mask_id)
+        look = net.look(canvas, mask=seen.real, time=seen.time.float())
+        log_prob = functional.log_softmax(net.head(look.states[seen.masked]).double(), dim=-1)
+        alike = shown[:, :, None] == batch.ids[:, None, :]
+        posterior = align(could_be(seen, items, alike), seen, items)
+        row = seen.masked.nonzero()[:, 0]
+        hidden = torch.zeros_like(log_prob).scatter_add(  # M V, the posterior of the token
+            1, batch.ids[row], posterior.origin[seen.masked].to(log_prob)
+        )
+        # An impossible token must not turn 0 * inf into nan.
+        nats = -(hidden * log_prob.masked_fill(hidden == 0, 0.0)).sum(dim=1)
+        return Told(nats, _entropy(hidden), look.gaps.double(), posterior.missing)
+
+    return insertion_nats(items, batch.index, noise, clocks_of(net), ask)
+
+
+def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+    """flexlatent: items are segments, behind the anchor that ends the prompt."""
+    segments = Segments.of(batch, vocab)
+    items = segment_items(batch, noise, 0.0)
+    prompt = read_prompts(net, batch, vocab)
+    content = _contents(segments)  # B N
+    every = torch.arange(len(batch.ids), device=batch.ids.device)[:, None]
+
+    def ask(seen: Interpolant) -> Told:
+        visible = segments[every, (seen.origin[:, 1:] - 1).clamp(min=0)]  # B S
+        real = seen.real[:, 1:]
+        hidden = seen.masked[:, 1:]
+        vectors = latents(net, visible, hidden | ~real, net.mask_vector)
+        look = net.look(prompt, vectors, real, time=seen.time.float())
+        targets = TARGETS["integrated"](segments, seen, items)
+        row = seen.masked.nonzero()[:, 0]
+        chosen = segments[row[targets.slot], targets.item - 1]
+        each = segment_nats(net, look.states[hidden], chosen, targets.slot).per_segment().double()
+        nats = each.new_zeros(len(row)).index_add(0, targets.slot, each * targets.probability)
+        # Segments that are alike are one outcome, wherever they stand.
+        outcome = (targets.slot, content[row[targets.slot], targets.item])
+        table = each.new_zeros(len(row), content.shape[1])
+        table = table.index_put(outcome, targets.probability.to(each), accumulate=True)
+        return Told(nats, _entropy(table), look.gaps.double(), targets.missing)
+
+    return insertion_nats(items, batch.index, noise, clocks_of(net), ask)
+
+
+def insertion_nats(items: Items, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask) -> Tensor:
+    """The bound, as a mean over the rows."""
+    time, weight = drawn_times(noise.levels(len(index), index.device))
+    seen = _at(time, items, index, noise, clocks)
+    told = ask(seen)
+    row = seen.masked.nonzero()[:, 0]
+    reveals = told.nats.new_zeros(len(index)).index_add(0, row, told.nats - told.surprise)
+    extra = torch.xlogy(told.missing, told.missing) - told.missing
+    gaps = (insertion.poisson_loss(told.missing, told.log_mean) + extra) * seen.gaps
+    inserts = gaps.sum(dim=1)
+    rates = clocks.unmasking.hazard(time) * reveals + clocks.insertion.hazard(time) * inserts
+    return (weight * rates).mean() + _last_step(items, index, noise, clocks, ask)
+
+
+def drawn_times(levels: Tensor) -> tuple[Tensor, Tensor]:
+    """Times from 0 to 1 - LEFT, and one over their density, from uniform levels.  # B"""
+    low = torch.zeros_like(levels, dtype=torch.float64)
+    high = torch.full_like(low, 1 - LEFT)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        below = _share_before(middle) < levels
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    density = 0.5 / (1 - LEFT) + 0.5 / ((1 - low) * -math.log(LEFT))
+    return low, 1 / density
+
+
+def _share_before(time: Tensor) -> Tensor:
+    return 0.5 * time / (1 - LEFT) + 0.5 * torch.log1p(-time) / math.log(LEFT)
+
+
+def _at(time: Tensor, items: Items, index: Tensor, noise: Noise, clocks: Clocks) -> Interpolant:
+    """What is visible at these times; an item's own two times belong to its row."""
+    item = torch.arange(items.free.shape[1], device=index.device)
+    keys = (index[:, None], item[None, :])
+    first, second = clocks.times(
+        noise.uniform(Stream.PLACE, *keys), noise.uniform(Stream.REVEAL, *keys)
+    )
+    here, free = time[:, None], items.free
+    return insertion.pack(
+        items, deleted=free & (here < first), masked=free & (here < second), time=time
+    )
+
+
+def _last_step(items: Items, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask) -> Tensor:
+    """What is still missing is inserted, then all that is masked is revealed."""
+    time = torch.full((len(index),), 1 - LEFT, dtype=torch.float64, device=index.device)
+    seen = _at(time, items, index, noise, clocks)
+    told = ask(seen)
+    missing = seen.missing.to(told.log_mean)  # as they were drawn: counts are whole numbers
+    poisson = insertion.poisson_loss(missing, told.log_mean) + torch.lgamma(missing + 1)
+    inserted = (poisson * seen.gaps).sum() / len(index)
+    nothing = torch.zeros_like(items.free)
+    # What was deleted or masked is a mask now; padding writes to item 0, which is never free.
+    clean = nothing.scatter(1, seen.origin, seen.real & ~seen.masked)
+    full = insertion.pack(items, deleted=nothing, masked=items.free & ~clean, time=time)
+    return inserted + ask(full).nats.sum() / len(index)
+
+
+def _entropy(probability: Tensor) -> Tensor:
+    """-sum p log p of every row.  # M K -> M"""
+    return -torch.xlogy(probability, probability).sum(dim=1)
+
+
+def _contents(segments: Segments) -> Tensor:
+    """For every item the first one with the same content; the anchor is item 0.  # B N"""
+    tokens = segments.tokens  # B S T
+    same = (tokens[:, :, None] == tokens[:, None]).all(dim=3)
+    same &= segments.length[:, :, None] == segments.length[:, None]
+    return functional.pad(same.long().argmax(dim=2) + 1, (1, 0))
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How a family says how likely an answer is."""
+
+    name: str
+    """What the number is, in words."""
+    nats: Callable[[Any, Vocab, Batch, Noise], Tensor]
+    """(network, vocabulary, copies of one text, noise) -> nats, a scalar."""
+    exact: bool = False
+    """Else it is an upper bound on -log p, estimated with noise."""
+
+
+def causal_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+    """ar: exact; one copy is enough."""
+    states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
+    return _nats(net, states, batch.ids[batch.answer]).sum() / len(batch.ids)
+
+
+def masked_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+    """mdm: the any-order bound over the canvas, the EOS that fill it included."""
+    masked = masking.corrupt(batch.answer, batch.index, noise)
+    canvas = batch.ids.masked_fill(masked, vocab.mask_id)
+    states = net.hidden(canvas, mask=batch.real)[masked]  # M D
+    mean = masking.mean_over_masked(_nats(net, states, batch.ids[masked]), masked).loss
+    return mean * int(batch.answer[0].sum())
+
+
+def slot_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+    """latentmdm: the any-order bound over slots; every slot, empty ones too, is an item."""
+    assert batch.segment_length is not None
+    return segment_mean(vocab)(net, batch, noise).loss * batch.segment_length.shape[1]
+
+
+def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+    """duo: the integral over time at stratified times, and the prior term of every token.
+
+    From t = 0 on, unlike training's, which counts the first moments too low.
+    """
+    parts = uniform_bound(vocab, UniformConfig(), 0, first_time=0.0)(net, batch, noise)
+    tokens = int(batch.answer[0].sum())
+    assert int(parts.tokens) == tokens * len(batch.ids), "the whole answer is corrupted"
+    prior = uniform.prior_nats(States.of(vocab).count, SCHEDULE)
+    return parts.nats / len(batch.ids) + prior * tokens
+
+
+def _nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
+    """-log p of the targets.  # M"""
+    return functional.cross_entropy(net.head(states).float(), targets, reduction="none")
+
+
+LIKELIHOODS: dict[str, Likelihood] = {
+    "ar": Likelihood("exact", causal_nats, exact=True),
+    "mdm": Likelihood("any-order bound over tokens", masked_nats),
+    "latentmdm": Likelihood("any-order bound over lines", slot_nats),
+    "flexmdm": Likelihood("insertion bound over tokens", token_insertion_nats),
+    "flexlatent": Likelihood("insertion bound over lines", segment_insertion_nats),
+    "duo": Likelihood("uniform-state bound", uniform_nats),
+}
+"""By family; a family that is not here has no likelihood to speak of (sflm: its cross-entropy is
+that of a denoiser at noised vectors, and bounds nothing)."""
+
+
+@torch.no_grad()
+def nats_per_answer(
+    likelihood: Likelihood, net: Any, vocab: Vocab, batch: Batch, noise: Noise
+) -> float:
+    """The number, in nats; it must be finite."""
+    value = float(likelihood.nats(net, vocab, batch, noise))
+    if not abs(value) < float("inf"):
+        raise ValueError(f"the {likelihood.name} of a text is {value}: is the model trained?")
+    return value

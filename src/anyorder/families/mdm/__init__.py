@@ -1,0 +1,3 @@
+"""Part of anyorder, see the files."""
+
+from __future__ import annotations

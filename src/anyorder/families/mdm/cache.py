@@ -1,0 +1,153 @@
+"""Which columns of a fixed canvas a step computes: all of them, or those that a cache leaves.
+
+    WholeCanvas    every column in every step: the exact decoder
+    CachedCanvas   every column when a row enters a block, then in each step of it
+
+        prefix     the block and what is right of it; the prompt and the closed blocks are kept
+        block      the block alone; what is left and what is right of it are kept
+
+as in Fast-dLLM (arXiv 2505.22618; its `dual cache` is `block`). A kept column always stands for the
+token that the canvas shows there, else the row is read anew; what may be out of date is only what
+that column has seen of the others. How a network keeps columns is nets/kept.py.
+
+When a row is read anew depends on that row alone, so that batched equals alone; a row that reveals
+nothing in a step is not computed in it.
+Letters: B rows, L positions, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from anyorder.nets.denoiser import Denoiser
+from anyorder.nets.transformer import Span, rereader_of
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The rows as one step finds them."""
+
+    ids: Tensor  # B L
+    real: Tensor  # B L
+    block: Tensor  # B L, block numbers of free slots, -1 elsewhere
+    window: Tensor  # B, the block being closed
+
+
+class Reader(Protocol):
+    """Network calls on a batch of rows."""
+
+    def states(self, sheet: Sheet, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The states that predict each slot (B L D), and how many columns were computed (B).
+
+        Right at least in the window of the `needed` rows (B; None: all).
+        """
+        ...
+
+    def keep(self, rows: Tensor, columns: int) -> None:
+        """Forget all rows but these, and the columns that only the others needed."""
+        ...
+
+
+class WholeCanvas:
+    """The network on all columns."""
+
+    def __init__(self, net: Denoiser) -> None:
+        self.net = net
+
+    def states(self, sheet: Sheet, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.net.hidden(sheet.ids, mask=sheet.real), sheet.real.sum(dim=1)
+
+    def keep(self, rows: Tensor, columns: int) -> None:
+        pass
+
+
+Extent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(which slots are in the window, which columns are real; B L) -> first column, and the one after
+the last, that steps inside a block compute; B each."""
+
+
+def _first(which: Tensor) -> Tensor:
+    return which.long().argmax(dim=1)
+
+
+def _prefix(inside: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    return _first(inside), real.sum(dim=1)
+
+
+def _block(inside: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    return _first(inside), inside.shape[1] - _first(inside.flip(1))
+
+
+EXTENTS: dict[str, Extent] = {"prefix": _prefix, "block": _block}
+
+
+class CachedCanvas:
+    """The network on the columns of the current block, or from there on, as `kind` says.
+
+    `refresh`: every so many calls on a row all of its columns are read; None: at block starts only.
+    """
+
+    def __init__(self, net: Any, kind: str, refresh: int | None, sheet: Sheet) -> None:
+        self.rereader = rereader_of(net, *sheet.ids.shape)
+        self.extent, self.refresh = EXTENTS[kind], refresh
+        self.window = torch.full_like(sheet.window, -1)  # B, the block that was read for
+        self.age = torch.zeros_like(sheet.window)  # B, calls since then, that one included
+        self.shown = sheet.ids.clone()  # B L, the tokens that were read
+        self.found: Tensor | None = None  # B L D
+
+    def states(self, sheet: Sheet, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+        ids, real = sheet.ids, sheet.real
+        first, end = self.extent(sheet.block == sheet.window[:, None], real)
+        place = torch.arange(ids.shape[1], device=ids.device)
+        kept = (place < first[:, None]) | (place >= end[:, None])
+        stale = (sheet.window != self.window) | (kept & (ids != self.shown)).any(dim=1)
+        if self.refresh is not None:
+            stale = stale | (self.age >= self.refresh)
+        asked = torch.ones_like(stale) if needed is None else needed
+        anew, again = asked & stale, asked & ~stale
+        led = (first - self.rereader.lead).clamp(min=0)
+        if bool(anew.any()):
+            self._read(sheet, anew)
+        if bool(again.any()):
+            self._reread(sheet, again, first, end - first)
+        self.age += asked
+        assert self.found is not None  # rows begin with a read
+        return self.found, torch.where(stale, real.sum(dim=1), end - led) * asked
+
+    def _read(self, sheet: Sheet, which: Tensor) -> None:
+        rows = _places(which)
+        chosen = slice(None) if rows is None else rows
+        states = self.rereader.read(sheet.ids[chosen], sheet.real[chosen], rows)
+        if self.found is None:
+            self.found = states.new_zeros(*sheet.ids.shape, states.shape[-1])
+        self.found[chosen] = states
+        self.shown[chosen] = sheet.ids[chosen]
+        self.window[chosen] = sheet.window[chosen]
+        self.age[chosen] = 0
+
+    def _reread(self, sheet: Sheet, which: Tensor, first: Tensor, count: Tensor) -> None:
+        rows = _places(which)
+        chosen = slice(None) if rows is None else rows
+        span = Span(first[chosen], count[chosen], int(count[chosen].max()))
+        states = self.rereader.reread(sheet.ids[chosen], sheet.real[chosen], span, rows)
+        columns, inside = span.columns()
+        at, place = inside.nonzero(as_tuple=True)
+        row = at if rows is None else rows[at]
+        assert self.found is not None
+        self.found[row, columns[at, place]] = states[at, place]
+
+    def keep(self, rows: Tensor, columns: int) -> None:
+        self.rereader.keep(rows)
+        self.window, self.age = self.window[rows], self.age[rows]
+        self.shown = self.shown[rows, :columns]
+        self.found = None if self.found is None else self.found[rows, :columns]
+
+
+def _places(which: Tensor) -> Tensor | None:
+    """The rows chosen by a mask (B); None: all, which needs no copies."""
+    return None if bool(which.all()) else which.nonzero()[:, 0]

@@ -1,0 +1,307 @@
+"""Masked diffusion decoding: reveal the slots of a fixed canvas in the order a policy chooses.
+
+Paper, Section 2, "MDM inference". Each step: one network call on the canvas; the policy scores the
+open slots of its window and takes some; their tokens are drawn from the posterior and committed for
+good, unless remasking (remasking.py) takes them back. The vocabulary head runs only on slots that a
+score must read, or on the taken ones when the score reads none of it (left_to_right, random,
+planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cached.py).
+Letters: B rows, L positions, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
+from anyorder.decode.draw import behind
+from anyorder.decode.loop import keep_rows, seen
+from anyorder.decode.policy import Ranking, take
+from anyorder.decode.proposals import Proposer, Sight
+from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
+from anyorder.families.mdm.cache import CachedCanvas, Reader, Sheet, WholeCanvas
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.remasking import Remasker, Turns
+from anyorder.nets.denoiser import Denoiser, Planner
+from anyorder.nets.transformer import refuse_unkept
+from anyorder.trace.snapshots import Change
+from anyorder.vocab import Vocab
+
+
+@dataclass
+class _Rows:
+    """The rows still being decoded; every tensor has one entry (or one line) per row."""
+
+    row: Tensor  # B, the row's number in the request
+    key: Tensor  # B
+    ids: Tensor  # B L
+    free: Tensor  # B L, all that was open at the start
+    open: Tensor  # B L
+    real: Tensor  # B L
+    block: Tensor  # B L
+    reveal: Tensor  # B L
+    log_prob: Tensor  # B L
+    window: Tensor  # B, the block being closed
+    window_step: Tensor  # B, steps begun in it
+    window_initial: Tensor  # B, slots open when it began
+    window_steps: Tensor  # B, steps planned for each; 0: one a slot
+    forwards: Tensor  # B
+    columns: Tensor  # B, computed in them
+    ties: Tensor  # B
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop the other rows, and the columns that only they needed."""
+        keep_rows(self, rows, "real")
+
+    def sheet(self) -> Sheet:
+        return Sheet(self.ids, self.real, self.block, self.window)
+
+
+def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
+    """Refuse what cannot be decoded, before anything is written."""
+    for canvas in canvases:
+        steps_per_block(options.steps, sum(canvas.free), options.block)
+    if options.cache is not None:
+        options.refuse_idle_cache([canvas.free for canvas in canvases])
+    most = max(sum(canvas.free) for canvas in canvases)
+    if options.steps is not None and options.quota == "even" and options.steps > most:
+        raise ValueError(f"{options.steps} steps for {most} slots: give at most one for each")
+
+
+def check_network(net: Any, options: MdmOptions) -> None:
+    """Refuse a policy that reads what the network does not have, and a cache that it cannot use."""
+    if options.build_policy().score.reads == "plan" and not hasattr(net, "plan"):
+        raise ValueError(
+            "this model has no planner head, which the policy 'planner' reads: add one with "
+            "`anyorder train tiny/planner --start MODEL`, or choose another policy"
+        )
+    if options.cache is not None:
+        refuse_unkept(net)
+
+
+@torch.inference_mode()
+def decode(
+    net: Denoiser,
+    vocab: Vocab,
+    canvases: Sequence[Canvas],
+    keys: Sequence[int],
+    options: MdmOptions,
+    device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
+) -> list[Decoded]:
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
+    options = options.resolved()
+    check_network(net, options)
+    rows = _start(canvases, keys, vocab, options, torch.device(device))
+    stepper = _Stepper(net, vocab, options, _reader(net, options, rows.sheet()), rows.ids.device)
+    results: dict[int, Decoded] = {}
+    step = 0
+    while len(rows.row):
+        step += 1
+        stepper.advance(rows, step)
+        if watch is not None:
+            told = [
+                seen(row, stepper.collect(rows, at, canvases[row], step))
+                for at, row in enumerate(rows.row.tolist())
+            ]
+            watch(told)
+        finished = ~rows.open.any(dim=1)
+        if stepper.is_final(step) and bool(finished.any()):
+            for index in finished.nonzero()[:, 0].tolist():
+                number = int(rows.row[index])
+                results[number] = stepper.collect(rows, index, canvases[number], step)
+            left = (~finished).nonzero()[:, 0]
+            rows.keep(left)
+            stepper.reader.keep(left, rows.ids.shape[1])
+    return [results[number] for number in range(len(canvases))]
+
+
+def _reader(net: Denoiser, options: MdmOptions, sheet: Sheet) -> Reader:
+    if options.cache is None:
+        return WholeCanvas(net)
+    return CachedCanvas(net, options.cache, options.cache_refresh, sheet)
+
+
+def _start(
+    canvases: Sequence[Canvas],
+    keys: Sequence[int],
+    vocab: Vocab,
+    options: MdmOptions,
+    device: torch.device,
+) -> _Rows:
+    ids, free, real = stack(canvases, vocab, device)
+    plan = [steps_per_block(options.steps, sum(canvas.free), options.block) for canvas in canvases]
+    zeros = torch.zeros(len(canvases), dtype=torch.int64, device=device)
+    return _Rows(
+        row=torch.arange(len(canvases), device=device),
+        key=torch.tensor(keys, dtype=torch.int64, device=device),
+        ids=ids,
+        free=free,
+        open=free.clone(),
+        real=real,
+        block=block_of_slots(free, options.block),
+        reveal=torch.zeros_like(ids),
+        log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
+        window=zeros - 1,
+        window_step=zeros.clone(),
+        window_initial=zeros.clone(),
+        window_steps=torch.tensor(plan, device=device),
+        forwards=zeros.clone(),
+        columns=zeros.clone(),
+        ties=zeros.clone(),
+    )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What one step may take."""
+
+    eligible: Tensor  # B L
+    progress: Progress
+    counts: Tensor | None  # B, None: the scores decide
+
+
+class _Stepper:
+    """One decoding step: window, proposals, choice, commitment."""
+
+    def __init__(
+        self, net: Denoiser, vocab: Vocab, options: MdmOptions, reader: Reader, device: torch.device
+    ) -> None:
+        self.net, self.vocab, self.reader = net, vocab, reader
+        self.policy = options.build_policy()
+        self.stopping = options.stopping()
+        self.planner_temperature = options.planner_temperature or 1.0
+        self.proposer = Proposer(
+            head=net.head,
+            vocab=vocab,
+            policy=self.policy,
+            draw=options.draw(),
+            forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
+            waits_for=vocab.eos_id if self.stopping.waits else None,
+            reshuffles=options.remask is not None,
+        )
+        remasking = options.remasking()
+        self.remasker: Remasker | None = None
+        if remasking is not None and options.steps is not None:
+            self.remasker = Remasker(remasking, options.steps, device)
+
+    def is_final(self, step: int) -> bool:
+        """Whether what is complete after this step stays so."""
+        return self.remasker is None or self.remasker.is_over(step)
+
+    def collect(self, rows: _Rows, index: int, canvas: Canvas, step: int) -> Decoded:
+        span = slice(canvas.prompt_length, len(canvas.ids))
+        token_ids, reveal = rows.ids[index, span].tolist(), rows.reveal[index, span].tolist()
+        changes: Sequence[Change] = ()
+        if self.remasker is not None:
+            number = int(rows.row[index])
+            changes = self.remasker.changes(number, canvas.prompt_length, reveal)
+        return Decoded(
+            token_ids=token_ids,
+            insert_step=[0] * len(token_ids),
+            reveal_step=reveal,
+            log_prob=rows.log_prob[index, span].tolist(),
+            steps=step,
+            forwards=int(rows.forwards[index]),
+            columns=int(rows.columns[index]),
+            ties=int(rows.ties[index]),
+            changes=changes,
+        )
+
+    def advance(self, rows: _Rows, step: int) -> None:
+        eligible = self._enter_window(rows)
+        progress = self._progress(rows, eligible)
+        rows.window_step = rows.window_step + 1  # `progress` holds the old one
+        turns = None
+        if self.remasker is not None:
+            turns = self.remasker.turns(rows.key, step, rows.free, rows.open, rows.log_prob)
+        counts = self._counts(progress, turns)
+        taken = torch.zeros_like(rows.open)
+        if counts is None or bool(counts.any()):  # what reveals nothing needs no call
+            taken = self._reveal(rows, _Choice(eligible, progress, counts), step)
+        if self.remasker is not None and turns is not None:
+            self._mask_again(rows, turns.masked_again)
+            self.remasker.note(rows.row, step, taken | turns.masked_again, rows.ids, rows.open)
+
+    def _counts(self, progress: Progress, turns: Turns | None) -> Tensor | None:
+        """How many slots are revealed (B); None where that depends on their scores."""
+        if turns is not None:
+            return turns.reveals
+        return None if self.policy.quota.reads_scores else self.policy.quota.counts(progress, None)
+
+    def _reveal(self, rows: _Rows, choice: _Choice, step: int) -> Tensor:
+        """One network call, and what is taken from it.  # B L"""
+        slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
+        needed = None if choice.counts is None else choice.counts > 0
+        states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
+        sight = Sight(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
+        ranking, tokens = self.proposer.rank(sight, choice.eligible)
+        counts = choice.counts
+        if counts is None:
+            ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
+            counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
+        rows.forwards += counts > 0
+        rows.columns += columns * (counts > 0)
+        taken, ties = take(ranking, counts)
+        if self.policy.score.reads != "nothing":
+            rows.ties += ties
+        self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
+        self._commit(rows, taken, step)
+        return taken
+
+    def _odds(self, rows: _Rows, states: Tensor, eligible: Tensor) -> Tensor | None:
+        """The planner's log-odds, tempered, where the policy reads them.  # B L"""
+        if self.policy.score.reads != "plan":
+            return None
+        net = cast(Planner, self.net)  # `check_network` was asked
+        odds = net.plan(states, masked=rows.open, eligible=eligible, mask=rows.real)
+        if bool(odds[eligible].isnan().any()):  # an infinity is a chance of 0 or 1, this is none
+            raise ValueError(
+                "the planner's log-odds are not numbers: its weights are damaged or its training "
+                "went astray; choose another policy, or train it anew"
+            )
+        return odds.double() / self.planner_temperature
+
+    def _mask_again(self, rows: _Rows, which: Tensor) -> None:
+        rows.ids = rows.ids.masked_fill(which, self.vocab.mask_id)
+        rows.log_prob = rows.log_prob.masked_fill(which, torch.nan)
+        rows.reveal = rows.reveal.masked_fill(which, 0)
+        rows.open = rows.open | which
+
+    def _enter_window(self, rows: _Rows) -> Tensor:
+        """Each row's window is its first block with an open slot; the slots open in it.  # B L"""
+        beyond = rows.block.max() + 1
+        window = torch.where(rows.open, rows.block, beyond).amin(dim=1)
+        eligible = rows.open & (rows.block == window[:, None])
+        entered = window != rows.window
+        rows.window = window
+        rows.window_step = rows.window_step.masked_fill(entered, 0)
+        rows.window_initial = torch.where(entered, eligible.sum(dim=1), rows.window_initial)
+        return eligible
+
+    @staticmethod
+    def _progress(rows: _Rows, eligible: Tensor) -> Progress:
+        planned = torch.where(rows.window_steps > 0, rows.window_steps, rows.window_initial)
+        return Progress(rows.window_step, planned, rows.window_initial, eligible.sum(dim=1))
+
+    def _commit(self, rows: _Rows, taken: Tensor, step: int) -> None:
+        rows.reveal = rows.reveal.masked_fill(taken, step)
+        rows.open = rows.open & ~taken
+        if self.stopping.fills:
+            self._fill_after_eos(rows, taken, step)
+
+    def _fill_after_eos(self, rows: _Rows, taken: Tensor, step: int) -> None:
+        filled = behind(taken & (rows.ids == self.vocab.eos_id), rows.open)
+        rows.ids = rows.ids.masked_fill(filled, self.vocab.eos_id)
+        rows.reveal = rows.reveal.masked_fill(filled, step)
+        rows.open = rows.open & ~filled
+
+
+def _comparable(ranking: Ranking) -> Tensor:
+    """Scores that a threshold may look at: slots that wait count only once all open ones do."""
+    others = (ranking.eligible & ~ranking.waits).any(dim=1, keepdim=True)
+    return ranking.scores.masked_fill(ranking.waits & others, -torch.inf)

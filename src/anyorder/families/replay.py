@@ -1,0 +1,440 @@
+"""A stored trace, looked at again: the posteriors of the canvases that it went through.
+
+The network is called once on each canvas (moments.py), at the time at which the sampler asked it
+(replay_times.py; mdm has none): the call that decided the next step is made again, and nothing is
+drawn. Read are chosen slots only, from the untempered posterior over the ids that the sampler let a
+slot hold: mdm bars the mask (and EOS where it was forbidden), flexmdm also BOS, EOS and PAD, its
+mode compat nothing.
+
+Canvases of several traces and steps share a call, sorted by length. The vocabulary head runs on
+HEAD_BUDGET logits at a time, canvas by canvas. A canvas with more than KEPT_BUDGET of them passes
+through it twice, once for the masses of all tokens and once for the profiles of a few.
+
+Not here: what is made of posteriors (measure/placement.py), and choosing slots.
+Letters: B canvases, L positions, N slots that are read, K tokens, V vocabulary, D width.
+
+At which time the sampler asked the network about each canvas of a trace that grew.
+
+A trace counts steps; the network wants its own time. After s steps,
+
+    clock "steps"    1 - t = (N - s) / N, and nothing after the last (clocks.py)
+    mode "compat"    t is s times 1 / N, added up in float32, and stops short of 1
+    clock "events"   the waiting time after call n is drawn from noise that the sample's key names,
+                     at a rate that call n itself gave. So all calls up to the last canvas are made
+                     again, without the vocabulary head; what each of them would have done
+                     (one reveal, one insertion, nothing) must be what the trace says happened.
+
+The clocks are those of flexmdm and flexlatent alike; what is inserted and revealed are tokens
+(`TokenView`) or segments (segment_times.py).
+
+Not here: posteriors. Letters: B rows, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decode.canvas import GrowingCanvas
+from anyorder.decode.clocks import ClockOptions, Pace, Trained, build_clock, network_time, schedules
+from anyorder.decode.draw import refuse_nan
+from anyorder.decode.growing import Growth, Rows
+from anyorder.decode.proposals import HEAD_BUDGET, Proposer, Sight
+from anyorder.decode.replay import BoolArray, FloatArray, IntArray, Moment, Replay, moment_of
+from anyorder.families.flexmdm.compat import LATEST
+from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.mdm.config import MdmOptions
+from anyorder.nets.denoiser import Denoiser, Inserter, LogitsDenoiser, Shifted
+from anyorder.process.schedule import Power
+from anyorder.trace import Trace
+from anyorder.vocab import Vocab
+
+Times = Callable[[Sequence[Replay]], list[FloatArray]]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """A uniform grid of time."""
+
+    net: Trained
+    options: ClockOptions
+
+    def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
+        steps = self.options.steps
+        assert steps is not None
+        gamma, _ = schedules(self.options, self.net)
+        clock = build_clock(self.options, self.net)
+        result = []
+        for each in replays:
+            _check_steps(each.trace, steps + 1)  # one more call may fill what is left
+            left = [max(0, steps - step) / steps for step in each.steps]
+            asked = clock.asked(torch.tensor(left, dtype=torch.float64))
+            result.append(network_time(asked, gamma, self.net).numpy())
+        return result
+
+
+@dataclass(frozen=True)
+class CompatTimes:
+    """The published clock."""
+
+    net: Inserter
+    options: FlexOptions
+
+    def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
+        steps = self.options.steps
+        assert steps is not None
+        gamma, _ = schedules(self.options, self.net)
+        trained = {"raw": self.net.insertion_exponent, "progress": 1.0}[self.net.coordinate]
+        network, t, times = Power(gamma.exponent / trained), torch.zeros(()), []
+        for _ in range(steps):
+            times.append(float(network.value(t)))
+            t = (t + 1 / steps).clamp(max=LATEST)
+        for each in replays:
+            _check_steps(each.trace, steps)
+        return [np.asarray([times[step] for step in each.steps]) for each in replays]
+
+
+@dataclass
+class Walk:
+    """One trace on the way through its calls."""
+
+    trace: Trace
+    key: int
+    last: int
+    """The last canvas whose time is wanted; -1: none."""
+    insert: IntArray
+    reveal: IntArray
+    """The steps of what the clock counts: tokens, or segments."""
+    about: Any
+    """What a view keeps of it."""
+    times: list[float] = field(default_factory=list)
+    left: float = 1.0
+    bound: float = 0.0
+
+    def check(self, step: int, reveals: int, inserts: int) -> None:
+        """What the call would have done must be what was done."""
+        done = (int((self.reveal == step).sum()), int((self.insert == step).sum()))
+        if done != (reveals, inserts):
+            raise ValueError(
+                f"{_name(self.trace)} reveals {done[0]} and inserts {done[1]} in step {step}; "
+                f"this model reveals {reveals} and inserts {inserts}: give the model, and the "
+                "options, that made it"
+            )
+
+
+class View(Protocol):
+    """How canvases are rebuilt for a clock, and what the network says is missing on them."""
+
+    def walk(self, replay: Replay) -> Walk:
+        """A trace before its first call."""
+        ...
+
+    def rows(self, walks: Sequence[Walk], step: int) -> Growth:
+        """The canvases after `step` steps: what is open, where they grow, and their room."""
+        ...
+
+    def gaps(self, walks: Sequence[Walk], step: int, rows: Growth, time: Tensor) -> Tensor:
+        """The log of what is missing in each gap of these canvases, at times B.  # B L"""
+        ...
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """Times that only the calls themselves can tell."""
+
+    net: Trained
+    options: ClockOptions
+    view: View
+    device: torch.device | str
+
+    def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
+        walks = [self.view.walk(each) for each in replays]
+        pace, step = Pace(self.options, self.net), 0
+        while current := [walk for walk in walks if walk.last >= step]:
+            step += 1
+            self._call(current, pace, step)
+        return [
+            np.asarray([walk.times[step] for step in each.steps])
+            for walk, each in zip(walks, replays, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def _call(self, walks: Sequence[Walk], pace: Pace, step: int) -> None:
+        """Call number `step` of every walk, on its canvas after step - 1."""
+        rows = self.view.rows(walks, step - 1)
+        rows.left = self._column([walk.left for walk in walks])
+        rows.bound = self._column([walk.bound for walk in walks])
+        time = pace.time(rows)
+        plan = pace.plan(rows, self.view.gaps(walks, step - 1, rows, time), step)
+        inserts = plan.inserts.sum(dim=1)
+        for row, walk in enumerate(walks):
+            walk.times.append(float(time[row]))
+            walk.check(step, int(plan.reveals[row]), int(inserts[row]))
+            walk.left, walk.bound = float(plan.left[row]), float(plan.bound[row])
+
+    def _column(self, values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=self.device)
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """Canvases of flexmdm."""
+
+    net: Inserter
+    vocab: Vocab
+    device: torch.device | str
+
+    def walk(self, replay: Replay) -> Walk:
+        trace, (canvas, key) = replay.trace, began(replay)
+        assert trace.prompt_ids is not None and trace.token_ids is not None
+        frozen = trace.timing()[0] == 0
+        given = [*trace.prompt_ids.tolist(), *trace.token_ids[frozen].tolist()]
+        if given != list(canvas.ids):
+            raise ValueError(
+                f"{_name(trace)} did not begin with the canvas that its run describes: the run "
+                "card and the traces do not belong together"
+            )
+        about = (np.asarray(canvas.grows), canvas.room)
+        last, (insert, reveal) = max(replay.steps, default=-1), trace.timing()
+        return Walk(trace, key, last, insert.astype(np.int64), reveal.astype(np.int64), about)
+
+    def rows(self, walks: Sequence[Walk], step: int) -> Rows:
+        canvases = [self._canvas(walk, step) for walk in walks]
+        keys = [walk.key for walk in walks]
+        rows = Rows.start(canvases, keys, self.vocab, torch.device(self.device))
+        rows.open = (rows.ids == self.vocab.mask_id) & rows.real
+        return rows
+
+    def _canvas(self, walk: Walk, step: int) -> GrowingCanvas:
+        """The canvas after `step` steps, and where it may grow."""
+        frozen: BoolArray
+        frozen, room = walk.about  # after each prompt token, then after each frozen one
+        now = walk.trace.replay(step)
+        assert now.prompt_ids is not None
+        grows = np.ones(len(walk.insert), dtype=bool)
+        grows[walk.insert == 0] = frozen[len(now.prompt_ids) :]
+        there = np.concatenate([frozen[: len(now.prompt_ids)], grows[now.slots]])
+        ids = now.ids(self.vocab.mask_id, prompt=True)
+        inserted = int(((walk.insert > 0) & (walk.insert <= step)).sum())
+        return GrowingCanvas(tuple(ids.tolist()), tuple(there.tolist()), room - inserted)
+
+    def gaps(self, walks: Sequence[Walk], step: int, rows: Growth, time: Tensor) -> Tensor:
+        assert isinstance(rows, Rows)
+        return self.net.look(rows.ids, mask=rows.real, time=time).gaps
+
+
+def began(replay: Replay) -> tuple[Any, int]:
+    """The canvas that a trace began with, and its noise key."""
+    if replay.canvas is None or replay.key is None:
+        raise ValueError(
+            "the times of the event clock follow from its noise: give the canvas that the sample "
+            "began with, and its noise key"
+        )
+    return replay.canvas, replay.key
+
+
+def _check_steps(trace: Trace, most: int) -> None:
+    if (trace.steps or 0) > most:
+        raise ValueError(
+            f"{_name(trace)} has {trace.steps} steps, but its options make {most} at the most: "
+            "give the options that it was sampled with"
+        )
+
+
+def _name(trace: Trace) -> str:
+    return f"trace {trace.task_id!r} sample {trace.sample}"
+
+
+KEPT_BUDGET = 1 << 26
+"""Probabilities of one canvas that are kept between two questions, in numbers."""
+LOGITS_BUDGET = 1 << 26
+"""Numbers that a wrapped network, which computes all logits at once, may return in one call."""
+
+
+class CanvasPosterior:
+    """What a network believes of some slots of one canvas: a source for measure/placement.py."""
+
+    def __init__(self, states: Tensor, slots: IntArray, proposer: Proposer) -> None:
+        self.positions = slots
+        self._states = states  # N D
+        self._proposer = proposer
+        size = proposer.vocab.size
+        slot = torch.arange(len(states), device=states.device)
+        self._pieces = slot.split(max(1, HEAD_BUDGET // size))
+        self._keeps = len(states) * size <= KEPT_BUDGET
+        self._kept: list[Tensor] = []
+
+    def mass(self) -> FloatArray:
+        """The sum of each token's probabilities.  # V"""
+        # Within a piece in float32, which is twenty times as fast: masses choose tokens, and what
+        # is said of the chosen ones is computed from their profiles.
+        total = torch.zeros((), dtype=torch.float64, device=self._states.device)
+        for probability in self._probabilities():
+            total = total + probability.sum(dim=0).double()
+        refuse_nan(total)
+        return np.asarray(total.cpu().numpy())
+
+    def profile(self, tokens: IntArray) -> FloatArray:
+        """The probabilities of chosen tokens.  # N K"""
+        chosen = torch.as_tensor(tokens, device=self._states.device)
+        parts = [each[:, chosen].double() for each in self._probabilities()]
+        return np.asarray(torch.cat(parts).cpu().numpy())
+
+    def _probabilities(self) -> Iterator[Tensor]:
+        """n V for some slots after others."""
+        if len(self._kept) == len(self._pieces):
+            yield from self._kept
+            return
+        self._kept.clear()
+        for piece in self._pieces:
+            probability = self._softmax(piece)
+            if self._keeps:
+                self._kept.append(probability)
+            yield probability
+
+    @torch.inference_mode()
+    def _softmax(self, piece: Tensor) -> Tensor:
+        return self._logits(piece).softmax(dim=-1)
+
+    def _logits(self, piece: Tensor) -> Tensor:
+        """Of some slots, without the ids that they must not hold.  # n V"""
+        sight = Sight(self._states[None], piece[:1], piece[None], 0)  # only its states are read
+        return self._proposer.logits(sight, torch.zeros_like(piece), piece)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A network of one family, and how it is asked about a canvas."""
+
+    states: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """(ids B L, real B L, time B) -> B L D."""
+    proposer: Proposer
+    times: Times | None = None
+    """The network's time at each step of each replay; None: it has no time."""
+    time_dtype: torch.dtype = torch.float64
+    pads: bool = True
+    """Whether the network can tell padding from text."""
+    all_logits: bool = False
+    """Whether `states` are all logits."""
+    device: torch.device | str = "cpu"
+
+    def moments(self, replays: Sequence[Replay]) -> list[list[Moment]]:
+        """The canvases of each replay."""
+        mask_id = self.proposer.vocab.mask_id
+        if self.times is None:
+            return [
+                [moment_of(each, step, None, mask_id) for step in each.steps] for each in replays
+            ]
+        return [
+            [
+                moment_of(each, step, float(time), mask_id)
+                for step, time in zip(each.steps, times, strict=True)
+            ]
+            for each, times in zip(replays, self.times(replays), strict=True)
+        ]
+
+    def posteriors(
+        self, moments: Sequence[Moment], batch: int = 32
+    ) -> Iterator[tuple[int, CanvasPosterior]]:
+        """(number of the moment, its posterior), by length; of those that have slots to read.
+
+        Use each before asking for the next: only one canvas's probabilities should exist.
+        """
+        numbers = [number for number, moment in enumerate(moments) if len(moment.places)]
+        numbers.sort(key=lambda number: len(moments[number].ids))
+        for group in self._groups(moments, numbers, batch):
+            states = self._call([moments[number] for number in group])  # B L D
+            for row, number in enumerate(group):
+                places = torch.as_tensor(moments[number].places, device=states.device)
+                slots = moments[number].slots
+                yield number, CanvasPosterior(states[row, places], slots, self.proposer)
+
+    def _groups(
+        self, moments: Sequence[Moment], numbers: Sequence[int], batch: int
+    ) -> Iterator[list[int]]:
+        """Canvases that go into one call, by growing length."""
+        group: list[int] = []
+        for number in numbers:
+            length = len(moments[number].ids)
+            most = batch
+            if self.all_logits:
+                most = min(batch, LOGITS_BUDGET // (length * self.proposer.vocab.size))
+            uneven = not self.pads and group and len(moments[group[0]].ids) != length
+            if group and (uneven or len(group) >= most):
+                yield group
+                group = []
+            group.append(number)
+        if group:
+            yield group
+
+    @torch.inference_mode()
+    def _call(self, moments: Sequence[Moment]) -> Tensor:
+        longest = max(len(moment.ids) for moment in moments)
+        ids = torch.full((len(moments), longest), self.proposer.vocab.pad_id)
+        real = torch.zeros(ids.shape, dtype=torch.bool)
+        for row, moment in enumerate(moments):
+            ids[row, : len(moment.ids)] = torch.from_numpy(moment.ids)
+            real[row, : len(moment.ids)] = True
+        time = None
+        if self.times is not None:
+            told = [moment.time for moment in moments]
+            time = torch.tensor(told, dtype=self.time_dtype, device=self.device)
+        return self.states(ids.to(self.device), real.to(self.device), time)
+
+
+def masked_reader(
+    net: Denoiser,
+    vocab: Vocab,
+    options: MdmOptions | None = None,
+    device: torch.device | str = "cpu",
+) -> Reader:
+    """How to ask a network of mdm; `options` made the traces, without them only MASK is barred."""
+    options = (options or MdmOptions()).resolved()
+    barred = (vocab.mask_id, *([vocab.eos_id] if options.stopping().forbids else []))
+    inner = net.inner if isinstance(net, Shifted) else net
+    return Reader(
+        states=lambda ids, real, time: net.hidden(ids, mask=real),
+        proposer=Proposer(net.head, vocab, options.build_policy(), options.draw(), barred),
+        pads=inner.takes_mask if isinstance(inner, LogitsDenoiser) else True,
+        all_logits=isinstance(inner, LogitsDenoiser),
+        device=device,
+    )
+
+
+def flex_reader(
+    net: Inserter,
+    vocab: Vocab,
+    options: FlexOptions | None = None,
+    device: torch.device | str = "cpu",
+) -> Reader:
+    """How to ask a network of flexmdm; `options`, which made the traces, tell its time."""
+    if options is None:
+        raise ValueError(
+            "flexmdm is asked at the sampler's time, and nothing says how these traces were "
+            "sampled: give their options, such as mode='compat' and steps=512"
+        )
+    full = options.resolved()
+    compat = full.mode == "compat"
+    specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
+    barred = () if compat else tuple({token for token in specials if token is not None})
+    clocks: dict[str, Callable[[], Times]] = {
+        "steps": lambda: (CompatTimes if compat else StepTimes)(net, full),
+        "events": lambda: EventTimes(net, full, TokenView(net, vocab, device), device),
+    }
+
+    def states(ids: Tensor, real: Tensor, time: Tensor | None) -> Tensor:
+        assert time is not None
+        return net.look(ids, mask=real, time=time).states
+
+    return Reader(
+        states=states,
+        proposer=Proposer(net.head, vocab, full.build_policy(), full.draw(), barred),
+        times=clocks[full.clock](),
+        time_dtype=torch.float32 if compat else torch.float64,
+        device=device,
+    )

@@ -1,0 +1,578 @@
+"""A stored trace of segments, looked at again: the posteriors along its tentative segments.
+
+Facts from the LatentMDM release's own analysis. The canvas after s steps is rebuilt
+(segment_moments.py) and the latent network is called on it once, at the time at which the sampler
+asked it (replay_times.py; latentmdm has none). Every open segment that is looked at then has a
+tentative text, and the *positions* of placement are the places along these texts, each up to and
+including its closing EOS: at place j the posterior of the token, given the tentative tokens before
+it. The tentative text is
+
+    of a segment that is committed next     what was committed
+    of any other                            the most likely token at every place (greedy)
+
+so that the probability of a committed token is the `log_prob` of the trace. At temperature 0, the
+sampler's candidates are these very texts. Greedy texts are found by verifying the segment's final
+text and going on from its first wrong token (candidates.py): most need one pass. Then all texts are
+read once, and the states are kept; the vocabulary head runs in pieces, as in replayer.py.
+
+Barred are MASK, PAD and BOS, which no segment may hold, and where no segment is empty (flexlatent)
+EOS at its first place; elsewhere EOS closes it.
+Letters: B canvases, S slots, N segments that are read, T places of a segment, D width.
+
+The canvases of segments that a stored trace went through, as a network saw them.
+
+A trace says of every token which segment it belongs to and when that was inserted and revealed; an
+empty segment is one EOS. So after s steps the canvas holds the segments inserted by then, in
+reading order, each revealed or open. Segments that were frozen in front of the first free place
+stand in the trace's prompt, and only the canvas it began with can tell them apart.
+
+Places of tokens are numbered through the segments: place j of segment n is n * L_seg + j. Step
+s + 1 was decided on the canvas after s steps, and the tokens *committed* from it are those of the
+segments revealed next, at their own places (moments.py says when that is). Segments that were not
+drawn (emptied by the tail rule) are no commitments; nor are the ends that close segments with
+content, which a trace does not hold.
+
+What the erasing tail rule of mode compat threw away is in a trace only if its candidates are.
+
+A segment is looked at while it is open, if any of its final tokens is: what stands at a place of
+its tentative text has no final text of its own.
+
+Not here: the network and tentative texts (segment_replayer.py). Letters: C committed tokens.
+
+Rebuilt canvases of segments as a network reads them: prompts, and a latent for every slot.
+
+Of many canvases, those of one trace above all, most prompts and segments are the same: each is read
+and encoded once. Letters: B canvases, S slots, N rows, T tokens, D width.
+
+The event clock of flexlatent, seen again: what its calls read, and what they said was missing.
+
+The walk itself is replay_times.py; here its canvases are those of segments, an anchor in front, and
+what is inserted and revealed are whole segments. Letters: B rows, L items (anchor and segments).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decode.draw import Draw
+from anyorder.decode.growing import Beginning, Growth
+from anyorder.decode.policy import Policy
+from anyorder.decode.proposals import Proposer
+from anyorder.decode.replay import FloatArray, IntArray, Replay
+from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.replay import CanvasPosterior, EventTimes, StepTimes, Times, Walk, began
+from anyorder.nets.segments import ReadPrompt, SegmentCoder, SegmentInserter, SegmentNet
+from anyorder.trace import Trace
+from anyorder.vocab import Vocab
+
+Ids = tuple[int, ...]
+
+
+class Segment(NamedTuple):
+    """One segment of a trace."""
+
+    number: int
+    ids: Ids
+    """Its final tokens; none: it is empty."""
+    insert: int
+    reveal: int
+    log_prob: FloatArray | None
+    """Of its tokens, or of the EOS that says that it is empty; None where the trace has none."""
+    inside: bool
+    """Whether to look at it while it is open."""
+    erased: tuple[int, Ids] | None = None
+    """What it showed from which step on, before its reveal emptied it."""
+
+    def shown(self, step: int) -> Ids | None:
+        """What it shows after `step` steps; None: it is open."""
+        if self.reveal <= step:
+            return self.ids
+        return self.erased[1] if self.erased is not None and self.erased[0] <= step else None
+
+    def drawn(self, step: int) -> tuple[Ids, FloatArray] | None:
+        """What it was revealed to be in this very step, and the log-probabilities; None: nothing.
+
+        Of an empty segment, no tokens and the log-probability of its EOS.
+        """
+        if self.erased is not None and self.erased[0] == step:
+            return self.erased[1], _unknown(self.erased[1])
+        if self.reveal != step or (self.log_prob is not None and np.isnan(self.log_prob).any()):
+            return None
+        return self.ids, _unknown(self.ids) if self.log_prob is None else self.log_prob
+
+
+class Slot(NamedTuple):
+    """One segment on a canvas."""
+
+    number: int
+    ids: Ids
+    """What it shows, is committed to next, or is in the end; none: it is empty."""
+    open: bool
+    read: bool
+    """Whether it is looked at."""
+    taken: bool
+    """Whether it is committed next."""
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentMoment:
+    """One canvas of a trace."""
+
+    step: int
+    time: float | None
+    """What the network is told; None where it has no time."""
+    prompt: Ids
+    slots: tuple[Slot, ...]
+    """Left to right."""
+    committed: IntArray  # C
+    """Places of the tokens that were committed from this canvas, and are looked at."""
+    tokens: IntArray  # C
+    log_prob: FloatArray  # C
+    """What the trace says of them; NaN where it says nothing."""
+
+    @property
+    def open(self) -> int:
+        """Open segments, whether looked at or not."""
+        return sum(slot.open for slot in self.slots)
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentTrace:
+    """A trace as segments."""
+
+    trace: Trace
+    prompt: Ids
+    segments: tuple[Segment, ...]
+    """In reading order, those frozen in front included."""
+    eos_id: int
+
+    @classmethod
+    def of(cls, replay: Replay, eos_id: int) -> SegmentTrace:
+        """ValueError where the trace does not tell its segments."""
+        trace = replay.trace
+        if trace.token_ids is None or trace.prompt_ids is None:
+            raise ValueError(
+                f"{_name(trace)} holds strings, not token ids, and a network reads ids: import it "
+                "with its ids, or sample it again"
+            )
+        if trace.segment is None or (trace.segment < 0).any():
+            raise ValueError(
+                f"{_name(trace)} does not tell the segment of each token: sample it again"
+            )
+        owner = trace.segment
+        numbers = sorted(set(owner.tolist()))
+        prompt, lead = _front(replay, numbers[0] if numbers else None)
+        given = [Segment(number, ids, 0, 0, None, False) for number, ids in enumerate(lead)]
+        found = [_segment(replay, np.flatnonzero(owner == number), eos_id) for number in numbers]
+        return cls(trace, prompt, (*given, *found), eos_id)
+
+    def moment(self, step: int, time: float | None, segment_length: int) -> SegmentMoment:
+        """The canvas after `step` steps, on which the network is asked at `time`."""
+        following = self._next(step, timed=time is not None)
+        slots: list[Slot] = []
+        commits: list[tuple[int, int, float]] = []
+        for each in self.segments:
+            if each.insert > step:
+                continue
+            shown = each.shown(step)
+            drawn = each.drawn(following) if shown is None and following is not None else None
+            ids = shown if shown is not None else each.ids if drawn is None else drawn[0]
+            read = shown is None and each.inside
+            slots.append(Slot(each.number, ids, shown is None, read, drawn is not None))
+            if drawn is not None and each.inside:
+                place = each.number * segment_length
+                shows = drawn[0] or (self.eos_id,)
+                places = range(place, place + len(shows))
+                commits += zip(places, shows, drawn[1].tolist(), strict=True)
+        committed, tokens, log_prob = zip(*commits, strict=True) if commits else ((), (), ())
+        return SegmentMoment(
+            step=step,
+            time=time,
+            prompt=self.prompt,
+            slots=tuple(slots),
+            committed=np.asarray(committed, dtype=np.int64),
+            tokens=np.asarray(tokens, dtype=np.int64),
+            log_prob=np.asarray(log_prob, dtype=np.float64),
+        )
+
+    def check_erased(self, k: int) -> None:
+        """Refuse a trace of `k` reveals a step from which some are gone; candidates have them."""
+        if self.trace.candidates is not None:
+            return
+        for step in range(1, (self.trace.steps or 0) + 1):
+            waiting = sum(each.shown(step - 1) is None for each in self.segments)
+            found = sum(each.drawn(step) is not None for each in self.segments)
+            if found < min(k, waiting):
+                raise ValueError(
+                    f"{_name(self.trace)}: what step {step} revealed was erased later, so its "
+                    "canvases cannot be rebuilt: sample it again with candidates=True, or with "
+                    "another tail"
+                )
+
+    def _next(self, step: int, *, timed: bool) -> int | None:
+        """The step that was decided on this canvas: the next change, or the next step only."""
+        changes = {each.insert for each in self.segments} | {each.reveal for each in self.segments}
+        changes |= {each.erased[0] for each in self.segments if each.erased is not None}
+        later = min((change for change in changes if change > step), default=None)
+        return None if timed and later != step + 1 else later
+
+
+def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
+    """The prompt, and the segments frozen between it and the first that the trace names, if any."""
+    trace, canvas = replay.trace, replay.canvas
+    assert trace.prompt_ids is not None
+    ids = tuple(trace.prompt_ids.tolist())
+    if canvas is None:
+        if first:
+            raise ValueError(
+                f"{_name(trace)} begins with segment {first}, so some were given with its prompt: "
+                "give the canvas that it began with"
+            )
+        return ids, ()
+    lead = tuple(segment or () for segment in canvas.segments[:first])
+    if canvas.prompt + tuple(token for segment in lead for token in segment) != ids:
+        raise ValueError(
+            f"{_name(trace)} did not begin with the canvas that its run describes: the run card "
+            "and the traces do not belong together"
+        )
+    return canvas.prompt, lead
+
+
+def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
+    """The segment whose tokens stand at these places of the trace."""
+    trace = replay.trace
+    insert, reveal = trace.timing()
+    assert trace.token_ids is not None and trace.segment is not None
+    number, ids = int(trace.segment[at[0]]), tuple(trace.token_ids[at].tolist())
+    if len(set(insert[at].tolist())) > 1 or len(set(reveal[at].tolist())) > 1:
+        raise ValueError(
+            f"{_name(trace)}: the tokens of segment {number} have different steps, and a segment "
+            "is inserted and revealed as one"
+        )
+    return Segment(
+        number=number,
+        ids=() if ids == (eos_id,) else ids,
+        insert=int(insert[at[0]]),
+        reveal=int(reveal[at[0]]),
+        log_prob=None if trace.log_prob is None else trace.log_prob[at].astype(np.float64),
+        inside=bool(replay.inside[at].any()),
+        erased=next(
+            (
+                (each.step, each.token_ids)
+                for each in trace.candidates or ()
+                if each.taken and each.segment == number and each.step < reveal[at[0]]
+                if each.token_ids is not None
+            ),
+            None,
+        ),
+    )
+
+
+def _unknown(ids: Ids) -> FloatArray:
+    """No log-probability for each token, or for the EOS of an empty segment."""
+    return np.full(max(1, len(ids)), np.nan)
+
+
+def _name(trace: Trace) -> str:
+    return f"trace {trace.task_id!r} sample {trace.sample}"
+
+
+OPEN, EMPTY, FIRST = 0, 1, 2
+"""Rows of the table of latents: the mask vector, the empty vector, the first known segment."""
+
+
+@dataclass(frozen=True)
+class SegmentInputs:
+    """How one network is given its canvases."""
+
+    net: SegmentCoder
+    vocab: Vocab
+    empty: Tensor | None = None  # D
+    """The latent of an empty segment, where there is one."""
+    slots: int | None = None
+    """Every canvas has so many slots, each at its number, and those that a trace does not name are
+    empty; None: the segments of a canvas stand side by side."""
+    device: torch.device | str = "cpu"
+
+    def of(self, moments: Sequence[SegmentMoment]) -> tuple[ReadPrompt, Tensor, Tensor]:
+        """Prompts, latents (B S D), and where there is a slot (B S)."""
+        prompts = sorted({moment.prompt for moment in moments})
+        read = self.net.read(*self.padded(prompts))
+        prompt = read.keep(self.whole([prompts.index(moment.prompt) for moment in moments]))
+        lengths = [len(moment.slots) if self.slots is None else self.slots for moment in moments]
+        shown = [
+            (row, place, slot)
+            for row, moment in enumerate(moments)
+            for place, slot in self.places(moment)
+        ]
+        known = sorted({slot.ids for _, _, slot in shown if slot.ids and not slot.open})
+        number = {ids: FIRST + at for at, ids in enumerate(known)} | {(): EMPTY}
+        which = torch.full((len(moments), max(lengths)), EMPTY)  # B S
+        for row, place, slot in shown:
+            which[row, place] = OPEN if slot.open else number[slot.ids]
+        real = torch.arange(which.shape[1]) < torch.tensor(lengths)[:, None]
+        return prompt, self._vectors(known)[which.to(self.device)], real.to(self.device)
+
+    def places(self, moment: SegmentMoment) -> Iterator[tuple[int, Slot]]:
+        """Where each segment stands."""
+        for place, slot in enumerate(moment.slots):
+            if self.slots is not None and slot.number >= self.slots:
+                raise ValueError(
+                    f"a trace has a segment {slot.number} and this model {self.slots} slots: give "
+                    "the model that made it"
+                )
+            yield place if self.slots is None else slot.number, slot
+
+    def _vectors(self, known: Sequence[Ids]) -> Tensor:
+        """The latents of an open slot, of an empty one and of known segments.  # N D"""
+        mask = self.net.mask_vector.to(self.device)
+        empty = torch.zeros_like(mask) if self.empty is None else self.empty.to(mask)
+        fixed = torch.stack([mask, empty])
+        if not known:
+            return fixed
+        return torch.cat([fixed, self.net.encode(*self.padded(known)).to(mask)])
+
+    def padded(self, rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+        """Ids and lengths of ragged rows.  # N T, N"""
+        ids = torch.full((len(rows), max(map(len, rows))), self.vocab.pad_id)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        return ids.to(self.device), self.whole([len(row) for row in rows])
+
+    def whole(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+@dataclass(frozen=True)
+class SegmentView:
+    """Canvases of flexlatent."""
+
+    net: SegmentInserter
+    inputs: SegmentInputs
+
+    def walk(self, replay: Replay) -> Walk:
+        canvas, key = began(replay)
+        read = SegmentTrace.of(replay, self.inputs.vocab.eos_id)
+        insert = np.asarray([each.insert for each in read.segments], dtype=np.int64)
+        reveal = np.asarray([each.reveal for each in read.segments], dtype=np.int64)
+        frozen = tuple(each.ids for each in read.segments if each.insert == 0)
+        if frozen != canvas.segments:
+            raise ValueError(
+                f"trace {replay.trace.task_id!r} sample {replay.trace.sample} did not begin with "
+                "the canvas that its run describes: the run card and the traces do not belong "
+                "together"
+            )
+        last = max(replay.steps, default=-1)
+        return Walk(replay.trace, key, last, insert, reveal, (read, canvas))
+
+    def rows(self, walks: Sequence[Walk], step: int) -> Growth:
+        beginnings, opens = [], []
+        for walk in walks:
+            _, canvas = walk.about
+            after = np.ones(len(walk.insert), dtype=bool)
+            after[walk.insert == 0] = canvas.grows[1:]
+            there = walk.insert <= step
+            grows = [canvas.grows[0], *after[there].tolist()]
+            inserted = int((walk.insert[there] > 0).sum())
+            beginnings.append(Beginning(grows, canvas.room - inserted, walk.key))
+            opens.append(np.concatenate([[False], walk.reveal[there] > step]))
+        rows = Growth.begin(beginnings, torch.device(self.inputs.device))
+        for row, flags in enumerate(opens):
+            rows.open[row, : len(flags)] = torch.from_numpy(flags).to(rows.open.device)
+        return rows
+
+    def gaps(self, walks: Sequence[Walk], step: int, rows: Growth, time: Tensor) -> Tensor:
+        moments = [walk.about[0].moment(step, None, self.net.segment_length) for walk in walks]
+        return self.net.look(*self.inputs.of(moments), time=time).gaps
+
+
+Conditions = Callable[[ReadPrompt, Tensor, Tensor, Tensor | None], Tensor]
+"""(prompts, latents B S D, real B S, time B or None) -> B S D."""
+
+
+class SegmentPosterior(CanvasPosterior):
+    """What a network believes along the tentative texts of one canvas."""
+
+    def __init__(
+        self, states: Tensor, positions: IntArray, proposer: Proposer, endless: Tensor
+    ) -> None:
+        super().__init__(states, positions, proposer)
+        self._endless = endless  # N, where EOS must not stand
+
+    def _logits(self, piece: Tensor) -> Tensor:
+        logits = super()._logits(piece)
+        logits[self._endless[piece], self._proposer.vocab.eos_id] = -torch.inf
+        return logits
+
+
+@dataclass(frozen=True)
+class SegmentReader:
+    """A network over segments, and how it is asked about a canvas."""
+
+    net: SegmentCoder
+    conditions: Conditions
+    inputs: SegmentInputs
+    may_be_empty: bool
+    """Whether EOS may be a segment's first token."""
+    times: Times | None = None
+    """The network's time at each step of each replay; None: it has no time."""
+    erased_of: int | None = None
+    """Segments that a step reveals, where some may have been erased later; None: none was."""
+
+    def moments(self, replays: Sequence[Replay]) -> list[list[SegmentMoment]]:
+        """The canvases of each replay."""
+        eos_id, most = self.inputs.vocab.eos_id, self.net.segment_length
+        traces = [SegmentTrace.of(replay, eos_id) for replay in replays]
+        if self.erased_of is not None:
+            for trace in traces:
+                trace.check_erased(self.erased_of)
+        times: list[list[Any]] = [[None] * len(each.steps) for each in replays]
+        if self.times is not None:
+            times = [row.tolist() for row in self.times(replays)]
+        return [
+            [trace.moment(step, time, most) for step, time in zip(each.steps, row, strict=True)]
+            for each, trace, row in zip(replays, traces, times, strict=True)
+        ]
+
+    def posteriors(
+        self, moments: Sequence[SegmentMoment], batch: int = 32
+    ) -> Iterator[tuple[int, SegmentPosterior]]:
+        """(number of the moment, its posterior), by length; of those that have something to read.
+
+        Use each before asking for the next: only one canvas's probabilities should exist.
+        """
+        numbers = [
+            number
+            for number, moment in enumerate(moments)
+            if any(slot.read for slot in moment.slots)
+        ]
+        numbers.sort(key=lambda number: len(moments[number].prompt))
+        proposer = self._proposer()
+        for start in range(0, len(numbers), batch):
+            group = numbers[start : start + batch]
+            found = self._look([moments[number] for number in group])
+            for number, (states, positions) in zip(group, found, strict=True):
+                first = positions % self.net.segment_length == 0
+                endless = torch.as_tensor(first & (not self.may_be_empty), device=states.device)
+                yield number, SegmentPosterior(states, positions, proposer, endless)
+
+    def _proposer(self) -> Proposer:
+        """What a segment may hold: all but MASK, PAD and BOS."""
+        vocab = self.inputs.vocab
+        never = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
+        barred = tuple(token for token in never if token is not None)
+        return Proposer(self.net.head, vocab, Policy(), Draw(), barred)
+
+    @torch.inference_mode()
+    def _look(self, moments: Sequence[SegmentMoment]) -> list[tuple[Tensor, IntArray]]:
+        """For each canvas the states at its positions (N D), and their numbers (N)."""
+        read = [
+            (row, place, slot)
+            for row, moment in enumerate(moments)
+            for place, slot in self.inputs.places(moment)
+            if slot.read
+        ]
+        row = self.inputs.whole([row for row, _, _ in read])
+        place = self.inputs.whole([place for _, place, _ in read])
+        conditions = self._call(moments)[row, place]  # N D
+        texts = self._texts([slot for _, _, slot in read], conditions)
+        states = self._read(texts, conditions)  # N T D
+        found: list[tuple[list[Tensor], list[IntArray]]] = [([], []) for _ in moments]
+        for number, ((owner, _, slot), text) in enumerate(zip(read, texts, strict=True)):
+            found[owner][0].append(states[number, : len(text)])
+            found[owner][1].append(slot.number * self.net.segment_length + np.arange(len(text)))
+        return [(torch.cat(rows), np.concatenate(places)) for rows, places in found]
+
+    def _call(self, moments: Sequence[SegmentMoment]) -> Tensor:
+        """The conditions of all slots.  # B S D"""
+        time = None
+        if self.times is not None:
+            asked = [moment.time for moment in moments]
+            time = torch.tensor(asked, dtype=torch.float64, device=self.inputs.device)
+        return self.conditions(*self.inputs.of(moments), time)
+
+    def _texts(self, slots: Sequence[Slot], conditions: Tensor) -> list[Ids]:
+        """The tentative text of each segment, its closing EOS included."""
+        vocab, most = self.inputs.vocab, self.net.segment_length
+        texts = [slot.ids if len(slot.ids) == most else (*slot.ids, vocab.eos_id) for slot in slots]
+        free = [number for number, slot in enumerate(slots) if not slot.taken]
+        if not free:
+            return texts
+        row = torch.arange(len(free), device=conditions.device)
+        slot = torch.zeros_like(row)  # each a row of its own; greedy, so without noise
+        store = Candidates(self.net, vocab, Draw(), slot, 1, may_be_empty=self.may_be_empty)
+        guess, length = self.inputs.padded([texts[number] for number in free])
+        store.tokens[:, 0, : guess.shape[1]] = guess
+        store.length[:, 0] = length
+        store.refresh(row, slot, conditions[self.inputs.whole(free)])
+        written = zip(free, store.tokens[:, 0].tolist(), store.length[:, 0].tolist(), strict=True)
+        for number, ids, count in written:
+            texts[number] = tuple(ids[:count])
+        return texts
+
+    def _read(self, texts: Sequence[Ids], conditions: Tensor) -> Tensor:
+        """The states that predict the tokens of each text.  # N T D"""
+        before = [text[:-1] for text in texts]
+        writer = self.net.write(conditions)
+        states = []
+        if any(before):
+            ids, length = self.inputs.padded(before)
+            ahead = torch.arange(ids.shape[1], device=ids.device)
+            states = [writer.read(ids, ahead < length[:, None])]
+        return torch.cat([writer.first()[:, None], *states], dim=1)
+
+
+def latent_reader(
+    net: SegmentNet,
+    vocab: Vocab,
+    options: LatentOptions | None = None,
+    device: torch.device | str = "cpu",
+) -> SegmentReader:
+    """How to ask a network of latentmdm; `options`, which made the traces, tell if it erased."""
+    full = None if options is None else options.resolved()
+    erased_of = full.k if full is not None and full.build_tail().erases else None
+
+    def conditions(
+        prompt: ReadPrompt, latents: Tensor, real: Tensor, time: Tensor | None
+    ) -> Tensor:
+        assert time is None
+        return net.conditions(prompt, latents, real)
+
+    inputs = SegmentInputs(net, vocab, net.empty_vector, net.slots, device)
+    return SegmentReader(net, conditions, inputs, may_be_empty=True, erased_of=erased_of)
+
+
+def flex_latent_reader(
+    net: SegmentInserter,
+    vocab: Vocab,
+    options: FlexLatentOptions | None = None,
+    device: torch.device | str = "cpu",
+) -> SegmentReader:
+    """How to ask a network of flexlatent; `options`, which made the traces, tell its time."""
+    if options is None:
+        raise ValueError(
+            "flexlatent is asked at the sampler's time, and nothing says how these traces were "
+            "sampled: give their options, such as steps=128"
+        )
+    full = options.resolved()
+    inputs = SegmentInputs(net, vocab, device=device)
+    clocks: dict[str, Callable[[], Times]] = {
+        "steps": lambda: StepTimes(net, full),
+        "events": lambda: EventTimes(net, full, SegmentView(net, inputs), device),
+    }
+
+    def conditions(
+        prompt: ReadPrompt, latents: Tensor, real: Tensor, time: Tensor | None
+    ) -> Tensor:
+        assert time is not None
+        return net.look(prompt, latents, real, time=time).states
+
+    return SegmentReader(net, conditions, inputs, may_be_empty=False, times=clocks[full.clock]())

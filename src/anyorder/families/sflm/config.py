@@ -1,0 +1,123 @@
+"""The options of sflm decoding: what a user may choose, what is filled in, what is refused.
+
+An option that the chosen path would not use is an error, never ignored. The loop is sflm.py.
+
+SphereLossConfig: the choices of sflm's loss. Torch-free, like config.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from anyorder.decode.draw import Draw, Stopping, find_stopping
+
+
+@dataclass(frozen=True)
+class Velocity:
+    """Which tokens a point moves towards."""
+
+    k: int = 0
+    """Only the k most likely tokens, as if there were no others; 0: all."""
+    drawn: bool = False
+    """Towards one token drawn from these, not towards their mean."""
+
+
+NAMED = {"exact": Velocity(), "top1": Velocity(k=1), "sampled": Velocity(drawn=True)}
+"""Velocities without a number."""
+USUAL = "top1"
+"""With a greedy tail, the main setting of S-FLM's authors."""
+NUMBERED = {"top_k": False, "sampled": True}
+"""Velocities with a number k -> whether one token is drawn."""
+
+
+def parse_velocity(text: str) -> Velocity:
+    """exact, top1, top_k:8, sampled or sampled:8."""
+    if text in NAMED:
+        return NAMED[text]
+    name, _, number = text.partition(":")
+    if name not in NUMBERED or not number.isdecimal() or int(number) < 1:
+        raise ValueError(
+            f"unknown velocity {text!r}: choose exact, top1, top_k:K, sampled or sampled:K with a "
+            "whole number K of at least 1"
+        )
+    return Velocity(int(number), NUMBERED[name])
+
+
+@dataclass(frozen=True)
+class SflmOptions:
+    """How to decode with sflm."""
+
+    velocity: str | None = None
+    """top1 (default), exact, top_k:K, sampled or sampled:K; none where a single step moves nothing.
+    """
+    tail: Literal["greedy", "ancestral"] = "greedy"
+    """The last call: take the most likely tokens, or draw from its posterior."""
+    steps: int = 16
+    """Network calls: each but the last moves the points, the last one reads the tokens."""
+    temperature: float = 1.0
+    """Divides the logits, for the velocity and for a draw at the end. Where both take the most
+    likely token, 0 and 1 say the same, and others are refused."""
+    eos: str = "plain"
+    """plain, fill (all after the first EOS is EOS) or forbid."""
+
+    @property
+    def policy(self) -> str:
+        """No order is chosen: what traces and reports write in its place."""
+        return "flow"
+
+    def resolved(self) -> SflmOptions:
+        """The same options with every unset choice filled in; checked."""
+        self._refuse_unused()
+        return self if self.steps == 1 else replace(self, velocity=self.velocity or USUAL)
+
+    def _refuse_unused(self) -> None:
+        """What is set must have an effect."""
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1, not {self.steps}")
+        if self.tail not in ("greedy", "ancestral"):
+            raise ValueError(f"tail must be 'greedy' or 'ancestral', not {self.tail!r}")
+        velocity, stopping, draw = self.chosen_velocity(), self.stopping(), self.draw()
+        if stopping.waits:
+            raise ValueError(
+                f"eos={self.eos!r} needs an order, and sflm settles all slots together: choose "
+                "plain, fill or forbid"
+            )
+        if self.steps == 1 and self.velocity is not None:
+            raise ValueError(
+                "velocity has no effect on a single step, which moves nothing: leave it out, or "
+                "give more steps"
+            )
+        settled = (self.steps == 1 or velocity.k == 1) and self.tail == "greedy"
+        if draw.temperature == 0 and not settled:
+            raise ValueError(
+                "temperature 0 leaves the most likely token only: velocity top1, tail greedy. "
+                "Leave these out, or set a temperature"
+            )
+        if draw.temperature not in (0, 1) and settled:
+            raise ValueError(
+                "the most likely token is the same at every temperature: leave it out, or choose "
+                "another velocity or tail='ancestral'"
+            )
+
+    def chosen_velocity(self) -> Velocity:
+        return parse_velocity(self.velocity or USUAL)
+
+    def stopping(self) -> Stopping:
+        return find_stopping(self.eos)
+
+    def draw(self) -> Draw:
+        return Draw(self.temperature)
+
+
+@dataclass(frozen=True)
+class SphereLossConfig:
+    """Which positions of an answer are noised."""
+
+    infill: float = 0.0
+    """Share of the examples in which only a random span of the answer is noised, so that the
+    network also learns to fill gaps; the others, as published, noise all of it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.infill <= 1:
+            raise ValueError(f"sphere.infill={self.infill}: give a share from 0 to 1")

@@ -1,0 +1,234 @@
+"""Hyperspherical flow decoding: noise moves towards tokens, and the last call reads them off.
+
+S-FLM's sampler (process/sphere.py has its equations). N steps are N network calls, at the times
+t_0 .. t_{N-1} of linspace(1, 1e-5, N + 1). Each call but the last moves every free slot along the
+velocity of its posterior, from the signal a(t_k) to a(t_{k+1}); the last one takes tokens from its
+posterior and moves nothing. Frozen slots, a prompt or the text around a gap, hold the clean vectors
+of their tokens at every call. Slots hold what a text may hold (nets/states.py), without PAD.
+
+There is no token before the end, and no order is chosen. What a step shows of a slot is its most
+likely token: `reveal_step` is the step from which it stayed, `changes` what it was before.
+
+The points are float64 throughout; the network reads them in its own precision.
+Letters: B rows, L positions, M free slots of all rows, K states, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
+from anyorder.decode.draw import Draw, Posterior, behind, filtered, pick_from, refuse_nan
+from anyorder.decode.loop import seen
+from anyorder.decode.proposals import slices
+from anyorder.families.sflm.config import SflmOptions
+from anyorder.nets.denoiser import SphereDenoiser, States
+from anyorder.process import sphere
+from anyorder.process.noise import Stream, uniform
+from anyorder.trace.snapshots import Change, changes_of
+from anyorder.vocab import Vocab
+
+
+@dataclass
+class _Rows:
+    """All rows; they take the same steps, so none leaves before the others."""
+
+    ids: Tensor  # B L, what is shown: tokens, and the mask before the first step
+    real: Tensor  # B L
+    clean: Tensor  # B L D, the vectors of frozen slots
+    since: Tensor  # B L, the step from which a slot has shown its token
+    log_prob: Tensor  # B L, of what is shown
+    row: Tensor  # M, whose slot
+    position: Tensor  # M
+    key: Tensor  # M, its row's noise key
+    points: Tensor  # M D
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """One network call, and where it leads."""
+
+    step: int
+    signal: Tensor
+    following: Tensor | None
+    """The signal to move to; None: this is the last call."""
+
+
+def check(canvases: Sequence[Canvas], options: SflmOptions) -> None:
+    """Every canvas can be decoded with any options."""
+
+
+def check_network(net: Any, options: SflmOptions) -> None:
+    """Refuse networks over tokens, such as wrapped ones."""
+    if not hasattr(net, "unit_table"):
+        raise ValueError(
+            "sflm needs a network of our own, over vectors: wrap masked models, as mdm"
+        )
+
+
+@torch.inference_mode()
+def decode(
+    net: SphereDenoiser,
+    vocab: Vocab,
+    canvases: Sequence[Canvas],
+    keys: Sequence[int],
+    options: SflmOptions,
+    device: torch.device | str = "cpu",
+    watch: Watcher | None = None,
+) -> list[Decoded]:
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
+    options = options.resolved()
+    flow = _Flow(net, vocab, options)
+    rows = flow.start(canvases, keys, torch.device(device))
+    history = [rows.ids]
+    for moment in flow.moments():
+        flow.advance(rows, moment)
+        history.append(rows.ids)
+        if watch is not None:
+            so_far = (_collect(rows, at, each, moment.step) for at, each in enumerate(canvases))
+            watch([seen(row, each) for row, each in enumerate(so_far)])
+    shown = torch.stack(history).cpu().numpy()  # N+1 B L
+    return [
+        _collect(rows, at, canvas, options.steps, shown[:, at], vocab.mask_id)
+        for at, canvas in enumerate(canvases)
+    ]
+
+
+def _collect(
+    rows: _Rows,
+    index: int,
+    canvas: Canvas,
+    step: int,
+    shown: np.ndarray | None = None,
+    mask_id: int = 0,
+) -> Decoded:
+    """One row after `step`; with all that it showed (N+1 L), also what changed."""
+    span = slice(canvas.prompt_length, len(canvas.ids))
+    token_ids = rows.ids[index, span].tolist()
+    reveal_step = rows.since[index, span].tolist()
+    changes: list[Change] = []
+    if shown is not None:
+        settled, changes = changes_of(shown[:, span], mask_id)
+        assert settled.tolist() == reveal_step
+    return Decoded(
+        token_ids=token_ids,
+        insert_step=[0] * len(token_ids),
+        reveal_step=reveal_step,
+        log_prob=rows.log_prob[index, span].tolist(),
+        steps=step,
+        forwards=step,
+        ties=0,
+        changes=changes,
+    )
+
+
+class _Flow:
+    """The network, its table and the schedule: what one step needs."""
+
+    def __init__(self, net: SphereDenoiser, vocab: Vocab, options: SflmOptions) -> None:
+        self.net, self.vocab, self.options = net, vocab, options
+        self.velocity, self.stopping = options.chosen_velocity(), options.stopping()
+        table = net.unit_table()  # V D
+        if len(table) < vocab.size:
+            raise ValueError(
+                f"the network has vectors of {len(table)} tokens for a vocabulary of {vocab.size}: "
+                "use the vocabulary that it was trained with"
+            )
+        without = {vocab.pad_id} - {vocab.eos_id}
+        without |= {vocab.eos_id} if self.stopping.forbids else set()
+        self.states = States.of(vocab, without=frozenset(without)).to(table.device)
+        self.table = sphere.unit(table[self.states.ids].double())  # K D
+
+    def start(self, canvases: Sequence[Canvas], keys: Sequence[int], device: torch.device) -> _Rows:
+        ids, free, real = stack(canvases, self.vocab, device)
+        row, position = free.nonzero(as_tuple=True)
+        key = torch.tensor(keys, dtype=torch.int64, device=device)[row]
+        return _Rows(
+            ids=ids,
+            real=real,
+            clean=self.net.unit_table()[ids],
+            since=torch.zeros_like(ids),
+            log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
+            row=row,
+            position=position,
+            key=key,
+            points=sphere.sampling_noise(key, position, self.table.shape[1]),
+        )
+
+    def moments(self) -> Iterator[_Moment]:
+        steps, net = self.options.steps, self.net
+        schedule = sphere.Truncated(net.most_signal, net.least_signal)
+        signals = schedule.value(sphere.grid(steps)).to(self.table.device)
+        for step in range(1, steps + 1):
+            yield _Moment(step, signals[step - 1], signals[step] if step < steps else None)
+
+    def advance(self, rows: _Rows, moment: _Moment) -> None:
+        """One network call: what it shows, and where it moves the points."""
+        vectors = torch.index_put(
+            rows.clean, (rows.row, rows.position), rows.points.to(rows.clean.dtype)
+        )
+        signal = moment.signal.expand(len(rows.ids))
+        states = self.net.hidden(vectors, mask=rows.real, signal=signal)[rows.row, rows.position]
+        tokens, log_prob, points = [], [], []
+        for piece in slices(len(states), self.vocab):
+            logits = self._logits(states[piece], moment.step)
+            noise = uniform(
+                0, int(Stream.TOKEN), rows.key[piece], rows.position[piece], moment.step
+            )
+            if moment.following is None:
+                drawn = self.options.tail == "ancestral"
+                found = pick_from(self._tempered(logits), noise) if drawn else logits.argmax(-1)
+            else:
+                found = logits.argmax(dim=-1)
+                here = rows.points[piece]
+                velocity = self._velocity(here, self._tempered(logits), noise)
+                points.append(sphere.euler_step(here, velocity, moment.signal, moment.following))
+            tokens.append(self.states.ids[found])
+            log_prob.append(Posterior(logits).log_prob(found))
+        if points:
+            rows.points = torch.cat(points)
+        self._show(rows, torch.cat(tokens), torch.cat(log_prob), moment)
+
+    def _show(self, rows: _Rows, tokens: Tensor, log_prob: Tensor, moment: _Moment) -> None:
+        places = rows.row, rows.position
+        ids = torch.index_put(rows.ids, places, tokens)
+        rows.log_prob = torch.index_put(rows.log_prob, places, log_prob.double())
+        if moment.following is None and self.stopping.fills:
+            ids = self._filled(rows, ids)
+        rows.since = torch.where(ids != rows.ids, moment.step, rows.since)
+        rows.ids = ids
+
+    def _filled(self, rows: _Rows, ids: Tensor) -> Tensor:
+        """Free slots behind the first free EOS become EOS, which was not drawn there."""
+        free = torch.index_put(
+            torch.zeros_like(rows.real), (rows.row, rows.position), torch.ones_like(rows.row).bool()
+        )
+        filled = behind(free & (ids == self.vocab.eos_id), free & (ids != self.vocab.eos_id))
+        rows.log_prob = rows.log_prob.masked_fill(filled, torch.nan)
+        return ids.masked_fill(filled, self.vocab.eos_id)
+
+    def _velocity(self, points: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
+        """Where each point goes, by its posterior over the tokens it may move to.  # M D"""
+        k = self.velocity.k
+        if self.velocity.drawn:
+            state = pick_from(filtered(logits, Draw(top_k=k)), noise)  # M
+            return sphere.log_map(points, self.table[state])
+        if k:
+            best, states = logits.topk(min(k, self.states.count), dim=-1)  # M k
+            return sphere.velocity_to(points, best.double().softmax(-1), self.table[states])
+        return sphere.velocity(points, logits.double().softmax(-1), self.table)
+
+    def _logits(self, states: Tensor, step: int) -> Tensor:
+        """Logits of what a slot may hold.  # M K"""
+        logits = self.states.logits(self.net.head(states))
+        refuse_nan(logits, step)
+        return logits
+
+    def _tempered(self, logits: Tensor) -> Tensor:
+        return logits / self.options.temperature if self.options.temperature > 0 else logits

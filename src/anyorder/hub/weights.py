@@ -1,0 +1,477 @@
+"""From files to a network: each tensor straight into its place, in the wanted precision.
+
+A network is built on the meta device, where it takes no memory. `fill` then makes one parameter
+after the other, real, on its device and in its precision, and copies it from the files in pieces.
+So the most that is ever held is the network and one piece.
+
+Not here: which names belong together (hub_names.py) and how files are read (hub_files.py).
+
+Weights in and out, as safetensors: strict, atomic, never pickled.
+
+A weight known under several names (a tied head, a shared table) is stored once, under the first of
+them. The header carries a checksum of the data, so a damaged file is refused rather than loaded.
+Loading checks names, shapes and checksum before the first weight is touched, and reads piece by
+piece, so that a file is never in memory as a whole.
+
+Not here: the configuration beside the weights (the checkpoint's business), optimiser states, and
+the formats of published checkpoints (hub_config.py, hub_names.py).
+
+The way back: our network's configuration and vocabulary as a published checkpoint spells them.
+
+`layout_of` finds the layout whose config.json can say everything that a network is; a network that
+no layout can describe stays in our own format. Under the key `anyorder` the config.json also keeps
+what its owners have no word for: family, lengths, and the recipe that trained it.
+
+Not here: reading (hub_config.py), tensors (hub.py), the folder as a whole (apps/exporting.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from anyorder.files import replacing, replacing_path
+from anyorder.hub.files import (
+    INDEX,
+    NOTE,
+    SINGLE,
+    Difference,
+    SafetensorFiles,
+    Store,
+    copy_into,
+    damaged,
+    equal,
+    read,
+)
+from anyorder.hub.formats import HEADS, RELEASE
+from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.vocab import Vocab
+
+CONSTANTS = re.compile(r".*\.rotary_emb\.inv_freq$")
+"""Tensors that old checkpoints hold and that follow from their config.json."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where each tensor of a network is stored: our name -> (store, its name there)."""
+
+    places: Mapping[str, tuple[Store, str]]
+
+    def tensor(self, name: str) -> Tensor:
+        """The whole tensor on the CPU, as stored; nothing is kept of the file."""
+        return read(*self.places[name])
+
+    def copy(self, name: str, target: Tensor) -> None:
+        store, theirs = self.places[name]
+        copy_into(store, theirs, target)
+
+    def stored_kind(self) -> torch.dtype:
+        """The precision in which most of the numbers are stored."""
+        sizes: dict[torch.dtype, int] = {}
+        for store, theirs in self.places.values():
+            size = torch.Size(store.shapes[theirs]).numel()
+            sizes[store.kinds[theirs]] = sizes.get(store.kinds[theirs], 0) + size
+        return max(sizes, key=lambda kind: sizes[kind])
+
+
+def shared(module: nn.Module) -> list[tuple[list[str], Tensor]]:
+    """Each tensor of a module once, with all of its names."""
+    groups: dict[int, tuple[list[str], Tensor]] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        groups.setdefault(id(tensor), ([], tensor))[0].append(name)
+    return list(groups.values())
+
+
+def match(store: Store, net: nn.Module, remedy: str) -> Weights:
+    """Weights stored under our own names; a shared one under any of its names."""
+    places: dict[str, tuple[Store, str]] = {}
+    wanted = {}
+    for names, tensor in shared(net):
+        source = next((name for name in names if name in store.shapes), names[0])
+        wanted[source] = tuple(tensor.shape)
+        places |= dict.fromkeys(names, (store, source))
+    Difference.between(store.shapes, wanted).refuse(store.where, remedy)
+    return _checked(Weights(places), net)
+
+
+def match_published(
+    layout: str,
+    stores: Mapping[Store, Mapping[str, str]],
+    net: nn.Module,
+) -> Weights:
+    """Weights of a published checkpoint: for each store, our name -> their name.
+
+    A tied checkpoint may hold its head as well, if that is the table.
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in net.state_dict(keep_vars=True).items()}
+    given = {ours for names in stores.values() for ours in names}
+    assert given == shapes.keys(), given ^ shapes.keys()
+    places: dict[str, tuple[Store, str]] = {}
+    for store, names in stores.items():
+        wanted = {theirs: shapes[ours] for ours, theirs in names.items()}
+        spare = {name for name in store.shapes if CONSTANTS.match(name)}
+        head, table = HEADS[layout], next(iter(names.values()), "")
+        if head not in wanted and head in store.shapes and table in store.shapes:
+            if not equal(store, head, table):
+                raise ValueError(
+                    f"{store.where}: {head} differs from {table}, and config.json says that they "
+                    "are one: set tie_word_embeddings (or weight_tying) to false"
+                )
+            spare.add(head)
+        Difference.between(store.shapes, wanted, spare).refuse(
+            store.where, "Check config.json beside it, or download the checkpoint again"
+        )
+        places |= {ours: (store, theirs) for ours, theirs in names.items()}
+    return _checked(Weights(places), net)
+
+
+def _checked(weights: Weights, net: nn.Module) -> Weights:
+    """Refuse numbers of another sort, before the first is copied."""
+    for name, tensor in net.state_dict(keep_vars=True).items():
+        store, theirs = weights.places[name]
+        if store.kinds[theirs].is_floating_point != tensor.dtype.is_floating_point:
+            raise ValueError(
+                f"{store.where}: {theirs} is {store.kinds[theirs]} where the module has "
+                f"{tensor.dtype}; load it into the model it was saved from"
+            )
+    return weights
+
+
+def fill(
+    net: nn.Module, weights: Weights, *, device: torch.device | str, dtype: torch.dtype | None
+) -> None:
+    """Give a network on the meta device real tensors, one after the other."""
+    for names, tensor in shared(net):
+        kind = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
+        with torch.no_grad():
+            real = torch.empty(tensor.shape, dtype=kind, device=device)
+        weights.copy(names[0], real)
+        if isinstance(tensor, nn.Parameter):
+            real = nn.Parameter(real, requires_grad=tensor.requires_grad)
+        for name in names:
+            owner, _, leaf = name.rpartition(".")
+            module = net.get_submodule(owner)
+            held: dict[str, Any] = module._parameters  # what setattr would put there, unchecked
+            (held if leaf in held else module._buffers)[leaf] = real
+
+
+def is_real(net: nn.Module) -> bool:
+    """Whether nothing of a network is on the meta device, attributes included."""
+    for module in net.modules():
+        held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+        if any(isinstance(each, Tensor) and each.is_meta for each in held):
+            return False
+    return True
+
+
+class _Undrawn(TorchFunctionMode):
+    """Nothing is drawn: on the meta device there is no number to set.
+
+    Without it torch looks up how each draw would be decomposed, and imports a compiler for that:
+    two seconds of every start.
+    """
+
+    DRAWS = frozenset({"normal_", "uniform_", "trunc_normal_"})
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in self.DRAWS:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+def on_meta(build: Callable[[], nn.Module], where: Path) -> nn.Module:
+    """A network without memory; what makes no sense of its configuration is named by its file."""
+    try:
+        with torch.device("meta"), _Undrawn():
+            return build()
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"{where}: {str(error).splitlines()[0]}: restore the file") from None
+
+
+REMEDY = "Build the model from the configuration saved beside the file"
+Parts = Sequence[tuple[str, Callable[[], Tensor]]]
+"""Names, and what makes the tensor when its turn comes."""
+
+
+def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
+    """Write a module's weights, whole or not at all; `about` says what they are the weights of."""
+    path = Path(path)
+    tensors = {name: make() for name, make in own_parts(module)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing_path(path) as temporary:
+        note = json.dumps({"crc32": _checksum(tensors), "about": about})
+        save_file(tensors, temporary, metadata={NOTE: note})
+
+
+def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
+    """Copy the weights of a file into a module of exactly that shape, or refuse and say why.
+
+    The module keeps its device and its floating-point precision. `about`, if given, must be what
+    the file was saved with.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file; give the path of a .safetensors file")
+    targets = shared(module)
+    if any(tensor.is_meta for _, tensor in targets):
+        raise ValueError("the module is on the meta device: give it memory with .to_empty() first")
+    weights = open_own(SafetensorFiles(path, [path], {}), module, about)
+    for names, tensor in targets:
+        weights.copy(names[0], tensor)
+
+
+def open_own(store: SafetensorFiles, module: nn.Module, about: str = "") -> Weights:
+    """The checked weights of a file (or of shards) under our own names."""
+    weights = match(store, module, REMEDY)
+    said = store.note.get("about", about)
+    if about and said != about:
+        raise ValueError(f"{store.where} holds the weights of {said}, not of {about}")
+    if "crc32" in store.note and store.note["crc32"] != _stored_checksum(store):
+        raise ValueError(damaged(store.where, "the data do not match the checksum"))
+    return weights
+
+
+def own_parts(module: nn.Module) -> Parts:
+    """A module's weights under our own names."""
+    weights = shared(module)
+    if any(tensor.is_meta for _, tensor in weights):
+        raise ValueError("the module is on the meta device: it has no weights to save")
+    return [(names[0], partial(_plain, tensor)) for names, tensor in weights]
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu").contiguous()
+
+
+def save_parts(folder: Path, parts: Parts, limit: int, note: Mapping[str, Any]) -> list[Path]:
+    """Write tensors as model.safetensors, or as shards of at most `limit` bytes with their index.
+
+    One shard is in memory at a time, beside the tensors' own. The index comes last: shards without
+    one are not a checkpoint. `note` is kept where our loader looks for it.
+    """
+    groups = list(_groups(parts, limit))
+    value, total = 0, 0
+    table: dict[str, str] = {}
+    paths = []
+    for number, group in enumerate(groups, 1):
+        name = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        name = SINGLE if len(groups) == 1 else name
+        tensors = {key: make() for key, make in group}
+        value = _checksum_on(tensors, value)
+        total += sum(tensor.nbytes for tensor in tensors.values())
+        table |= dict.fromkeys(tensors, name)
+        header = {"format": "pt"}
+        if len(groups) == 1:
+            header = {NOTE: json.dumps({"crc32": f"{value:08x}", **note})}
+        with replacing_path(folder / name) as temporary:
+            save_file(tensors, temporary, metadata=header)
+        paths.append(folder / name)
+    if len(groups) > 1:
+        about = {"total_size": total, NOTE: {"crc32": f"{value:08x}", **note}}
+        with replacing(folder / INDEX) as file:
+            record = {"metadata": about, "weight_map": dict(sorted(table.items()))}
+            file.write(json.dumps(record, indent=2).encode() + b"\n")
+        paths.append(folder / INDEX)
+    return paths
+
+
+def _groups(parts: Parts, limit: int) -> Iterator[list[tuple[str, Callable[[], Tensor]]]]:
+    """Neighbours in the order of their names, as many as fit; a larger one stands alone."""
+    group: list[tuple[str, Callable[[], Tensor]]] = []
+    size = 0
+    for name, make in sorted(parts, key=lambda part: part[0]):
+        nbytes = make().nbytes
+        if group and size + nbytes > limit:
+            yield group
+            group, size = [], 0
+        group.append((name, make))
+        size += nbytes
+    yield group
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """CRC-32 over names and bytes, in the order of the names."""
+    return f"{_checksum_on(tensors, 0):08x}"
+
+
+def _checksum_on(tensors: Mapping[str, Tensor], value: int) -> int:
+    for name in sorted(tensors):
+        value = zlib.crc32(name.encode(), value)
+        value = zlib.crc32(_bytes(tensors[name]), value)
+    return value
+
+
+def _stored_checksum(store: Store) -> str:
+    value = 0
+    for name in sorted(store.shapes):
+        value = zlib.crc32(name.encode(), value)
+        for _, rows in store.pieces(name):
+            value = zlib.crc32(_bytes(rows), value)
+    return f"{value:08x}"
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+OUR_KEY = "anyorder"
+PLANNER_FEATURES = 256
+"""dUltra's format says nothing of the planner's features: it has these."""
+
+
+def layout_of(config: Any) -> str | None:
+    """The layout that can hold this network; None: only our own format can."""
+    return next((name for name, fits in FITS.items() if fits(config)), None)
+
+
+def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) -> dict[str, Any]:
+    """The config.json of a network in a layout that it fits."""
+    shape: TransformerConfig = getattr(config, "backbone", config)
+    kind, architecture, write = WRITERS[layout, type(config)]
+    ids = {
+        "mask_token_id": vocab.mask_id,
+        "eos_token_id": vocab.eos_id,
+        "pad_token_id": vocab.pad_id,
+        "bos_token_id": vocab.bos_id,
+    }
+    if type(config) is TransformerConfig and config.causal:
+        del ids["mask_token_id"]  # such models have none; ours stands in vocabulary.json
+    record = {"architectures": [architecture], "model_type": kind}
+    return record | write(shape, max_length) | ids
+
+
+def tokenizer_config(vocab: Vocab) -> dict[str, Any]:
+    """What other libraries ask beside tokenizer.json."""
+    roles = {"eos": vocab.eos_id, "pad": vocab.pad_id, "bos": vocab.bos_id, "mask": vocab.mask_id}
+    named = {role: vocab.token(id) for role, id in roles.items() if id is not None}
+    flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": {
+            str(id): {"content": name, "special": True, **flags}
+            for id, name in sorted(vocab.special_names.items())
+        },
+        **{f"{role}_token": name for role, name in named.items()},
+    }
+
+
+def _qwen_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    return {
+        "hidden_act": "silu",
+        "hidden_size": shape.width,
+        "intermediate_size": shape.mlp_width,
+        "max_position_embeddings": max_length or 2048,
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "num_key_value_heads": shape.kv_heads,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_scaling": None,
+        "rope_theta": shape.rope_theta,
+        "tie_word_embeddings": shape.tied,
+        "use_sliding_window": False,
+        "attention_dropout": 0.0,
+        "vocab_size": shape.vocab_size,
+    }
+
+
+def _llama_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    record = _qwen_record(shape, max_length)
+    del record["use_sliding_window"]
+    return record | {
+        "attention_bias": shape.qkv_bias,
+        "head_dim": shape.head_width,
+        "mlp_bias": False,
+    }
+
+
+def _llada_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    return {
+        "activation_type": "silu",
+        "alibi": False,
+        "attention_layer_norm": False,
+        "block_group_size": 1,
+        "block_type": "llama",
+        "d_model": shape.width,
+        "embedding_size": shape.vocab_size,
+        "include_bias": False,
+        "include_qkv_bias": shape.qkv_bias,
+        "input_emb_norm": False,
+        "layer_norm_type": "rms",
+        "layer_norm_with_affine": True,
+        "max_sequence_length": max_length or 4096,
+        "mlp_hidden_size": shape.mlp_width,
+        "n_heads": shape.heads,
+        "n_kv_heads": shape.kv_heads,
+        "n_layers": shape.layers,
+        "rms_norm_eps": shape.norm_eps,
+        "rope": True,
+        "rope_full_precision": True,
+        "rope_theta": shape.rope_theta,
+        "scale_logits": False,
+        "vocab_size": shape.vocab_size,
+        "weight_tying": shape.tied,
+    }
+
+
+WRITERS: dict[tuple[str, type], tuple[str, str, Callable[..., dict[str, Any]]]] = {
+    ("qwen2", TransformerConfig): ("qwen2", "Qwen2ForCausalLM", _qwen_record),
+    ("qwen2", ShiftedConfig): ("Dream", "DreamModel", _qwen_record),
+    ("llama", TransformerConfig): ("llama", "LlamaForCausalLM", _llama_record),
+    ("llada", TransformerConfig): ("llada", "LLaDAModelLM", _llada_record),
+    ("flexmdm", FlexConfig): ("Dream", "DreamModel", _qwen_record),
+    ("dultra", PlannedConfig): ("llada", "LLaDAModelLM", _llada_record),
+}
+"""(layout, network) -> model_type, architecture, and the rest of config.json."""
+
+
+def _plain_heads(shape: TransformerConfig) -> bool:
+    return shape.head_width * shape.heads == shape.width
+
+
+def _qwen_biases(shape: TransformerConfig) -> bool:
+    return shape.qkv_bias and not shape.o_bias and _plain_heads(shape)
+
+
+def _is_release(config: FlexConfig) -> bool:
+    told = all(getattr(config, name) == value for name, value in RELEASE.items())
+    return told and _qwen_biases(config.backbone)
+
+
+def _fits_llada(shape: TransformerConfig) -> bool:
+    return not shape.o_bias and _plain_heads(shape) and not shape.time_modulated
+
+
+FITS: dict[str, Callable[[Any], bool]] = {
+    "qwen2": lambda config: (
+        (isinstance(config, TransformerConfig) and config.causal and _qwen_biases(config))
+        or (isinstance(config, ShiftedConfig) and _qwen_biases(config.backbone))
+    ),
+    "llama": lambda config: (
+        isinstance(config, TransformerConfig) and config.causal and config.qkv_bias == config.o_bias
+    ),
+    "llada": lambda config: (
+        isinstance(config, TransformerConfig) and not config.causal and _fits_llada(config)
+    ),
+    "flexmdm": lambda config: isinstance(config, FlexConfig) and _is_release(config),
+    "dultra": lambda config: (
+        isinstance(config, PlannedConfig)
+        and _fits_llada(config.backbone)
+        and config.planner_mlp_width == config.backbone.mlp_width
+        and config.planner_features == PLANNER_FEATURES
+    ),
+}

@@ -1,0 +1,339 @@
+"""AR-ness of traces: does the sampler write from left to right? With chance and mirror.
+
+The scores are those of reveal_order.py: global and local AR-ness at k (DiffuCoder, arXiv
+2506.20639), adjacent moves and Kendall's tau. Which tokens they are computed on:
+
+    items     the generated tokens that share a character with the sample's program (all text where
+              none was looked for), in their final places. Tokens that were given are not items.
+    silent    generated tokens without text: end of sequence, padding. Never items, because on a
+              fixed canvas they outnumber the code and come first; told apart (`Silent`).
+
+A place is an item's number among the items, and what is hidden before a step is every item that
+has not its final token yet, also one whose slot is not inserted yet: a sampler that inserts a mask
+and fills it at once chose that place. So ar, mdm and flexmdm are judged alike.
+
+`ties` is the share of the sampler's choices that a tie rule made: where it is large, the order is
+that rule's and not the model's.
+
+How far an order is left to right: AR-ness, adjacent moves, Kendall's tau, from times alone.
+
+Items 0..N-1 stand from left to right; `times[i]` is the step that reveals item i. Steps may reveal
+several items; inside a step there is no order, so an item is judged by what was there *before* its
+step. Let e = 0, 1, ... number the steps that reveal something, n_e items each, m_e items still
+hidden before step e.
+
+    global@k   share of items that are among the k leftmost hidden before their step (DiffuCoder)
+    local@k    share of items i, of those revealed at e >= k, with item i-1 revealed at step e-1,
+               i-2 at e-2, ..., i-k at e-k: k moves to the next place in a row
+    adjacent   share of items, of those at e >= 1, with a neighbour on either side revealed at e-1
+    tau        Kendall's tau-b of place and time; a pair of one step is tied and counts for neither
+               side: (concordant - discordant) / sqrt(pairs * pairs not tied); NaN if all are tied
+
+With one item a step, strict left to right has 1 in all of them. With more it cannot, so every value
+comes with `left_to_right`, the same steps dealt out in that order, and with its `chance`, the
+expectation when they are dealt out at random, here in closed form:
+
+    global@k   sum_e n_e min(k, m_e) / m_e / N
+    local@k    (N-k) sum_{e>=k} n_e n_{e-1} ... n_{e-k} / (N (N-1) ... (N-k)) / sum_{e>=k} n_e
+    adjacent   sum_{e>=1} [2 a b / N - a b (a-1) / (N (N-1))] / sum_{e>=1} b,  a = n_{e-1}, b = n_e
+    tau        0: mirroring an order changes its sign
+
+Which tokens are items is decided in arness.py.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anyorder.measure.intervals import Interval, known_mean, plain, sample_interval
+from anyorder.measure.placement_scores import find_program, programs_looked_for
+from anyorder.trace import Run, Trace
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OrderScore:
+    """One score of one order, beside what the same steps give in other orders."""
+
+    value: float
+    chance: float
+    left_to_right: float
+    """What the same steps score when they are dealt out from left to right."""
+    mirrored: float
+    """The same score read from right to left."""
+
+
+def order_scores(times: ArrayLike, ks: Sequence[int]) -> dict[str, OrderScore]:
+    """`global@k` and `local@k` for each k, `adjacent` and `tau`; NaN where there is none."""
+    own = np.asarray(times, dtype=np.int64)
+    sizes = np.unique(own, return_counts=True)[1]
+    chances = _chances(sizes, ks)
+    here, best, back = (_values(each, ks) for each in (own, np.sort(own), own[::-1]))
+    return {name: OrderScore(here[name], chances[name], best[name], back[name]) for name in here}
+
+
+def tau_b(times: ArrayLike) -> float:
+    """Kendall's tau-b of the times of items from left to right."""
+    own = np.asarray(times, dtype=np.int64)
+    return _tau(*_left_counts(own))
+
+
+def _values(times: IntArray, ks: Sequence[int]) -> dict[str, float]:
+    later, same = _left_counts(times)
+    hidden_left = later + same
+    entry = np.unique(times, return_inverse=True)[1]
+    run = _runs(entry)
+    values = {f"global@{k}": _share(hidden_left < k) for k in ks}
+    values |= {f"local@{k}": _share(run[entry >= k] >= k) for k in ks}
+    neighbour = np.zeros(len(entry), dtype=bool)
+    neighbour[1:] |= entry[1:] == entry[:-1] + 1
+    neighbour[:-1] |= entry[:-1] == entry[1:] + 1
+    values["adjacent"] = _share(neighbour[entry >= 1])
+    values["tau"] = _tau(later, same)
+    return values
+
+
+def _left_counts(times: IntArray) -> tuple[IntArray, IntArray]:
+    """Per item: how many to its left are revealed later, and how many in the same step."""
+    seen: list[int] = []
+    later, same = [], []
+    for time in times.tolist():
+        first, after = bisect_left(seen, time), bisect_right(seen, time)
+        later.append(len(seen) - after)
+        same.append(after - first)
+        seen.insert(after, time)
+    return np.array(later, dtype=np.int64), np.array(same, dtype=np.int64)
+
+
+def _tau(later: IntArray, same: IntArray) -> float:
+    pairs = len(later) * (len(later) - 1) // 2
+    untied = pairs - int(same.sum())
+    discordant = int(later.sum())
+    return (untied - 2 * discordant) / math.sqrt(pairs * untied) if untied else math.nan
+
+
+def _runs(entry: IntArray) -> IntArray:
+    """Per item: how many steps in a row went to the next place, up to this item."""
+    moves = np.zeros(len(entry), dtype=bool)
+    moves[1:] = entry[1:] == entry[:-1] + 1
+    place = np.arange(len(entry))
+    return place - np.maximum.accumulate(np.where(moves, 0, place))
+
+
+def _share(hits: NDArray[np.bool_]) -> float:
+    return float(hits.mean()) if hits.size else math.nan
+
+
+def _chances(sizes: IntArray, ks: Sequence[int]) -> dict[str, float]:
+    n = int(sizes.sum())
+    left = (n - np.concatenate([[0], np.cumsum(sizes)]))[:-1]  # m_e
+    chances = {f"global@{k}": _ratio((sizes * np.minimum(k, left) / left).sum(), n) for k in ks}
+    for k in ks:
+        products = np.ones(max(0, len(sizes) - k))
+        for back in range(k + 1):
+            # Divided as they come, so that nothing overflows: n (n-1) ... (n-k) is huge.
+            products = products * sizes[k - back : len(sizes) - back] / (n - back)
+        chances[f"local@{k}"] = _ratio((n - k) * products.sum(), sizes[k:].sum())
+    before, now = sizes[:-1].astype(float), sizes[1:].astype(float)
+    expected = (2 * before * now / n - before * now * (before - 1) / (n * max(1, n - 1))).sum()
+    chances["adjacent"] = _ratio(expected, sizes[1:].sum())
+    chances["tau"] = 0.0 if len(sizes) > 1 else math.nan
+    return chances
+
+
+def _ratio(above: float, below: float) -> float:
+    return float(above / below) if below else math.nan
+
+
+KS = (1, 3)
+COLUMNS = ("value", "chance", "left_to_right", "mirrored")
+SCORED, NO_STEPS, NO_PROGRAM, TOO_SHORT = "scored", "no_steps", "no_program", "too_short"
+
+
+@dataclass(frozen=True)
+class Silent:
+    """Generated tokens without text."""
+
+    share: float
+    """Of all generated tokens."""
+    early: float
+    """Share of them that came before the median item; NaN where there are none."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"share": plain(self.share), "early": plain(self.early)}
+
+
+@dataclass(frozen=True)
+class SampleArness:
+    """One sample, scored or not."""
+
+    task_id: str
+    sample: int
+    status: str
+    items: int = 0
+    scores: dict[str, OrderScore] = field(default_factory=dict)
+    silent: Silent | None = None
+    ties: float | None = None
+    """None where the trace does not say."""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        record: dict[str, Any] = {
+            "task_id": self.task_id,
+            "sample": self.sample,
+            "status": self.status,
+            "items": self.items,
+            "ties": self.ties,
+        }
+        if self.silent is not None:
+            record["silent"] = self.silent.to_record()
+        record["scores"] = {
+            name: {column: plain(getattr(score, column)) for column in COLUMNS}
+            for name, score in self.scores.items()
+        }
+        return record
+
+
+@dataclass(frozen=True)
+class ArnessCell:
+    """One score over all samples that have it."""
+
+    mean: float
+    samples: int
+    interval: Interval
+    """Over tasks, each with all of its samples."""
+    chance: float
+    left_to_right: float
+    mirrored: float
+
+    @property
+    def position(self) -> float:
+        """0 at chance, 1 at left to right; NaN where the two are equal."""
+        room = self.left_to_right - self.chance
+        return (self.mean - self.chance) / room if room else math.nan
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "mean": plain(self.mean),
+            "samples": self.samples,
+            "interval": self.interval.to_record(),
+            "chance": plain(self.chance),
+            "left_to_right": plain(self.left_to_right),
+            "mirrored": plain(self.mirrored),
+            "position": plain(self.position),
+        }
+
+
+@dataclass(frozen=True)
+class ArnessTable:
+    """What `arness` found."""
+
+    ks: tuple[int, ...]
+    samples: tuple[SampleArness, ...]
+    statuses: dict[str, int]
+    """How many samples have each status; together all of them."""
+    cells: dict[str, ArnessCell]
+    silent: Silent
+    """Means over the scored samples; `early` over those that have silent tokens."""
+    ties: float
+    """Mean share of ties; NaN where no trace says."""
+
+    def to_record(self, *, samples: bool = True) -> dict[str, Any]:
+        """As JSON; without `samples` only what is over all of them."""
+        record: dict[str, Any] = {
+            "measure": "arness",
+            "ks": list(self.ks),
+            "statuses": self.statuses,
+            "aggregate": {name: cell.to_record() for name, cell in self.cells.items()},
+            "silent": self.silent.to_record(),
+            "ties": plain(self.ties),
+        }
+        if samples:
+            record["samples"] = [sample.to_record() for sample in self.samples]
+        return record
+
+
+def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> ArnessTable:
+    """The AR-ness of a run, or of traces, at each k."""
+    if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
+        raise ValueError(f"ks={tuple(ks)}: give different whole numbers from 1 on")
+    traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
+    looked_for = isinstance(run_or_traces, Run) and programs_looked_for(run_or_traces)
+    samples = tuple(sample_arness(trace, ks, looked_for=looked_for) for trace in traces)
+    scored = [sample for sample in samples if sample.status == SCORED]
+    silent = [sample.silent for sample in scored if sample.silent is not None]
+    names = list(order_scores([1], ks))
+    return ArnessTable(
+        ks=tuple(ks),
+        samples=samples,
+        statuses=dict(Counter(sample.status for sample in samples)),
+        cells={name: _cell(scored, name) for name in names},
+        silent=Silent(known_mean(s.share for s in silent), known_mean(s.early for s in silent)),
+        ties=known_mean(s.ties for s in samples if s.ties is not None),
+    )
+
+
+def sample_arness(
+    trace: Trace, ks: Sequence[int] = KS, *, looked_for: bool = False
+) -> SampleArness:
+    """One sample; never an exception because of its text.
+
+    looked_for: a program was looked for in every sample, so one without a program has no code.
+    """
+    if trace.reveal_step is None or trace.char_end is None:
+        return SampleArness(trace.task_id, trace.sample, NO_STEPS)
+    steps = trace.reveal_step.astype(np.int64)
+    end = trace.char_end.astype(np.int64)
+    start = np.concatenate([[0], end])[: len(end)]
+    how, (first, after) = find_program(trace, looked_for)
+    generated = steps > 0
+    item = generated & (end > start) & (start < after) & (end > first)
+    hidden = steps[generated & (end == start)]
+    times = steps[item]
+    known = SampleArness(trace.task_id, trace.sample, SCORED, len(times), ties=_tie_share(trace))
+    if how == "none":
+        return replace(known, status=NO_PROGRAM)
+    if len(times) < 2:
+        return replace(known, status=TOO_SHORT)
+    silent = Silent(
+        share=len(hidden) / int(generated.sum()),
+        early=float((hidden < np.median(times)).mean()) if len(hidden) else math.nan,
+    )
+    return replace(known, scores=order_scores(times, ks), silent=silent)
+
+
+def _tie_share(trace: Trace) -> float | None:
+    chosen = int((trace.timing()[1] > 0).sum())
+    # Where tokens were masked again, their earlier reveals were choices too.
+    chosen += sum(event.piece is not None for event in trace.events or ())
+    return trace.ties / chosen if trace.ties is not None and chosen else None
+
+
+def _cell(samples: Sequence[SampleArness], name: str) -> ArnessCell:
+    rows, tasks = [], []
+    for sample in samples:
+        score = sample.scores[name]
+        if not math.isnan(score.value):
+            rows.append([getattr(score, column) for column in COLUMNS])
+            tasks.append(sample.task_id)
+    table = np.array(rows).reshape(len(rows), len(COLUMNS))
+    value, chance, left_to_right, mirrored = (known_mean(column) for column in table.T)
+    return ArnessCell(
+        mean=value,
+        samples=len(rows),
+        interval=sample_interval(tasks, table[:, 0]),
+        chance=chance,
+        left_to_right=left_to_right,
+        mirrored=mirrored,
+    )

@@ -1,0 +1,216 @@
+"""The any-order metrics of traces, with their controls (paper Section 3.2 and appendix D).
+
+    table = order(run)                       exact: the paper's definitions
+    table = order(run, mode="compat")        the release's choices, number for number
+
+Per sample: text -> program and blocks (order_program.py), the trace's steps -> a step per Python
+token, own and controls (order_controls.py), -> CBC, RUB, RUB+, OBW per node (order_nodes.py).
+Aggregation is order_table.py. Where the two modes differ is listed in docs/order.md.
+
+A Python token is revealed when the last of the trace's tokens that share a character with it is.
+exact takes the step at which a slot got its final token, compat the first at which it showed any.
+
+A sample that has no score is in the table with its status: what syntax.Status says of its text,
+`no_steps` where only the text is known, `given` where no token of the program was generated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.measure.arness_scores import tau_b
+from anyorder.measure.intervals import known_mean
+from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
+from anyorder.measure.order_program import SCOPES, OrderProgram, ProgramFacts, prepare
+from anyorder.measure.order_samples import (
+    CONTROLS,
+    RANDOM,
+    SEEDS,
+    Dealt,
+    SampleOrder,
+    ScopeOrder,
+    SegmentOrder,
+    control_keys,
+    deal,
+    segment_steps,
+)
+from anyorder.measure.order_table import OrderSetting, OrderTable, aggregate
+from anyorder.trace import Run, Trace
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Prepared = OrderProgram | ProgramFacts
+
+NO_STEPS, GIVEN = "no_steps", "given"
+NEWLINE = re.compile("\n")
+
+# Samples of one task are often equal, and each distinct text is prepared once.
+PROGRAMS_KEPT = 256
+
+
+def order(
+    run_or_traces: Run | Iterable[Trace],
+    mode: str = "exact",
+    *,
+    scopes: Sequence[str] = tuple(SCOPES),
+    controls: Sequence[str] = tuple(CONTROLS),
+    seeds: Sequence[int] = SEEDS,
+) -> OrderTable:
+    """The order metrics of a run, or of traces; `controls=()` leaves the controls out."""
+    for what, names, known in (
+        ("mode", [mode], RULES),
+        ("scope", scopes, SCOPES),
+        ("control", controls, CONTROLS),
+    ):
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"no {what} {unknown[0]!r}: choose from {', '.join(known)}")
+    if controls and not seeds:
+        raise ValueError("seeds is empty: give at least one for the random control")
+    traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
+    setting = OrderSetting(mode, tuple(scopes), tuple(controls), tuple(seeds))
+    programs = _Programs(setting)
+    return aggregate([measure_sample(trace, setting, programs) for trace in traces], setting)
+
+
+class _Programs:
+    """The programs of one call, each distinct text prepared once."""
+
+    def __init__(self, setting: OrderSetting) -> None:
+        self.setting = setting
+        self._known: OrderedDict[tuple[str, str, str | None], Prepared] = OrderedDict()
+
+    def of(self, trace: Trace) -> Prepared:
+        key = (trace.prompt, trace.text, trace.entry_point)
+        if key not in self._known:
+            self._known[key] = prepare(trace, self.setting.scopes, self.setting.mode)
+        self._known.move_to_end(key)
+        while len(self._known) > PROGRAMS_KEPT:
+            self._known.popitem(last=False)
+        return self._known[key]
+
+
+def measure_sample(
+    trace: Trace, setting: OrderSetting, programs: _Programs | None = None
+) -> SampleOrder:
+    """One trace; never an exception because of its text."""
+    program = (programs or _Programs(setting)).of(trace)
+    facts = program if isinstance(program, ProgramFacts) else program.facts
+    status = NO_STEPS if trace.reveal_step is None else facts.status
+    if isinstance(program, ProgramFacts) or trace.reveal_step is None:
+        return SampleOrder(trace.task_id, trace.sample, status, facts)
+    places = _Places.of(trace, program, first_shown=setting.mode == "compat")
+    dealt = Dealt(
+        places.steps[places.movable],
+        None if places.segments is None else places.segments[places.movable],
+        control_keys(trace, setting.seeds),
+    )
+    steps, where = deal(places.steps, places.movable, dealt, setting.controls)
+    token_steps = revealed_at(places.start, places.end, steps, program.spans)
+    scores = score_nodes(token_steps, program.blocks, RULES[setting.mode])
+    if facts.parents and not scores.children[0].any():
+        status = GIVEN
+    return SampleOrder(
+        trace.task_id,
+        trace.sample,
+        status,
+        facts,
+        scopes=_by_scope(program, scores, where),
+        visits=scores.visits[0],
+        segments=_segment_order(trace, places, steps[where.get(RANDOM, slice(0))]),
+    )
+
+
+class _Places:
+    """The trace's tokens that have characters, left to right.  # N each"""
+
+    def __init__(self, start: IntArray, end: IntArray, steps: IntArray) -> None:
+        self.start, self.end, self.steps = start, end, steps
+        self.movable: BoolArray = np.ones(len(steps), dtype=bool)
+        self.segments: IntArray | None = None
+
+    @classmethod
+    def of(cls, trace: Trace, program: OrderProgram, *, first_shown: bool) -> _Places:
+        assert trace.char_end is not None
+        end = trace.char_end.astype(np.int64)
+        start = np.concatenate([[0], end])[: len(end)]
+        wide = end > start
+        steps = reveal_steps(trace, first_shown=first_shown)
+        places = cls(start[wide], end[wide], steps[wide])
+        first, after = program.extent
+        places.movable = (places.start < after) & (places.end > first) & (places.steps > 0)
+        if trace.segment is not None:
+            places.segments = trace.segment.astype(np.int64)[wide]
+        return places
+
+
+def reveal_steps(trace: Trace, *, first_shown: bool = False) -> IntArray:
+    """The step at which each slot got its final token, or first showed any.
+
+    What stood there at step 0, before the network was asked, was not shown by any step: duo's
+    canvases begin as noise.
+    """
+    steps = trace.timing()[1].astype(np.int64)
+    if first_shown:
+        for event in trace.events or ():
+            if event.piece is not None and event.step > 0:
+                steps[event.slot] = min(steps[event.slot], event.step)
+    return steps
+
+
+def revealed_at(start: IntArray, end: IntArray, steps: IntArray, spans: IntArray) -> IntArray:
+    """Per row of steps (R N) the step of each Python token (R T), the largest it overlaps."""
+    first = np.searchsorted(end, spans[:, 0], side="right")
+    after = np.searchsorted(start, spans[:, 1], side="left")
+    padded = np.concatenate([steps, np.full((len(steps), 1), UNSEEN)], axis=1)
+    if not len(spans):
+        return padded[:, :0]
+    bounds = np.stack([first, np.maximum(after, first)], axis=1).ravel()
+    latest = np.maximum.reduceat(padded, bounds, axis=1)[:, ::2]
+    return np.where(after > first, latest, UNSEEN)
+
+
+def _by_scope(
+    program: OrderProgram, scores: NodeScores, where: dict[str, slice]
+) -> dict[str, ScopeOrder | None]:
+    depth = np.array([parent.depth for parent in program.facts.parents], dtype=np.int64)
+    stacked = scores.stacked()  # 4 R P
+    found: dict[str, ScopeOrder | None] = {}
+    for name, members in program.scopes.items():
+        if members is None:
+            found[name] = None
+            continue
+        chosen = members[scores.children[0, members] > 0]
+        found[name] = ScopeOrder.of(
+            chosen, scores.children[0, chosen], depth[chosen], stacked[:, :, chosen], where
+        )
+    return found
+
+
+def _segment_order(trace: Trace, places: _Places, random: IntArray) -> SegmentOrder | None:
+    """The order of the segments, or of the lines where there are none; by their last steps.
+
+    `random` are the rows of the random control (R N). Segments dealt out anew have a tau of 0 on
+    average; tokens dealt out anew have not, where lines differ in length.
+    """
+    steps = places.steps[places.movable]
+    if places.segments is not None:
+        unit, which = "segment", places.segments[places.movable]
+        inside = which >= 0
+    else:
+        breaks = np.array([match.start() for match in NEWLINE.finditer(trace.text)])
+        unit, which = "line", np.searchsorted(breaks, places.start[places.movable])
+        inside = np.ones(len(which), dtype=bool)
+    if not inside.any():
+        return None
+    _, number = np.unique(which[inside], return_inverse=True)
+    last = segment_steps(steps[inside], number)
+    chance = 0.0
+    if unit == "line":
+        rows = random[:, places.movable]
+        chance = known_mean(tau_b(segment_steps(row, number)) for row in rows)
+    return SegmentOrder(unit, len(last), tau_b(last), chance)

@@ -1,0 +1,360 @@
+"""Positional uncertainty: how much of a token a canvas wants, and how well it knows where.
+
+Paper, Section 3.2 and appendix C. With f_i(v) the untempered posterior of position i, and sums over
+the masked positions that are looked at (those of the code), a token v has
+
+    mass                  m(v)    = sum_i f_i(v)
+    localisation          LOC(v)  = max_i f_i(v) / m(v)
+    positional entropy    H(v)    = log m(v) - sum_i f_i(v) log f_i(v) / m(v)
+                                  = -sum_i q_i log q_i,  q_i = f_i(v) / m(v)
+    k-LOC(v)              the share of m(v) in its k best positions, k = max(1, round m(v))
+
+and a token v that is committed at position i has the committed-position localisation f_i(v) / m(v).
+LOC punishes a token for occurring several times: one that surely stands in five places has LOC 0.2
+and k-LOC 1. Halves are rounded up; entropies are in nats.
+
+Kept of a canvas are the tokens of largest mass and those committed. Each keeps its measures, which
+are computed from its whole profile f(v), and the largest entries of that profile.
+
+A source of posteriors is whatever has positions, masses and profiles: the network's view of a
+canvas (decode/replayer.py), an array (`Dense`), or tokens along the candidates of segments, whose
+positions are then (segment, place) pairs numbered by the source.
+
+Not here: networks, traces, tables (placement_table.py). Letters: N positions, V vocabulary,
+K chosen tokens, C committed ones.
+
+Which tokens of a sample count as code when placement is measured.
+
+Appendix C of the paper computes everything on the positions of the extracted program. A position
+of an unfinished canvas belongs to it if its *final* text does, which the trace knows:
+
+    code    the sample's program, where it is found in the text:
+              exact   as it stands there; or, where it begins as the prompt does, the rest of it
+              lines   from the first to the last line that the two have in common, in order
+                      (extraction may leave lines out, or put some before)
+              none    nowhere, or there is none: then nothing of the sample counts
+              text    no program was looked for: all tokens before the first end of sequence
+    all     every token, those after the end of sequence too
+
+A token belongs to a span of characters if it shares one with it. A token without characters of its
+own (a later byte of a character, a special token) does if it stands inside the span or closes its
+last character; never from the end of sequence on.
+
+Where whole segments are revealed, an open one is looked at if any of its final tokens is inside:
+then every place of its tentative text counts (decode/segment_moments.py).
+
+Not here: extraction itself, and the networks. Letters: N tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anyorder.trace import Run, Trace
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+TOKENS, PLACES, COVERED = 200, 16, 0.99
+LEAST_MASS = 1e-4
+"""Tokens that a canvas wants less of are not kept, unless they are committed."""
+TOP = 2
+"""The paper's green points: so many tokens of largest mass."""
+
+
+class Source(Protocol):
+    """The posterior of one canvas, asked for in the two ways that never need all of it at once."""
+
+    @property
+    def positions(self) -> IntArray:
+        """Numbers that name the positions, each once.  # N"""
+        ...
+
+    def mass(self) -> FloatArray:
+        """m(v) of every token.  # V"""
+        ...
+
+    def profile(self, tokens: IntArray) -> FloatArray:
+        """f_i(v) of chosen tokens.  # N K"""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A source that is an array."""
+
+    positions: IntArray  # N
+    probabilities: FloatArray  # N V
+
+    @classmethod
+    def of(cls, positions: ArrayLike, probabilities: ArrayLike) -> Dense:
+        """From lists, checked."""
+        places = np.asarray(positions, dtype=np.int64)
+        table = np.asarray(probabilities, dtype=np.float64)
+        if table.ndim != 2 or places.shape != table.shape[:1]:
+            raise ValueError(
+                f"{places.shape} positions and probabilities of shape {table.shape}: give one row "
+                "of probabilities for each position"
+            )
+        if not (table >= 0).all():  # NaN is not
+            raise ValueError("probabilities are not negative: give a posterior, not logits")
+        return cls(places, table)
+
+    def mass(self) -> FloatArray:
+        return np.asarray(self.probabilities.sum(axis=0))
+
+    def profile(self, tokens: IntArray) -> FloatArray:
+        return self.probabilities[:, tokens]
+
+
+class Commit(NamedTuple):
+    """A token that the sampler committed to next, at a position of the source."""
+
+    position: int
+    token: int
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much of a canvas is kept."""
+
+    tokens: int = TOKENS
+    """Tokens of largest mass, at least LEAST_MASS each; committed tokens come on top."""
+    places: int = PLACES
+    """Positions of a token's profile, the largest first, until they hold 99 % of its mass."""
+
+    def __post_init__(self) -> None:
+        if self.tokens < TOP:
+            raise ValueError(f"tokens={self.tokens}: keep at least the {TOP} of largest mass")
+        if self.places < 0:
+            raise ValueError(f"places={self.places}: keep 0 or more positions of each profile")
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What the profiles of K tokens say."""
+
+    mass: FloatArray  # K
+    loc: FloatArray  # K
+    entropy: FloatArray  # K
+    k_loc: FloatArray  # K
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The numbers of one canvas."""
+
+    tokens: IntArray  # K
+    """The kept tokens by falling mass, equals by id."""
+    measures: Measures
+    profiles: tuple[tuple[IntArray, FloatArray], ...]  # K
+    """Positions and f_i(v), by falling f, as much as is kept."""
+    commits: tuple[Commit, ...]  # C
+    committed: FloatArray  # C
+    """f_i(v) of the committed tokens."""
+    committed_token: IntArray  # C
+    """Where each stands among the kept tokens."""
+
+    @property
+    def localisation(self) -> FloatArray:
+        """f_i(v) / m(v) of the committed tokens; NaN where the model gives v no mass.  # C"""
+        mass = self.measures.mass[self.committed_token]
+        return np.divide(self.committed, mass, out=np.full_like(mass, np.nan), where=mass > 0)
+
+
+def measures(profile: FloatArray) -> Measures:
+    """Mass, LOC, entropy and k-LOC of each column; NaN where a token has no mass.  # N K"""
+    mass = profile.sum(axis=0)
+    some = mass > 0
+    share = np.divide(profile, mass, out=np.zeros_like(profile), where=some)
+    logs = np.log(share, out=np.zeros_like(share), where=share > 0)
+    # Rounding may leave -0.0 or -1e-17 of an entropy that is 0.
+    entropy = np.where(some, np.maximum(-(share * logs).sum(axis=0), 0.0), np.nan)
+    if not len(profile):
+        return Measures(mass, entropy.copy(), entropy, entropy.copy())
+    falling = -np.sort(-profile, axis=0)  # N K
+    count = np.minimum(copies(mass), len(profile))
+    best = np.take_along_axis(falling.cumsum(axis=0), count[None, :] - 1, axis=0)[0]
+    nowhere = np.full_like(mass, np.nan)
+    loc = np.divide(falling[0], mass, out=nowhere.copy(), where=some)
+    k_loc = np.minimum(np.divide(best, mass, out=nowhere, where=some), 1.0)
+    return Measures(mass, loc, entropy, k_loc)
+
+
+def copies(mass: FloatArray) -> IntArray:
+    """max(1, round m): in how many places a token of that mass stands.  # K"""
+    return np.maximum(np.floor(mass + 0.5), 1.0).astype(np.int64)
+
+
+def place(source: Source, commits: Sequence[Commit] = (), keep: Keep | None = None) -> Placed:
+    """The numbers of one canvas that is looked at through `source`."""
+    keep = keep or Keep()
+    mass = source.mass()
+    wanted = np.asarray([commit.token for commit in commits], dtype=np.int64)
+    chosen = np.union1d(largest(mass, keep.tokens), wanted)
+    profile = source.profile(chosen)  # N K
+    found = measures(profile)
+    order = np.lexsort((chosen, -found.mass))
+    tokens, profile = chosen[order], profile[:, order]
+    kept = Measures(*(getattr(found, name)[order] for name in Measures.__dataclass_fields__))
+    column = order.argsort()[np.searchsorted(chosen, wanted)]  # C
+    row = _rows(source.positions, [commit.position for commit in commits])
+    return Placed(
+        tokens=tokens,
+        measures=kept,
+        profiles=_heads(source.positions, profile, keep.places),
+        commits=tuple(commits),
+        committed=profile[row, column],
+        committed_token=column,
+    )
+
+
+def largest(mass: FloatArray, count: int) -> IntArray:
+    """The ids of the `count` largest masses, the lowest ids among equals, by id.
+
+    Masses below LEAST_MASS are left out, except of the first two.
+    """
+    count = min(count, max(int((mass >= LEAST_MASS).sum()), min(TOP, int((mass > 0).sum()))))
+    if not count:
+        return np.zeros(0, dtype=np.int64)
+    least = np.partition(mass, len(mass) - count)[len(mass) - count]
+    above = np.flatnonzero(mass > least)
+    equal = np.flatnonzero(mass == least)[: count - len(above)]
+    return np.sort(np.concatenate([above, equal]))
+
+
+def _heads(
+    positions: IntArray, profile: FloatArray, places: int
+) -> tuple[tuple[IntArray, FloatArray], ...]:
+    """The largest entries of each column, until they hold nearly all of its mass.  # N K -> K"""
+    order = np.argsort(-profile, axis=0, kind="stable")[:places]
+    values = np.take_along_axis(profile, order, axis=0)
+    before = values.cumsum(axis=0) - values
+    counts = (before < COVERED * profile.sum(axis=0)).sum(axis=0).tolist()
+    where = positions[order]
+    return tuple((where[:n, k], values[:n, k]) for k, n in enumerate(counts))
+
+
+def _rows(positions: IntArray, wanted: Sequence[int]) -> IntArray:
+    """Where each wanted position stands in `positions`."""
+    where = {int(position): row for row, position in enumerate(positions)}
+    missing = [position for position in wanted if position not in where]
+    if missing:
+        raise ValueError(
+            f"a token is committed at position {missing[0]}, which the source does not have: give "
+            "commits at positions that are looked at"
+        )
+    return np.asarray([where[position] for position in wanted], dtype=np.int64)
+
+
+NOTHING = place(Dense(np.zeros(0, dtype=np.int64), np.zeros((0, 0))))
+"""Of a canvas on which nothing is masked where one looks."""
+
+
+BoolArray = NDArray[np.bool_]
+Extent = tuple[int, int]
+"""[first, after the last) character."""
+
+
+def programs_looked_for(run: Run) -> bool:
+    """Whether the samples' programs were looked for: then one without a program has no code."""
+    programs = run.table(["program"]).column("program")
+    return bool(programs.null_count < len(programs))
+
+
+def find_program(trace: Trace, looked_for: bool = False) -> tuple[str, Extent]:
+    """How the program was found in the text (exact, lines, text, none), and where."""
+    if trace.program is None and not looked_for:
+        return "text", (0, len(trace.text))
+    program = (trace.program or "").strip("\r\n")
+    if not program.strip():
+        return "none", (0, 0)
+    at = trace.text.find(program)
+    if at >= 0:
+        return "exact", (at, at + len(program))
+    extent = _after_prompt(trace, program)
+    if extent[1] > extent[0]:
+        return "exact", extent
+    extent = _common_lines(trace.text, program)
+    return ("lines", extent) if extent[1] > extent[0] else ("none", (0, 0))
+
+
+def _after_prompt(trace: Trace, program: str) -> Extent:
+    """Where the program goes on in the text, if it begins as the prompt does."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(program, trace.prompt, strict=False))
+    rest = program[sum(1 for _ in pairs) :].strip()
+    at = trace.text.find(rest) if rest else -1
+    if at < 0:
+        return 0, 0
+    line = trace.text[:at].rstrip(" \t")  # indentation is code
+    return len(line), at + len(rest)
+
+
+def _common_lines(text: str, program: str) -> Extent:
+    """From the first to the last line that both have, in order; blank lines say nothing."""
+    lines, shown, at = [], [], 0
+    for line in text.splitlines(keepends=True):
+        if line.strip():
+            lines.append(line.rstrip())
+            shown.append((at, at + len(line.rstrip())))
+        at += len(line)
+    wanted = [line.rstrip() for line in program.splitlines() if line.strip()]
+    matcher = SequenceMatcher(None, wanted, lines, autojunk=False)
+    common = [block for block in matcher.get_matching_blocks() if block.size]
+    if not common:
+        return 0, 0
+    return shown[common[0].b][0], shown[common[-1].b + common[-1].size - 1][1]
+
+
+def _code(trace: Trace, eos_id: int | None, looked_for: bool) -> tuple[str, BoolArray]:
+    how, (first, after) = find_program(trace, looked_for)
+    if how == "text":
+        return how, _before_end(trace, eos_id)
+    assert trace.char_end is not None
+    end = trace.char_end.astype(np.int64)
+    start = np.concatenate([[0], end[:-1]]) if len(end) else end
+    shares = (start < after) & (end > first) & (end > start)
+    empty = (start == end) & (end > first) & (end <= after)
+    return how, (shares | empty) & _before_end(trace, eos_id)
+
+
+def _before_end(trace: Trace, eos_id: int | None) -> BoolArray:
+    assert trace.token_ids is not None
+    if eos_id is None:
+        return np.ones(len(trace.token_ids), dtype=bool)
+    return np.cumsum(trace.token_ids == eos_id) == 0
+
+
+def _all(trace: Trace, eos_id: int | None, looked_for: bool) -> tuple[str, BoolArray]:
+    assert trace.token_ids is not None
+    return "all", np.ones(len(trace.token_ids), dtype=bool)
+
+
+REGIONS: dict[str, Callable[[Trace, int | None, bool], tuple[str, BoolArray]]] = {
+    "code": _code,
+    "all": _all,
+}
+
+
+def tokens_inside(
+    trace: Trace, region: str, eos_id: int | None, *, looked_for: bool = False
+) -> tuple[str, BoolArray]:
+    """How the region was found, and which of the trace's tokens are inside.  # N
+
+    looked_for: a program was looked for in every sample, so a sample without one has no code.
+    """
+    if region not in REGIONS:
+        raise ValueError(f"region={region!r}: choose {' or '.join(map(repr, REGIONS))}")
+    if trace.token_ids is None or trace.char_end is None:
+        raise ValueError(
+            f"trace {trace.task_id!r} sample {trace.sample} holds strings, not token ids, and a "
+            "network reads ids: import it with its ids (see docs/traces.md), or sample it again"
+        )
+    return REGIONS[region](trace, eos_id, looked_for)

@@ -1,0 +1,168 @@
+"""How weights begin: as a function of the seed with a first loss of ln V, or from a trained net.
+
+Every linear map starts at N(0, 1 / fan_in), biases at 0, norm weights at 1, modulations at 0. The
+two maps of a layer that write into the residual stream are scaled by s / sqrt(2 layers), where s
+is the scale of the embedding table, so that at first the stream still says which token it is.
+
+A network over segments (`latent.py`) has three streams and one table, which is its head as well.
+There a name has to pass three stacks and one vector. With random maps alone it arrives as noise,
+and small networks stayed for thousands of steps where they knew every word but the names
+(docs/latentmdm.md). So attention begins near copying what it attends to: the identity is added to
+its value map and, times the scale of the table, to its output map. Where the decoder ends in a
+norm, all is as for a tied table. Without one the states count as they are, and where all that is
+attended to is alike (the first column of the decoder sees only itself) each of the L layers of
+latent network and decoder adds about what was there: the states have (1 + L) times the scale of the
+table, measured at the shapes of the paper, and p = (1 + L) s^2.
+
+An untied head starts near zero under a unit table. A tied table is also the head: with p the
+product of its scale and of the final norm's gain, the logits have variance p^2 D, which costs
+p^2 D / 2 nats, and the very token that stands at a position gets a logit of up to p D, which
+costs ln(1 + e^(p D) / V). `start_scales` allows each of them 0.3 % of ln V.
+
+Not here: training, and how weights are read from files.
+Letters: D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from anyorder.nets.stack import Modulation
+
+if TYPE_CHECKING:
+    from anyorder.nets.shapes import TransformerConfig
+    from anyorder.nets.transformer import Transformer
+
+HEAD_SCALE = 0.02
+"""Standard deviation of an untied head's first logits."""
+
+SMALL_VOCABULARY = 512
+"""Up to here (bytes, the words of a toy language) the gain carries p, beyond it the table.
+
+Measured on small tied models: with 24 symbols a unit table learns to copy and to add much sooner,
+with thousands of tokens a small table under a unit gain learns which token follows which sooner.
+"""
+
+
+def start_scales(config: TransformerConfig) -> tuple[float, float]:
+    """Standard deviation of the embedding table, and gain of the final norm."""
+    if not config.tied:
+        return 1.0, 1.0
+    product = scale_product(config)
+    return (1.0, product) if config.vocab_size <= SMALL_VOCABULARY else (product, 1.0)
+
+
+def scale_product(config: TransformerConfig) -> float:
+    """p: what the scales of a tied table and of the states under it may multiply to."""
+    budget = 0.003 * math.log(config.vocab_size)
+    return min(
+        math.sqrt(2 * budget / config.width),
+        math.log1p(budget * config.vocab_size) / config.width,
+    )
+
+
+@torch.no_grad()
+def draw_weights(net: Transformer, seed: int) -> None:
+    """Set all weights of a net, in place, from a generator of their own."""
+    config = net.config
+    table, gain = start_scales(config)
+    generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
+    draw_layers(net, config.layers, table, generator)
+    nn.init.normal_(net.embed.weight, std=table, generator=generator)
+    nn.init.constant_(net.norm.weight, gain)
+    if net.unembed is not None:
+        head_std = HEAD_SCALE / math.sqrt(config.width)
+        nn.init.normal_(net.unembed.weight, std=head_std, generator=generator)
+
+
+def draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Generator) -> None:
+    """All linear maps and norms, for a residual stream of the given scale."""
+    writing = scale / math.sqrt(2 * layers)
+    for name, module in net.named_modules():
+        if isinstance(module, nn.Linear):
+            std = module.in_features**-0.5
+            if name.endswith((".attention.out", ".mlp.down")):
+                std *= writing
+            nn.init.normal_(module.weight, std=std, generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RMSNorm):
+            nn.init.ones_(module.weight)
+    for module in net.modules():
+        if isinstance(module, Modulation):
+            nn.init.zeros_(module.project.weight)
+
+
+FREE_SETTINGS = {
+    "causal", "time_modulated", "vocab_size", "tied",
+    "slots", "segment_length", "segment_by", "attention", "empty",
+}  # fmt: skip
+"""What may differ between a network and the one that it begins with: the weights compute the same,
+or are a known start (causal ones for a bidirectional net), or their names and shapes tell."""
+TABLE, HEAD = "embed.weight", "unembed.weight"
+
+
+@torch.no_grad()
+def take_weights(
+    net: nn.Module,
+    base: nn.Module,
+    without: re.Pattern[str] | None = None,
+    unused: re.Pattern[str] | None = None,
+) -> None:
+    """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs.
+
+    Besides the shapes, all that decides what the weights compute must agree. A causal base is
+    welcome: its weights are a known start for a bidirectional network. A head of its own begins as
+    the table of a tied base. unused: names of the base for which the net has no use.
+    """
+    mine, theirs = vars(net)["config"], vars(base)["config"]
+    if type(mine) is not type(theirs):
+        raise ValueError(
+            f"a {type(base).__name__} cannot be the start of a {type(net).__name__}: "
+            "give a model of the same family, or a plain one"
+        )
+    _check_settings(mine, theirs)
+    ours = _named(net, without)
+    given = _named(base, unused)
+    if HEAD in ours and TABLE in given:
+        given.setdefault(HEAD, given[TABLE])
+    wrong = sorted(
+        name
+        for name in ours.keys() | given.keys()
+        if name not in ours or name not in given or ours[name].shape != given[name].shape
+    )
+    if wrong:
+        more = " and more" if len(wrong) > 5 else ""
+        raise ValueError(
+            f"the model to begin with has another shape than this network ({', '.join(wrong[:5])}"
+            f"{more}): give the recipe that model's net settings"
+        )
+    for name, value in ours.items():
+        value.copy_(given[name])
+
+
+def _named(net: nn.Module, without: re.Pattern[str] | None) -> dict[str, nn.Parameter]:
+    return {
+        name: value
+        for name, value in net.named_parameters()
+        if without is None or not without.match(name)
+    }
+
+
+def _check_settings(mine: Any, theirs: Any) -> None:
+    """Refuse a base whose configuration gives the same weights another meaning."""
+    for field in fields(mine):
+        here, there = getattr(mine, field.name), getattr(theirs, field.name)
+        if is_dataclass(here):
+            _check_settings(here, there)
+        elif field.name not in FREE_SETTINGS and here != there:
+            raise ValueError(
+                f"the model to begin with has another shape than this network ({field.name} "
+                f"{there}, here {here}): give the recipe that model's net settings"
+            )

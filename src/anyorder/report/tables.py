@@ -1,0 +1,341 @@
+"""What a section of the report consists of. Plain data: page.py turns it into HTML.
+
+Texts use three marks: [[term]] or [[term|as it reads]] for a word that the glossary explains,
+`backticks` for code and **stars** for what stands out. Everything else is literal.
+
+Numbers out of measures.json, and how the page writes them. A missing number is null there.
+
+What families and policies are called in a report, and a plain label for every run.
+
+A label is the family and the policy in words, and whatever else tells a run from the others that
+would be called the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts import Drawing
+
+NOTHING = "\N{EN DASH}"
+MOST_DIGITS = 4
+EXACT = 1e-9
+"""What is closer than this is equal."""
+
+
+def interval_of(record: Mapping[str, Any]) -> Interval:
+    """What `Interval.to_record` wrote."""
+    numbers = {name: number_of(record[name]) for name in ("estimate", "low", "high")}
+    return Interval(**numbers, n=record["n"], level=record["level"], method=record["method"])
+
+
+def number_of(value: float | None) -> float:
+    """A stored number; null is NaN."""
+    return math.nan if value is None else float(value)
+
+
+def shown(value: float, digits: int = 2) -> str:
+    """A number in a table."""
+    if math.isnan(value):
+        return NOTHING
+    text = f"{value:.{digits}f}"
+    if not any(figure in text for figure in "123456789"):
+        text = text.removeprefix("-")  # a zero has no sign
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """A share from 0 to 1 in per cent, with a space that does not break."""
+    return NOTHING if math.isnan(value) else f"{shown(100 * value, digits)}\N{NO-BREAK SPACE}%"
+
+
+def bounds(interval: Interval, digits: int = 2) -> str:
+    """Where an estimate may lie; a dash where that is not known."""
+    if math.isnan(interval.low):
+        return NOTHING
+    return f"{shown(interval.low, digits)} to {shown(interval.high, digits)}"
+
+
+def percent_bounds(interval: Interval, digits: int = 0) -> str:
+    """The same in per cent."""
+    if math.isnan(interval.low):
+        return NOTHING
+    low, high = shown(100 * interval.low, digits), shown(100 * interval.high, digits)
+    return f"{low} to {high}\N{NO-BREAK SPACE}%"
+
+
+def is_different(interval: Interval) -> bool:
+    """Whether an interval of a difference leaves out zero."""
+    return not math.isnan(interval.low) and (interval.low > 0 or interval.high < 0)
+
+
+def digits_of(interval: Interval, digits: int = 2) -> int:
+    """With how many digits a difference is written so that rounding does not contradict it.
+
+    One digit more, up to `MOST_DIGITS`, as long as an end that is not zero reads as zero, or the
+    estimate reads as one of its ends without being it.
+    """
+    ends = (interval.low, interval.high)
+    if any(math.isnan(value) for value in (*ends, interval.estimate)):
+        return digits
+    while digits < MOST_DIGITS:
+        zero, middle = shown(0.0, digits), shown(interval.estimate, digits)
+        misread = any(
+            (abs(end) > EXACT and shown(end, digits) == zero)
+            or (abs(end - interval.estimate) > EXACT and shown(end, digits) == middle)
+            for end in ends
+        )
+        if not misread:
+            break
+        digits += 1
+    return digits
+
+
+def difference(interval: Interval, digits: int = 2) -> str:
+    """A difference and its interval, in as many digits as it needs."""
+    enough = digits_of(interval, digits)
+    estimate, low, high = (
+        "0" if abs(value) <= EXACT else shown(value, enough)
+        for value in (interval.estimate, interval.low, interval.high)
+    )
+    return f"{estimate} ({NOTHING if math.isnan(interval.low) else f'{low} to {high}'})"
+
+
+def points(interval: Interval, digits: int = 0) -> str:
+    """A difference of two shares: percentage points, with their interval."""
+    return f"{difference(interval.times(100), digits)} percentage points"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table: a text, and in small print what it may be off by."""
+
+    text: str
+    small: str = ""
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Exact numbers below a figure."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    folded: bool = False
+    """Shown only when it is asked for."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, or only a table, with what it shows and what made it."""
+
+    title: str
+    """What it shows, in one line."""
+    commands: tuple[str, ...]
+    """What made it, in order."""
+    drawing: Drawing | None = None
+    caption: str = ""
+    """How to read it."""
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question and its answer."""
+
+    slug: str
+    title: str
+    short: str
+    """The title in the contents list."""
+    text: tuple[str, ...]
+    """Two or three plain sentences a paragraph."""
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A section for which these runs hold no data."""
+
+    title: str
+    why: str
+    commands: tuple[str, ...]
+    """What would give it."""
+
+
+MOST_ROWS = 12
+"""Longer tables are shown when they are asked for."""
+
+
+def foldable(heads: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...], caption: str) -> Table:
+    """A table, folded where it is long."""
+    return Table(heads, rows, caption, folded=len(rows) > MOST_ROWS)
+
+
+def label(text: str, small: str = "") -> Cell:
+    """The name of a row."""
+    return Cell(text, small)
+
+
+def rate(interval: Interval) -> Cell:
+    """A share in per cent with its interval."""
+    return Cell(percent(interval.estimate, 1), percent_bounds(interval, 1), number=True)
+
+
+def score(interval: Interval, digits: int = 3) -> Cell:
+    """A score with its interval."""
+    return Cell(shown(interval.estimate, digits), bounds(interval, digits), number=True)
+
+
+def apart(interval: Interval, digits: int = 3) -> Cell:
+    """A difference, in as many digits as its interval needs."""
+    return score(interval, digits_of(interval, digits))
+
+
+def points_apart(interval: Interval) -> Cell:
+    """A difference of two shares, in percentage points."""
+    return apart(interval.times(100), 1)
+
+
+def plain(value: float, digits: int = 3) -> Cell:
+    """A number without an interval, such as a control."""
+    return Cell(shown(value, digits), number=True)
+
+
+def missing() -> Cell:
+    """A number that is not there."""
+    return Cell(NOTHING, number=True)
+
+
+def count(value: int) -> Cell:
+    """A whole number."""
+    return Cell(f"{value:,}".replace(",", "\N{NO-BREAK SPACE}"), number=True)
+
+
+FAMILIES = {
+    "ar": "AR",
+    "mdm": "MDM",
+    "flexmdm": "FlexMDM",
+    "latentmdm": "LatentMDM",
+    "flexlatent": "FlexLatent",
+    "duo": "DUO",
+    "sflm": "S-FLM",
+}
+
+POLICIES = {
+    "left_to_right": "left to right",
+    "random": "random order",
+    "confidence": "surest token first",
+    "sampled": "surest draw first",
+    "margin": "clearest winner first",
+    "entropy": "least doubt first",
+    "planner": "as its planner says",
+    "ancestral": "all places at once",
+    "flow": "all places settle together",
+    "average": "best line first",
+    "minimum": "best weakest token first",
+    "first": "surest start first",
+}
+
+# What may tell two runs of the same family and policy apart, and how it is said.
+_SETTINGS: dict[str, str] = {
+    "k": "{} at a time",
+    "insertion_temperature": "insertion temperature {}",
+    "temperature": "temperature {}",
+    "top_p": "top-p {}",
+    "steps": "{} steps",
+    "block": "blocks of {}",
+    "remask": "remasking {}",
+    "clock": "{}",
+    "mode": "mode {}",
+    "quota": "quota {}",
+    "slots": "{} slots",
+    "tail": "tail {}",
+    "velocity": "velocity {}",
+    "insertion_schedule": "insertion schedule {}",
+    "task": "{}",
+    "samples": "{} samples",
+    "batch": "batch {}",
+    "seed": "seed {}",
+    "model": "{}",
+}
+
+# What goes without saying.
+_USUAL = {"temperature": 0.0, "samples": 1, "top_p": 1.0, "quota": "thinned"}
+
+_VALUES = {"events": "one change at a time", "steps": "in fixed steps"}
+"""Of the clock, in words."""
+
+POLICIES_MEAN = {
+    "left_to_right": "the leftmost open slot comes next",
+    "random": "the next slot is drawn at random",
+    "confidence": "the slot whose most likely token has the highest probability comes next",
+    "sampled": "the slot whose drawn token has the highest probability comes next",
+    "margin": "the slot whose most likely token leads the second by most comes next",
+    "entropy": "the slot with the least spread-out probabilities comes next",
+    "planner": "a small second network, the [[planner]], says which slots are ready to be revealed",
+    "ancestral": "nothing is chosen: in every step every place may change",
+    "flow": "nothing is chosen: all places move from noise towards tokens together",
+    "average": "the line whose tokens have the best [[log-probability]] on average comes next",
+    "minimum": "the line whose weakest token has the best [[log-probability]] comes next",
+    "first": "the line whose first token has the best [[log-probability]] comes next",
+}
+"""With the marks of sections/section.py."""
+
+TASKS = {
+    "stories": "small word problems, each answered by a short Python function",
+    "humaneval": "Python functions to be completed from their description",
+    "humaneval+": "Python functions to be completed from their description, with more tests",
+    "mbpp": "short Python functions asked for in a sentence",
+    "mbpp+": "short Python functions asked for in a sentence, with more tests",
+    "livecodebench": "problems of programming contests",
+    "gsm8k": "school word problems, answered by a program",
+}
+"""What is asked, in a few words."""
+
+
+def family_title(family: str) -> str:
+    """The family as people write it."""
+    return FAMILIES.get(family, family or "unknown model")
+
+
+def policy_title(policy: str) -> str:
+    """The policy in words; empty where there is none, as for a model with one order."""
+    return POLICIES.get(policy, policy.replace("_", " "))
+
+
+def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[str]:
+    """A label for each (family, policy, config, name), all different."""
+    bases = [_base(family, policy) for family, policy, _, _ in runs]
+    labels = []
+    for (_, _, config, _), base in zip(runs, bases, strict=True):
+        rivals = [other for (_, _, other, _), same in zip(runs, bases, strict=True) if same == base]
+        words = [
+            says.format(_shown(_setting(config, setting)))
+            for setting, says in _SETTINGS.items()
+            if _setting(config, setting) not in (None, _USUAL.get(setting))
+            and any(_setting(other, setting) != _setting(config, setting) for other in rivals)
+        ]
+        labels.append(", ".join([base, *words]))
+    return [
+        f"{label} ({name})" if labels.count(label) > 1 else label
+        for label, (_, _, _, name) in zip(labels, runs, strict=True)
+    ]
+
+
+def _base(family: str, policy: str) -> str:
+    way = "" if family == "ar" else policy_title(policy)
+    return ", ".join(word for word in (family_title(family), way) if word)
+
+
+def _setting(config: Mapping[str, Any], name: str) -> Any:
+    options = config.get("options") or {}
+    return options[name] if name in options else config.get(name)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else _VALUES.get(str(value), str(value))

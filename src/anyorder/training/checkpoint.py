@@ -1,0 +1,322 @@
+"""Checkpoints: all that a run needs to go on, as safetensors and JSON, written atomically.
+
+    checkpoints/step-00000020/model.safetensors       the weights
+                              ema.safetensors         the averaged weights (when there are any)
+                              optimiser.safetensors   exp_avg.<name>, exp_avg_sq.<name>, step.<name>
+                              state.json              step, configuration, versions, sha256 of
+                                                      each file and of its own other fields
+
+A sharded network is written by all its processes at once, each its rows in files of its own
+(parts.py), and state.json says how many there are. Any number of processes can read either kind.
+
+A checkpoint is written to a `.partial-*` folder, synced, and renamed: it is there whole or not at
+all. Left-over partial folders are removed; a damaged checkpoint is refused by name and never
+skipped, since silently going back would hide the damage. Nothing here is pickled, and nothing
+here is a model folder to share: the caller exports that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from anyorder.files import sha256_of, sync
+from anyorder.hub.weights import load_weights, save_weights
+from anyorder.training.config import digest
+from anyorder.training.log import Meter
+from anyorder.training.optimiser import Ema, ShardedEma, optimiser_tensors, restore_optimiser
+from anyorder.training.processes import ALONE, Ranks, Reader, file_names, local, rows_of, save_part
+
+FORMAT, IN_PARTS = 1, 2
+"""Whole files, which all versions read, and files in parts."""
+PARTIAL = ".partial-"
+STEP = "step-"
+SEAL = "sha256"
+"""The field of state.json that is the digest of its other fields."""
+STEMS = ("model", "optimiser")
+AVERAGE_STEM = "ema"
+PARTS = "parts"
+"""The field of state.json that counts the files of each kind, where they are in parts."""
+FIELDS = {"step": int, "versions": dict, "files": dict, "config": dict, "run": dict}
+FIELDS |= {"digest": str, "meter": dict}
+"""The other fields of state.json."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training changes."""
+
+    net: nn.Module
+    ema: Ema | ShardedEma | None
+    optimiser: torch.optim.Optimizer
+
+    @property
+    def parts(self) -> int | None:
+        """Among how many processes the tensors are divided; None: they are not."""
+        tensor = next(self.net.parameters())
+        return None if rows_of(tensor) is None else tensor.device_mesh.size(-1)  # type: ignore[attr-defined]
+
+    @property
+    def part(self) -> int:
+        """Which part this process has."""
+        tensor = next(self.net.parameters())
+        return 0 if rows_of(tensor) is None else tensor.device_mesh.get_local_rank(-1)  # type: ignore[attr-defined]
+
+
+def checkpoints(root: Path) -> list[Path]:
+    """The complete checkpoints in `root`, oldest first."""
+    found = [path for path in root.glob(f"{STEP}*") if path.name[len(STEP) :].isdigit()]
+    return sorted(found, key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name[len(STEP) :])
+
+
+def folder_of(root: Path, step: int) -> Path:
+    return root / f"{STEP}{step:08d}"
+
+
+def remove_partial(root: Path) -> None:
+    """Remove what a killed process left half-written or half-removed."""
+    for path in root.glob(f"{PARTIAL}*"):
+        shutil.rmtree(path)
+
+
+def save(
+    root: Path,
+    step: int,
+    trained: Trained,
+    state: Mapping[str, Any],
+    keep: int,
+    ranks: Ranks = ALONE,
+) -> Path:
+    """Write the checkpoint of `step`, then remove all but the `keep` newest ones.
+
+    Called by all processes; those that have nothing of their own to write wait.
+    """
+    final = folder_of(root, step)
+    partial = root / f"{PARTIAL}{final.name}"
+    if ranks.first:
+        assert not final.exists(), f"{final} exists: a run saves each step once"
+        partial.mkdir(parents=True)
+    ranks.wait()
+    digests = _write_parts(partial, trained, ranks) if trained.parts else None
+    if ranks.first:
+        if digests is None:
+            _write_whole(partial, trained)
+            digests = {path.name: sha256_of(path) for path in sorted(partial.iterdir())}
+        _complete(partial, final, {"step": step, "files": digests, **state}, trained.parts)
+        for old in checkpoints(root)[:-keep]:
+            # Renamed first: a kill in the middle must not leave a checkpoint with missing files.
+            os.rename(old, root / f"{PARTIAL}{old.name}")
+        remove_partial(root)
+    ranks.wait()
+    return final
+
+
+def _write_whole(folder: Path, trained: Trained) -> None:
+    save_weights(folder / "model.safetensors", trained.net)
+    if trained.ema is not None:
+        with trained.ema.shown() as averaged:
+            save_weights(folder / "ema.safetensors", averaged)
+    tensors = optimiser_tensors(trained.optimiser)
+    save_file(
+        {name: value.detach().contiguous().cpu() for name, value in tensors.items()},
+        folder / "optimiser.safetensors",
+    )
+
+
+def _write_parts(folder: Path, trained: Trained, ranks: Ranks) -> dict[str, str]:
+    """This process's files; the sha256 of everybody's, by name."""
+    parts, part = trained.parts, trained.part
+    stems = _stems(trained.ema is not None)
+    names = {stem: file_names(stem, parts) for stem in stems}
+    mine = [folder / names[stem][part] for stem in stems]
+    if ranks.rank < (parts or 0):  # the other machines of a hybrid have the same
+        save_part(mine[0], dict(trained.net.named_parameters()), part)
+        save_part(mine[1], optimiser_tensors(trained.optimiser), part)
+        if trained.ema is not None:
+            with trained.ema.shown() as averaged:
+                save_part(mine[2], dict(averaged.named_parameters()), part)
+        for path in mine:
+            sync(path)
+        told = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
+    else:
+        told = bytes(32 * len(mine))
+    every = ranks.gathered(torch.frombuffer(bytearray(told), dtype=torch.uint8))
+    return {
+        names[stem][part]: bytes(every[part][32 * n : 32 * n + 32].tolist()).hex()
+        for n, stem in enumerate(stems)
+        for part in range(parts or 0)
+    }
+
+
+def _complete(partial: Path, final: Path, about: Mapping[str, Any], parts: int | None) -> None:
+    """Seal what was written and give it its name."""
+    document: dict[str, Any] = {
+        "format": FORMAT if parts is None else IN_PARTS,
+        "versions": versions(),
+        **about,
+    }
+    document |= {} if parts is None else {PARTS: parts}
+    document[SEAL] = _seal(document)
+    (partial / "state.json").write_text(
+        json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+    )
+    for path in [*partial.iterdir(), partial]:
+        sync(path)
+    os.rename(partial, final)
+    sync(final.parent)
+
+
+def _stems(averaged: bool) -> tuple[str, ...]:
+    return (*STEMS, AVERAGE_STEM) if averaged else STEMS
+
+
+def read_state(folder: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
+    """The verified state.json of a checkpoint: whole itself, and every file has its sha256.
+
+    Several processes share the files out among them; one that finds damage ends all.
+    """
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(folder, f"state.json cannot be read ({error})") from error
+    # Before anything in it is believed: a changed setting must not pass for another run's.
+    if not isinstance(state, dict) or state.get(SEAL) != _seal(state):
+        raise _damaged(folder, "state.json does not have its recorded sha256")
+    if state.get("format") not in (FORMAT, IN_PARTS):
+        raise ValueError(
+            f"checkpoint {folder} has format {state.get('format')} and this version reads "
+            f"{FORMAT} and {IN_PARTS}: go on with the version that wrote it, or train into "
+            "another folder"
+        )
+    wrong = _wrong_field(state)
+    if wrong is not None:
+        raise _damaged(folder, f"state.json has no usable {wrong!r}")
+    if state["step"] != step_of(folder):
+        raise _damaged(folder, f"state.json is of step {state['step']}")
+    files = list(state["files"].items())
+    for name, expected in files[ranks.rank :: ranks.count]:
+        path = folder / name
+        if not path.is_file():
+            raise _damaged(folder, f"{name} is missing")
+        if sha256_of(path) != expected:
+            raise _damaged(folder, f"{name} does not have its recorded sha256")
+    return state
+
+
+def _seal(state: Mapping[str, Any]) -> str:
+    """sha256 of all other fields, however they are laid out."""
+    return digest({name: value for name, value in state.items() if name != SEAL})
+
+
+def _wrong_field(state: Mapping[str, Any]) -> str | None:
+    """The first field that is absent or not what `save` writes."""
+    for name, kind in FIELDS.items():
+        value = state.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return name
+    parts = state.get(PARTS)
+    if state["format"] == IN_PARTS and (not isinstance(parts, int) or parts < 1):
+        return PARTS
+    stems = _stems(bool(state["run"].get("ema")))
+    if state["files"].keys() != {name for stem in stems for name in file_names(stem, parts)}:
+        return "files"
+    if state["digest"] != digest(state["run"]):
+        return "digest"
+    return None if Meter.is_state(state["meter"]) else "meter"
+
+
+def restore(folder: Path, trained: Trained, state: Mapping[str, Any]) -> None:
+    """Put a verified checkpoint's tensors into the network, the average and the optimiser."""
+    parts = state.get(PARTS)
+    paths = {
+        stem: [folder / name for name in file_names(stem, parts)]
+        for stem in _stems(trained.ema is not None)
+    }
+    _load(paths["model"], trained.net)
+    if trained.ema is not None:
+        with trained.ema.shown() as averaged:
+            _load(paths[AVERAGE_STEM], averaged)
+        trained.ema.updates = state["step"]
+    try:
+        restore_optimiser(trained.optimiser, _optimiser_state(paths["optimiser"], trained))
+    except ValueError as error:
+        raise ValueError(
+            f"checkpoint {folder} does not fit this network: {error}. "
+            "Choose another output folder to start anew"
+        ) from error
+
+
+def _load(paths: list[Path], net: nn.Module) -> None:
+    """Weights from files of one kind into a network of the other, or of the same."""
+    weights = dict(net.named_parameters())
+    if len(paths) == 1 and all(rows_of(weight) is None for weight in weights.values()):
+        load_weights(paths[0], net)
+        return
+    with Reader(paths) as stored:
+        check_names(paths[0], stored.shapes, {name: w.shape for name, w in weights.items()})
+        with torch.no_grad():
+            for name, weight in weights.items():
+                local(weight).copy_(stored.rows(name, rows_of(weight)))
+
+
+def check_names(
+    path: Path, found: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Refuse files with other tensors, naming some of those that differ."""
+    wrong = sorted(
+        name
+        for name in found.keys() | needed.keys()
+        if name not in found or name not in needed or tuple(needed[name]) != found[name]
+    )
+    if wrong:
+        raise ValueError(
+            f"{path} holds the weights of another model: {len(wrong)} names or shapes differ "
+            f"({', '.join(wrong[:5])}). Build the model from the configuration saved beside it"
+        )
+
+
+def _optimiser_state(paths: list[Path], trained: Trained) -> dict[str, Tensor]:
+    """AdamW's tensors, sharded as the weights that they belong to."""
+    if len(paths) == 1 and trained.parts is None:
+        return load_file(paths[0])
+    weights = dict(trained.net.named_parameters())
+    with Reader(paths) as stored:
+        return {
+            key: stored.read(key, weights[name])
+            if stored.shapes[key] and name in weights
+            else stored.rows(key)
+            for key in stored.shapes
+            for name in [key.partition(".")[2]]
+        }
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a run depend on besides its configuration."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "safetensors": safetensors.__version__,
+    }
+
+
+def _damaged(folder: Path, what: str) -> ValueError:
+    earlier = [path for path in checkpoints(folder.parent) if step_of(path) < step_of(folder)]
+    onward = f"go on from {earlier[-1].name}" if earlier else "start from the beginning"
+    return ValueError(
+        f"checkpoint {folder} is damaged: {what}. Delete the folder {folder.name} to {onward}"
+    )

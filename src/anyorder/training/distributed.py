@@ -1,0 +1,547 @@
+"""A network over the processes of a training: whole in each, or sharded among them (FSDP2).
+
+    Whole      every process has all weights; gradients are averaged over processes once a step
+    Sharded    every process has its rows of each weight, gradient and moment. Before a layer runs,
+               its weights are gathered, and freed again; the rest (tables, heads, time) is gathered
+               for the whole forward and backward pass. hybrid: sharded among the processes of a
+               machine, the same on every machine
+
+Both give a step the gradient sum_m g_m / A over its A micro batches: a process averages its own
+A / W, and the average over processes is taken in one reduction, when the last one is done (or after
+each, `reduce="micro"`: whole gradients need no memory then).
+
+The objective runs inside the root's forward pass, whatever methods of the network it calls, so that
+families need not know of sharding. All processes must send the same messages: a weight that a
+batch happens not to use gets a gradient of zero.
+
+bfloat16: the weights stay float32 and are cast when they are used; losses are computed in float32.
+
+Not here: which layers are gathered one by one (layers.py), rows (parts.py), the loop (loop.py).
+
+The layers of a network as training treats them: computed twice, compiled, sharded one by one.
+
+    recompute    a layer keeps its input only and is computed again in the backward pass
+    compile      torch.compile, for any length
+    units        the layers that are gathered one after another when a network is sharded
+
+A unit must run exactly once for each batch, in every process: gathering it is a message among all.
+The encoder and the decoder of a network over segments run once for each group of like segments,
+which is a matter of the batch, so they are no units and stay gathered with the tables; so does the
+latent network of a prefix_lm, which reads prompts by its layers' parts.
+
+Not here: sharding itself (spread.py) and the layers (nets/stack.py, nets/dit.py).
+
+First weights one at a time: what a network's constructor draws, without the whole network.
+
+The constructor runs once on tensors without memory, and what it does to them is written down:
+
+    normal_(w_1, generator), zero_(w_2), w_1.diagonal().add_(1), w_3.copy_(another net's weight)
+
+Doing it again in the same order, on memory that a weight has from its last overwriting to its last
+change, gives the same numbers. Draws that are overwritten later are made as well, because they
+move their generator on. So a process that keeps a part of every weight never holds them all, and
+begins with exactly the weights that one process alone would draw from the same seed.
+
+A constructor that computes weights in another way is refused by name. Not here: where weights are
+put (spread.py), and what a network begins with (nets/start.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from anyorder.data.batches import Batch
+from anyorder.families.latentmdm.net import LatentNet
+from anyorder.families.mdm.planner import PlannerHead
+from anyorder.families.objective import Objective
+from anyorder.families.sflm.net import DiT
+from anyorder.nets.stack import Stack
+from anyorder.process.losses import LossParts
+from anyorder.process.noise import Noise
+from anyorder.training.config import TrainConfig
+from anyorder.training.optimiser import Ema, ShardedEma, trained_parameters
+from anyorder.training.processes import Ranks, put, whole_of
+
+
+def units(net: nn.Module) -> list[nn.Module]:
+    """The layers that run exactly once for each batch."""
+    others: set[nn.Module] = _reading_by_parts(net)
+    for module in net.modules():
+        if isinstance(module, LatentNet):
+            others |= {module.encoder, module.decoder}
+        elif isinstance(module, PlannerHead):
+            others.add(module.layer)
+    return [layer for stack in _stacks(net) if stack not in others for layer in stack.blocks]
+
+
+@contextmanager
+def prepared(net: nn.Module, config: TrainConfig) -> Iterator[None]:
+    """Inside, the layers are compiled and computed twice, as the configuration says."""
+    changed: list[nn.Module] = []
+    by_parts = _reading_by_parts(net)
+    try:
+        for stack in _stacks(net):
+            for layer in stack.blocks:
+                forward = layer.forward
+                if config.compile:
+                    forward = torch.compile(forward, dynamic=True)
+                # A layer that writes down its keys when it runs cannot run a second time.
+                if config.recompute and stack not in by_parts:
+                    forward = partial(
+                        checkpoint, forward, use_reentrant=False, preserve_rng_state=False
+                    )
+                if forward is not layer.forward:
+                    vars(layer)["forward"] = forward  # before the class's own
+                    changed.append(layer)
+        if (config.compile or config.recompute) and not changed:
+            raise ValueError(
+                "recompute and compile work on layers, and this network has none: leave them out"
+            )
+        yield
+    finally:
+        for layer in changed:
+            del vars(layer)["forward"]
+
+
+def layer_names(net: nn.Module) -> list[str]:
+    """The names of all modules inside the layers."""
+    inside = {module for stack in _stacks(net) for layer in stack.blocks
+              for module in layer.modules()}  # fmt: skip
+    return [name for name, module in net.named_modules() if module in inside]
+
+
+def _stacks(net: nn.Module) -> list[Stack | DiT]:
+    return [module for module in net.modules() if isinstance(module, Stack | DiT)]
+
+
+def _reading_by_parts(net: nn.Module) -> set[nn.Module]:
+    return {
+        module.latent
+        for module in net.modules()
+        if isinstance(module, LatentNet) and module.config.attention == "prefix_lm"
+    }
+
+
+Weights = Callable[[], Iterable[tuple[str, Tensor]]]
+"""Makes the first weights, by name, one at a time: nobody has to hold them all."""
+BUCKET = 1 << 25
+"""Gradients that are added up in one message."""
+
+
+class Spread(Protocol):
+    """How the loop works with a network, wherever its weights are."""
+
+    net: nn.Module
+
+    def loss(
+        self, net: nn.Module, objective: Objective, batch: Batch, noise: Noise
+    ) -> LossParts: ...
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Add the gradients of one of this process's micro batches; `last`: of the step."""
+        ...
+
+    def clip(self, limit: float) -> Tensor:
+        """Complete the step's gradient and shorten it to `limit`; its norm before."""
+        ...
+
+    def average(self, decay: float) -> Ema | ShardedEma:
+        """An average of the weights as they are now."""
+        ...
+
+    def whole(self, net: nn.Module) -> nn.Module | None:
+        """`net` (this one, or its average) with all its weights, in rank 0; None elsewhere."""
+        ...
+
+    def rest(self) -> None:
+        """After passes without gradients: keep nothing that the next step changes."""
+        ...
+
+
+def spread(
+    net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None = None
+) -> Spread:
+    """Put a network on this process's device, with its weights or, on meta, those given."""
+    kind = Whole if ranks.count == 1 or config.shard == "none" else Sharded
+    return kind(net, config, ranks, weights)
+
+
+def _casting(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
+    half = config.dtype == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=half)
+
+
+def _fill(net: nn.Module, device: torch.device, weights: Weights | None, prefix: str = "") -> None:
+    """Give memory and first weights to a network on the meta device."""
+    empty = {name for name, value in net.named_parameters() if value.is_meta}
+    if not empty:
+        net.to(device)
+        return
+    assert weights is not None, "a network on the meta device needs weights"
+    net.to_empty(device=device)
+    targets = dict(net.named_parameters())
+    for name, whole in weights():
+        put(targets[prefix + name], whole)
+        empty.discard(prefix + name)
+    assert not empty, f"no first weights for {', '.join(sorted(empty))}"
+
+
+class Whole:
+    """All weights in every process."""
+
+    def __init__(
+        self, net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None
+    ) -> None:
+        self.net, self.config, self.ranks = net, config, ranks
+        self.device = ranks.device(config.device)
+        if config.dtype == "float64":
+            net.double()
+        _fill(net, self.device, weights)
+        self.parameters = list(trained_parameters(net).values())
+
+    def loss(self, net: nn.Module, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
+        with _casting(self.config, self.device):
+            return objective(net, batch, noise)
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        loss.backward()
+        if last and self.ranks.count > 1:
+            self._average()
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Gradients over processes, some at a time."""
+        bucket: list[nn.Parameter] = []
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            bucket.append(parameter)
+            if sum(each.numel() for each in bucket) >= BUCKET:
+                self._average_bucket(bucket)
+                bucket = []
+        if bucket:
+            self._average_bucket(bucket)
+
+    def _average_bucket(self, bucket: list[nn.Parameter]) -> None:
+        grads = [each.grad for each in bucket if each.grad is not None]
+        flat = torch.cat([grad.flatten() for grad in grads])
+        flat = self.ranks.total(flat) / self.ranks.count
+        for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+            grad.copy_(part.view_as(grad))
+
+    def clip(self, limit: float) -> Tensor:
+        return nn.utils.clip_grad_norm_(self.parameters, limit)
+
+    def average(self, decay: float) -> Ema:
+        return Ema(self.net, decay)
+
+    def whole(self, net: nn.Module) -> nn.Module | None:
+        return net if self.ranks.first else None
+
+    def rest(self) -> None:
+        pass
+
+
+class _Touch(torch.autograd.Function):
+    """A loss as it is, with gradients of zero for some weights besides those that it has."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, *weights: Tensor) -> Tensor:
+        ctx.kinds = [(weight.shape, weight.dtype) for weight in weights]
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        zeros = (grad.new_zeros((), dtype=dtype).expand(shape) for shape, dtype in ctx.kinds)
+        return grad, *zeros
+
+
+class _Root(nn.Module):
+    """The module whose forward pass is the objective."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        layers = {inner for layer in units(net) for inner in layer.modules()}
+        self._own = [module for module in net.modules() if module not in layers]
+        """Whose weights are gathered with the root."""
+
+    def forward(self, objective: Objective, batch: Batch, noise: Noise) -> tuple[Tensor, LossParts]:
+        parts = objective(self.net, batch, noise)
+        # Gathered weights are other objects than those of the optimiser: only here they are found.
+        weights = {
+            weight: None
+            for module in self._own
+            for weight in module.parameters(recurse=False)
+            if weight.requires_grad
+        }
+        loss: Tensor = _Touch.apply(parts.loss, *weights)
+        return loss, parts
+
+
+class Sharded:
+    """Rows of every weight in each process."""
+
+    def __init__(
+        self, net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None
+    ) -> None:
+        self.net, self.config, self.ranks = net, config, ranks
+        self.device = ranks.device(config.device)
+        if config.dtype == "float64":
+            net.double()
+        self._shape = without_memory(net)
+        half = config.dtype == "bfloat16"
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16 if half else None,
+            reduce_dtype=torch.float32 if half else None,
+        )
+        mesh = _mesh(config, ranks, self.device)
+        for layer in units(net):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+        inner = _Root(net)
+        self.root = fully_shard(inner, mesh=mesh, mp_policy=policy)
+        assert isinstance(self.root, FSDPModule)
+        _fill(inner, self.device, weights, prefix="net.")
+        self.parameters = list(trained_parameters(net).values())
+
+    def loss(self, net: nn.Module, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
+        assert net is self.net
+        with _casting(self.config, self.device):
+            loss, parts = self.root(objective, batch, noise)  # type: ignore[operator]
+        return replace(parts, loss=loss)
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        each = self.config.reduce == "micro"
+        self.root.set_requires_gradient_sync(last or each)
+        self.root.set_requires_all_reduce(last)  # hybrid: over machines only once
+        loss.backward()
+
+    def clip(self, limit: float) -> Tensor:
+        norm = nn.utils.clip_grad_norm_(self.parameters, limit)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    def average(self, decay: float) -> ShardedEma:
+        return ShardedEma(self.net, decay)
+
+    @torch.no_grad()
+    def whole(self, net: nn.Module) -> nn.Module | None:
+        assert net is self.net
+        found = copy.deepcopy(self._shape) if self.ranks.first else None
+        targets = {} if found is None else dict(found.to_empty(device="cpu").named_parameters())
+        for name, weight in net.named_parameters():
+            gathered = whole_of(weight)  # one at a time: no GPU has to hold them all
+            if targets:
+                targets[name].copy_(gathered)
+        return found
+
+    def rest(self) -> None:
+        self.root.reshard()
+
+
+def without_memory(net: nn.Module) -> nn.Module:
+    """A copy of a network on the meta device."""
+    return with_weights(
+        net, lambda weight: torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+    )
+
+
+def with_weights(net: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A copy of a network with other tensors in the place of its weights."""
+    others = {
+        id(weight): nn.Parameter(make(weight), weight.requires_grad) for weight in net.parameters()
+    }
+    return copy.deepcopy(net, dict(others))
+
+
+def _mesh(config: TrainConfig, ranks: Ranks, device: torch.device) -> DeviceMesh:
+    """All processes in a row, or machines times the processes of each."""
+    if config.shard == "full":
+        return init_device_mesh(device.type, (ranks.count,))
+    machines, rest = divmod(ranks.count, ranks.local_count)
+    if rest:
+        raise ValueError(
+            f"{ranks.count} processes on machines with {ranks.local_count} here and others "
+            "elsewhere: start as many on each, or give shard=full"
+        )
+    names = ("machine", "process")
+    return init_device_mesh(device.type, (machines, ranks.local_count), mesh_dim_names=names)
+
+
+OVERWRITING = frozenset({"normal_", "uniform_", "fill_", "zero_", "copy_"})
+DRAWING = frozenset({"normal_", "uniform_"})
+
+Source = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A trained network to begin with, whose weights are read one at a time."""
+
+    net: nn.Module
+    """On the meta device."""
+    tensor: Callable[[str], Tensor]
+    """The name of a parameter -> its values."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One operation that changed a weight, or a part of one."""
+
+    operation: Any
+    weight: int
+    """The storage that it changed."""
+    view: tuple[Any, Any, int]
+    """Size, strides and offset of the part."""
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    source: int | None
+    """The storage that was copied, if one was."""
+
+    @property
+    def name(self) -> str:
+        return str(self.operation.overloadpacket.__name__)
+
+    def overwrites(self, shape: torch.Size) -> bool:
+        return self.name in OVERWRITING and self.view[0] == shape
+
+    def apply(self, memory: Tensor, generators: dict[Any, torch.Generator], source: Any) -> None:
+        target = torch.as_strided(memory, *self.view)
+        named = {
+            key: generators.get(value, value) if isinstance(value, torch.Generator) else value
+            for key, value in self.named.items()
+        }
+        arguments = self.arguments if source is None else (source,)
+        self.operation(target, *arguments, **named)
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down every operation that changes a tensor in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[_Change] = []
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = operation(*args, **kwargs)
+        if operation._schema.is_mutable:
+            target, *rest = args
+            tensors = [value for value in rest if isinstance(value, Tensor)]
+            self.changes.append(
+                _Change(
+                    operation,
+                    _storage(target),
+                    (target.shape, target.stride(), target.storage_offset()),
+                    tuple(rest),
+                    kwargs,
+                    _storage(tensors[0]) if tensors else None,
+                )
+            )
+        return result
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+class FirstWeights:
+    """A network on the meta device, and what it begins with.
+
+    make: builds the network; with a `base`, `start(network, base network)` then copies its weights.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        base: Base | None = None,
+        start: Callable[[Any, nn.Module], None] | None = None,
+    ) -> None:
+        recorder = _Recorder()
+        self._sources: dict[int, Source] = {}
+        with FakeTensorMode(), recorder:
+            net = make()
+            if base is not None:
+                assert start is not None
+                start(net, self._imitated(base))
+        self._fake = net  # its storages are the names in the record
+        self._changes = recorder.changes
+        self.net = without_memory(net)
+
+    def _imitated(self, base: Base) -> nn.Module:
+        net = with_weights(base.net, lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
+        for name, weight in net.named_parameters():
+            self._sources[_storage(weight)] = partial(base.tensor, name)
+        return net
+
+    def __call__(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and values, each as soon as it is final."""
+        names = {_storage(weight): name for name, weight in self._fake.named_parameters()}
+        shapes = {_storage(weight): weight.shape for weight in self._fake.parameters()}
+        changes = [change for change in self._changes if change.weight in names]
+        written, changed = self._moments(changes, shapes, names)
+        generators = self._fresh_generators(changes)
+        memory: dict[int, Tensor] = {}
+        for moment, change in enumerate(changes):
+            weight = change.weight
+            if moment < written[weight]:
+                if change.named.get("generator") is not None:
+                    change.apply(torch.empty(shapes[weight]), generators, None)
+                continue
+            if moment == written[weight]:
+                memory[weight] = torch.empty(shapes[weight])
+            source = None if change.source is None else self._read(change, names[weight])
+            change.apply(memory[weight], generators, source)
+            if moment == changed[weight]:
+                yield names[weight], memory.pop(weight)
+
+    def _moments(
+        self, changes: list[_Change], shapes: dict[int, torch.Size], names: dict[int, str]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """When each weight is overwritten for the last time, and changed for the last time."""
+        written, changed = {}, {}
+        for moment, change in enumerate(changes):
+            changed[change.weight] = moment
+            if change.overwrites(shapes[change.weight]):
+                written[change.weight] = moment
+        for weight, name in names.items():
+            last = changes[written[weight]] if weight in written else None
+            hidden = last is not None and last.name in DRAWING and not last.named.get("generator")
+            if last is None or hidden:
+                raise ValueError(
+                    f"the first values of {name} are not a function of the seed: set them in the "
+                    "network's constructor with a generator, or train in one process"
+                )
+        return written, changed
+
+    def _read(self, change: _Change, name: str) -> Tensor:
+        if change.source not in self._sources or change.name != "copy_":
+            raise ValueError(
+                f"the first values of {name} are computed from other tensors: copy or draw them, "
+                "or train in one process"
+            )
+        return self._sources[change.source]()
+
+    def _fresh_generators(self, changes: list[_Change]) -> dict[Any, torch.Generator]:
+        """Generators in the state in which the constructor had them: it has drawn nothing."""
+        found: dict[Any, torch.Generator] = {}
+        for change in changes:
+            given = change.named.get("generator")
+            if given is not None and given not in found:
+                found[given] = torch.Generator().set_state(given.get_state())
+        return found

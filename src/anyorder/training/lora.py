@@ -1,0 +1,106 @@
+"""Low-rank adapters through peft: a trained network of which a few new weights are trained.
+
+    y = W x + scale * B A x,    A: in -> rank,  B: rank -> out,  B = 0 at first
+
+W stays as it is. What a family adds to a plain backbone (time, heads) is new as well, and is
+trained whole. Afterwards `merge` puts W + scale * B A in the place of W, so that the exported
+model is an ordinary one.
+
+Not here: optional libraries' versions, and full training of the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.training.config import TrainConfig
+from anyorder.training.distributed import layer_names
+
+LORA_SEED = 0x10A
+"""Sets the adapters' draws apart from the network's."""
+INNER = ".base_layer"
+"""What peft puts into the names of the weights that an adapter stands beside."""
+
+
+def adapt(net: nn.Module, config: TrainConfig, additions: set[str]) -> None:
+    """Put adapters beside the layers' maps, in place, and freeze all but them and `additions`."""
+    peft = _peft()
+    targets = _targets(net, config.lora_targets, additions)
+    settings = peft.LoraConfig(
+        r=config.lora,
+        lora_alpha=config.lora_scale * config.lora,
+        target_modules=targets,
+        lora_dropout=0.0,
+        bias="none",
+    )
+    on_meta = next(net.parameters()).is_meta
+    peft.inject_adapter_in_model(settings, net)
+    if on_meta:
+        net.to("meta")
+    for name, weight in net.named_parameters():
+        weight.requires_grad_(_is_adapter(name) or name in additions)
+
+
+def first_adapters(net: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """The adapters' first values, by name: A uniform within 1 / sqrt(in), B zero."""
+    generator = torch.Generator().manual_seed(seed ^ LORA_SEED)
+    for name, weight in net.named_parameters():
+        if not _is_adapter(name):
+            continue
+        value = torch.zeros(weight.shape)
+        if ".lora_A." in name:
+            value.uniform_(-1.0, 1.0, generator=generator).mul_(weight.shape[1] ** -0.5)
+        yield name, value
+
+
+def inner_names(net: nn.Module) -> dict[str, str]:
+    """Plain name -> name with adapters, for all weights that a plain network has."""
+    return {name.replace(INNER, ""): name for name, _ in net.named_parameters()
+            if not _is_adapter(name)}  # fmt: skip
+
+
+@torch.no_grad()
+def merge(net: nn.Module) -> nn.Module:
+    """The same network without adapters, their products added to the weights; in place."""
+    for name, module in list(net.named_modules()):
+        if hasattr(module, "lora_A") and hasattr(module, "get_base_layer"):
+            layer: Any = module
+            layer.merge()
+            parent, _, last = name.rpartition(".")
+            setattr(net.get_submodule(parent), last, layer.get_base_layer())
+    return net
+
+
+def _is_adapter(name: str) -> bool:
+    return ".lora_" in name
+
+
+def _targets(net: nn.Module, wanted: tuple[str, ...], additions: set[str]) -> list[str]:
+    """The linear maps of all layers, or those with the wanted names."""
+    maps = [
+        name
+        for name in layer_names(net)
+        if isinstance(net.get_submodule(name), nn.Linear) and f"{name}.weight" not in additions
+    ]
+    known = sorted({name.rpartition(".")[2] for name in maps})
+    unknown = sorted(set(wanted) - set(known))
+    if unknown or not maps:
+        raise ValueError(
+            f"no layer has a map called {', '.join(unknown) or 'anything'}: choose lora_targets "
+            f"among {', '.join(known) or 'the maps of another network'}"
+        )
+    return [name for name in maps if not wanted or name.rpartition(".")[2] in wanted]
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise ValueError(
+            "lora needs the library peft: pip install 'anyorder[hf]', or leave lora out"
+        ) from error
+    return peft

@@ -1,0 +1,233 @@
+"""AdamW with groups, and the learning rate as a pure function of the step.
+
+Weight decay acts on matrices unless told otherwise: parameters with fewer than two dimensions
+(norms, biases, single vectors) and tables of `nn.Embedding` (also when tied to the head) have none.
+Groups can carry their own factor on the learning rate, chosen by name prefix.
+
+    factor(s) = (s + 1) / W                                        s < W   (W: warm-up steps)
+              = f + (1 - f) / 2 * (1 + cos(pi (s - W) / (S - W)))  s >= W  (S: steps, f: final)
+
+The fused kernel is used everywhere: on one CPU thread, 55 tensors, 0.33M parameters, a step took
+0.6 ms fused, 2.4 ms with foreach and 3.2 ms one tensor at a time, with equal results.
+It does not clip and does not average: see loop.py and ema.py.
+
+An exponential moving average of the weights, with a warm-up of its decay.
+
+    average_n = d_n average_{n-1} + (1 - d_n) weights_n,   d_n = min(decay, (1 + n) / (10 + n)),
+
+where average_0 are the initial weights and n = 1, 2, ... counts the updates. The warm-up lets the
+average follow the fast first steps instead of remembering the initial weights. Buffers are copied,
+not averaged. `Ema` has a network of its own; `ShardedEma` has averages beside a sharded network,
+which are exchanged for its weights while somebody looks. This does not decide when to update or
+which weights to use: see loop.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from anyorder.training.config import TrainConfig
+from anyorder.training.processes import local
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+"""AdamW's state for one parameter, under torch's names."""
+
+
+def learning_rate_factor(step: int, config: TrainConfig) -> float:
+    """The fraction of `config.lr` that step number `step` (from 0) uses."""
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    progress = min((step - config.warmup) / (config.steps - config.warmup), 1.0)
+    cosine = 0.5 * (1.0 + math.cos(math.pi * progress))
+    return config.final_lr_fraction + (1.0 - config.final_lr_fraction) * cosine
+
+
+def trained_parameters(net: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that receive gradients, by name; a tied one once."""
+    return {name: value for name, value in net.named_parameters() if value.requires_grad}
+
+
+def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    """Groups for AdamW: one for each multiplier with decay, one without."""
+    tables = {
+        id(weight)
+        for module in net.modules()
+        if isinstance(module, nn.Embedding)
+        for weight in module.parameters(recurse=False)
+    }
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
+    used: set[str] = set()
+    for name, parameter in trained_parameters(net).items():
+        prefix = _longest_prefix(name, config.multipliers)
+        used |= {prefix} if prefix is not None else set()
+        multiplier = 1.0 if prefix is None else config.multipliers[prefix]
+        is_matrix = parameter.ndim >= 2 and id(parameter) not in tables
+        decays = is_matrix or config.decay == "everything"
+        group = groups.setdefault(
+            (multiplier, decays),
+            {
+                "params": [],
+                "names": [],
+                "multiplier": multiplier,
+                "weight_decay": config.weight_decay if decays else 0.0,
+            },
+        )
+        group["params"].append(parameter)
+        group["names"].append(name)
+    unused = sorted(set(config.multipliers) - used)
+    if unused:
+        modules = ", ".join(name for name, _ in net.named_children())
+        raise ValueError(
+            f"no trained parameter's name begins with {', '.join(map(repr, unused))}: "
+            f"choose multipliers among this network's modules ({modules})"
+        )
+    return list(groups.values())
+
+
+def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
+    """The longest prefix of `name` that ends at a dot or at its end; `*` is any one part, and a
+    name goes before it."""
+    parts = name.split(".")
+    matching = [
+        prefix
+        for prefix in multipliers
+        for wanted in [prefix.split(".")]
+        if len(wanted) <= len(parts)
+        and all(mine in ("*", part) for mine, part in zip(wanted, parts, strict=False))
+    ]
+    return max(matching, key=lambda prefix: (prefix.count("."), -prefix.count("*")), default=None)
+
+
+def make_optimiser(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW over the groups of `net`; set_learning_rate must be called before each step."""
+    groups = parameter_groups(net, config)
+    if not groups:
+        raise ValueError("the network has no parameter that requires a gradient: unfreeze some")
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, config: TrainConfig) -> None:
+    """Give each group its learning rate for step number `step` (from 0)."""
+    rate = config.lr * learning_rate_factor(step, config)
+    for group in optimiser.param_groups:
+        group["lr"] = rate * group["multiplier"]
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's state as named tensors: `exp_avg.<parameter>` and so on.
+
+    A parameter that never received a gradient has no state, and no tensors here.
+    """
+    return {
+        f"{moment}.{name}": optimiser.state[parameter][moment]
+        for group in optimiser.param_groups
+        for name, parameter in zip(group["names"], group["params"], strict=True)
+        if parameter in optimiser.state
+        for moment in MOMENTS
+    }
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Undo optimiser_tensors; names and shapes that do not fit the network are refused."""
+    remaining = dict(tensors)
+    for group in optimiser.param_groups:
+        for name, parameter in zip(group["names"], group["params"], strict=True):
+            found = {key: remaining.pop(f"{key}.{name}", None) for key in MOMENTS}
+            if all(value is None for value in found.values()):
+                continue
+            state = {}
+            for key, value in found.items():
+                shape = () if key == "step" else tuple(parameter.shape)
+                if value is None or tuple(value.shape) != shape:
+                    has = "is missing" if value is None else f"has shape {tuple(value.shape)}"
+                    raise ValueError(f"optimiser state {key}.{name} {has}, expected {shape}")
+                # Cloned into torch's own aligned memory: vector kernels may round by alignment.
+                state[key] = value.to(parameter.device).clone()
+            optimiser.state[parameter] = state
+    if remaining:
+        raise ValueError(f"optimiser state for unknown parameters: {', '.join(sorted(remaining))}")
+
+
+def warm_decay(decay: float, update: int) -> float:
+    """d_n of the equation above."""
+    return min(decay, (1 + update) / (10 + update))
+
+
+class Ema:
+    """The averaged copy of a network."""
+
+    def __init__(self, net: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.updates = 0
+        self._average = AveragedModel(net, multi_avg_fn=self._mix)
+        self._average.requires_grad_(False)
+        self._average.eval()
+        # AveragedModel replaces the average at its first update; the initial weights count as
+        # that update here, so that the warm-up is the published one from the first step on.
+        self._average.n_averaged.fill_(1)
+
+    @property
+    def module(self) -> nn.Module:
+        """The network with averaged weights, in evaluation mode."""
+        module = self._average.module
+        assert isinstance(module, nn.Module)
+        return module
+
+    @contextmanager
+    def shown(self) -> Iterator[nn.Module]:
+        """The network with averaged weights."""
+        yield self.module
+
+    @torch.no_grad()
+    def update(self, net: nn.Module) -> None:
+        self.updates += 1
+        self._average.update_parameters(net)
+
+    def _mix(self, average: Sequence[Tensor], current: Sequence[Tensor], _: Tensor | int) -> None:
+        # The count is ours and not the tensor that is passed in: reading that would wait for a GPU.
+        weight = 1.0 - warm_decay(self.decay, self.updates)
+        torch._foreach_lerp_(list(average), list(current), weight)
+
+
+class ShardedEma:
+    """The average of what this process holds of a sharded network's trained weights."""
+
+    def __init__(self, net: nn.Module, decay: float) -> None:
+        assert not list(net.buffers()), "a sharded network has no buffers"
+        self.decay = decay
+        self.updates = 0
+        self._net = net
+        self._average = {
+            name: local(weight).detach().clone() for name, weight in trained_parameters(net).items()
+        }
+
+    @contextmanager
+    def shown(self) -> Iterator[nn.Module]:
+        """The network itself, with averaged weights in place of its own until this ends."""
+        self._exchange()
+        try:
+            yield self._net
+        finally:
+            self._exchange()
+
+    def update(self, net: nn.Module) -> None:
+        assert net is self._net
+        self.updates += 1
+        weight = 1.0 - warm_decay(self.decay, self.updates)
+        torch._foreach_lerp_(list(self._average.values()), self._weights(), weight)
+
+    def _weights(self) -> list[Tensor]:
+        return [local(weight).detach() for weight in trained_parameters(self._net).values()]
+
+    def _exchange(self) -> None:
+        for average, weight in zip(self._average.values(), self._weights(), strict=True):
+            kept = weight.clone()
+            weight.copy_(average)
+            average.copy_(kept)
