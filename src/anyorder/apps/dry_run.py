@@ -45,7 +45,7 @@ from anyorder.families.latentmdm.net import LatentNet
 from anyorder.recipes import Recipe, override
 from anyorder.training.distributed import BUCKET, layer_names, units
 
-GIB_OF_gpus = 2**30
+GIB = 2**30
 USABLE = 0.92
 """Of a GPU's memory: the rest is the driver's, the libraries' and what fragmentation leaves."""
 
@@ -67,7 +67,7 @@ class Gpu:
     @property
     def usable(self) -> float:
         """Bytes that a training can have."""
-        return self.gib * GIB_OF_gpus * USABLE
+        return self.gib * GIB * USABLE
 
     def peak(self, dtype: str) -> float:
         """Operations in a second."""
@@ -412,7 +412,6 @@ def _time(days: float) -> str:
     return f"{days * 24:.3g} hours" if days * 24 >= 1 else f"{days * 1440:.3g} minutes"
 
 
-GIB = 2**30
 MORE = (2, 4, 8, 16, 32, 64)
 RANK = 64
 
@@ -434,7 +433,7 @@ def _advice(recipe: Recipe, machine: Machine) -> str:
     net = meta_network(recipe)
     ways = [
         found
-        for candidates in (_changes(recipe, machine), _adapters_of_remedies(recipe, machine))
+        for candidates in (_changes(recipe, machine), _adapter_changes(recipe, machine))
         for found in [_first_that_fits(recipe, machine, candidates, net)]
         if found
     ]
@@ -475,7 +474,7 @@ def _changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any],
         cheap = _cheap(recipe, 2)
 
 
-def _adapters_of_remedies(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any], int]]:
+def _adapter_changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any], int]]:
     """Few weights learn: another model, on the same machine."""
     if recipe.train.lora or recipe.frozen:
         return

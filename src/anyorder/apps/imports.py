@@ -221,7 +221,7 @@ def _json(path: Path) -> Any:
         raise ValueError(f"{path} is truncated or not JSON ({error})") from None
 
 
-def _json_lines_of_foreign_files(path: Path) -> Any:
+def _foreign_json_lines(path: Path) -> Any:
     """Records that a format other than our own JSON lines was asked for."""
     try:
         raw = path.read_bytes()
@@ -237,7 +237,7 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
     "npy": _npy,
     "npz": _npz,
     "json": _json,
-    JSON_LINES: _json_lines_of_foreign_files,
+    JSON_LINES: _foreign_json_lines,
 }
 
 

@@ -254,7 +254,7 @@ def print_measured(measured: Measured) -> None:
         if name in measured.arness:
             _show(console, *_arness(name, measured.arness[name]))
         if name in measured.placement:
-            _show(console, *_placement_of_measure_tables(name, measured.placement[name]))
+            _show(console, *_placement_table(name, measured.placement[name]))
     if measured.diversity is not None:
         _show(console, *_diversity(measured.diversity))
     if measured.similarity is not None:
@@ -319,7 +319,7 @@ def _arness(name: str, found: ArnessTable) -> tuple[Table, list[str]]:
     return table, notes
 
 
-def _placement_of_measure_tables(name: str, found: PlacementTable) -> tuple[Table, list[str]]:
+def _placement_table(name: str, found: PlacementTable) -> tuple[Table, list[str]]:
     *steps, overall = found.summary()
     shown = [each for each in steps if each.step in PAPER_STEPS]
     if len(shown) < len(PAPER_STEPS):  # another stride, or fewer steps than the paper's

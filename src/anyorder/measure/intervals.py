@@ -249,7 +249,7 @@ def _checked(values: ArrayLike) -> FloatArray:
     return array
 
 
-RESAMPLES_OF_crossed = 2_000
+CROSSED_RESAMPLES = 2_000
 MOST_EMPTY = 0.05
 """Draws that hold no sample are left out; if they are a larger share, there is no interval."""
 
@@ -259,7 +259,7 @@ def crossed_interval(
     counts: ArrayLike,
     *,
     level: float = LEVEL,
-    resamples: int = RESAMPLES_OF_crossed,
+    resamples: int = CROSSED_RESAMPLES,
     seed: int = 0,
 ) -> Interval:
     """The mean over all samples; `sums` and `counts` are seeds x tasks, 0 where there is none."""

@@ -426,7 +426,7 @@ def diversity(runs: Any, options: SimilarityOptions | None = None) -> DiversityT
     prepare = Preparation(options.programs)
     prepared = {programs.name: prepare.by_task(programs) for programs in policies}
     rows = tuple(
-        _row_of_diversity(policy, name, tasks, options)
+        _diversity_row(policy, name, tasks, options)
         for policy, tasks in prepared.items()
         for name in filters
     )
@@ -437,7 +437,7 @@ def diversity(runs: Any, options: SimilarityOptions | None = None) -> DiversityT
     return DiversityTable(rows, statuses, settings(options.programs), tuple(notes))
 
 
-def _row_of_diversity(
+def _diversity_row(
     policy: str, name: str, tasks: Mapping[str, list[Prepared]], options: SimilarityOptions
 ) -> DiversityRow:
     passes = FILTERS[name]
@@ -451,12 +451,9 @@ def _row_of_diversity(
         samples=sum(len(items) for items in groups),
         distinct={what: options.interval(list(values)) for what, values in _shares(groups)},
         nearest={
-            m: options.interval(_nearest(_trees_of_diversity(groups, m), m, options))
-            for m in metrics
+            m: options.interval(_nearest(_diversity_trees(groups, m), m, options)) for m in metrics
         },
-        pairwise={
-            m: options.interval(_pairwise(_trees_of_diversity(groups, m), m)) for m in metrics
-        },
+        pairwise={m: options.interval(_pairwise(_diversity_trees(groups, m), m)) for m in metrics},
     )
 
 
@@ -466,7 +463,7 @@ def _shares(groups: Sequence[Sequence[Prepared]]) -> Iterator[tuple[str, list[fl
     yield "trees", [len({item.anonymous for item in items}) / len(items) for items in groups]
 
 
-def _trees_of_diversity(groups: Sequence[Sequence[Prepared]], metric: str) -> list[list[Tree]]:
+def _diversity_trees(groups: Sequence[Sequence[Prepared]], metric: str) -> list[list[Tree]]:
     return [[item.trees[metric] for item in items] for items in groups]
 
 

@@ -323,10 +323,10 @@ def open_benchmarks(given: Sequence[str]) -> tuple[OpenedBenchmark, ...]:
             f"no benchmarks to decontaminate against ({error}): give --against FILE.. with those "
             "of HumanEval, MBPP and GSM8K, or --against none"
         ) from None
-    return tuple(map(_opened_of_data_against, found))
+    return tuple(map(_opened_benchmark, found))
 
 
-def _opened_of_data_against(rows: Rows) -> OpenedBenchmark:
+def _opened_benchmark(rows: Rows) -> OpenedBenchmark:
     name, read = _kind(rows)
     items = tuple(read(row, number) for number, row in enumerate(rows.records))
     return OpenedBenchmark(name, rows.digest, items)

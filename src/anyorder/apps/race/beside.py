@@ -222,11 +222,11 @@ def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) ->
     return [
         gap
         for gap in gaps
-        if all(_holds_of_race_infill(model, gap, options) for model, options in fillers.items())
+        if all(_holds_gap(model, gap, options) for model, options in fillers.items())
     ]
 
 
-def _holds_of_race_infill(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
+def _holds_gap(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
     try:
         model.prepare(prompt_of(model, gap), **options)
     except ValueError:  # too long, or what its vocabulary or segments cannot hold

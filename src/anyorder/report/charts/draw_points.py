@@ -133,7 +133,7 @@ def draw_front(chart: FrontChart, narrow: bool) -> Sheet:
         width,
         [panel.title for panel in chart.panels],
         [_across(panel) for panel in chart.panels],
-        Axis(chart.value_label, _limits_of_front_drawn(chart), percent=True),
+        Axis(chart.value_label, _front_limits(chart), percent=True),
         1 if narrow else len(chart.panels),
         220.0 if narrow else 300.0,
     )
@@ -165,7 +165,7 @@ def _across(panel: FrontPanel) -> Axis:
     return Axis(panel.cost_label, spread(min(edges), max(edges), True), log=True)
 
 
-def _limits_of_front_drawn(chart: FrontChart) -> tuple[float, float]:
+def _front_limits(chart: FrontChart) -> tuple[float, float]:
     points = [point for panel in chart.panels for each in panel.series for point in each.points]
     edges = [edge for point in points for edge in reach(point.value)]
     low, high = min(edges), max(edges)

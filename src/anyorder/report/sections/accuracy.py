@@ -114,7 +114,7 @@ def _verdicts(material: Material) -> Table:
     return Table(heads, rows, caption="What became of every program", folded=True)
 
 
-TITLE_OF_passk = "Does trying again help?"
+PASSK_TITLE = "Does trying again help?"
 
 
 def repeated(material: Material) -> list[RunFacts]:
@@ -122,19 +122,19 @@ def repeated(material: Material) -> list[RunFacts]:
     return [run for run in material.gathered.graded() if len(run.rates) > 1]
 
 
-def section_of_passk(material: Material) -> Section | Absent:
-    """The section_of_passk, or what is missing for it."""
+def passk_section(material: Material) -> Section | Absent:
+    """The section, or what is missing for it."""
     runs = repeated(material)
     if not runs:
         return Absent(
-            TITLE_OF_passk,
+            PASSK_TITLE,
             "It needs several samples a problem, drawn at a temperature above 0.",
             (again(material.gathered.runs[0], "--samples", "8", "--temperature", "0.8"),),
         )
     ks = sorted({each.k for run in runs for each in run.rates})
     return Section(
         slug="passk",
-        title=TITLE_OF_passk,
+        title=PASSK_TITLE,
         short="Trying again",
         text=(
             "With several [[sample|samples]] of each problem one may ask how often at least one of "
@@ -158,7 +158,7 @@ def section_of_passk(material: Material) -> Section | Absent:
                 ),
                 commands=(*sampling(runs), *grading(runs)),
                 caption="Bands are [[interval|95 % intervals]] over problems.",
-                tables=(_rates_of_passk(runs, ks), *differences_table(runs)),
+                tables=(_passk_rates(runs, ks), *differences_table(runs)),
             ),
         ),
     )
@@ -177,7 +177,7 @@ def _curves(runs: Sequence[RunFacts]) -> tuple[LineSeries, ...]:
     )
 
 
-def _rates_of_passk(runs: Sequence[RunFacts], ks: Sequence[int]) -> Table:
+def _passk_rates(runs: Sequence[RunFacts], ks: Sequence[int]) -> Table:
     rows = []
     for run in runs:
         found = {each.k: rate(each.interval) for each in run.rates}

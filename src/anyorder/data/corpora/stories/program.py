@@ -482,7 +482,7 @@ class Scope(NamedTuple):
         ]
 
 
-def _update_of_render(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], str]:
+def _written_update(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], str]:
     indent, operand = INDENT[statement.depth], scope.fill(statement.operand)
     # A name may change where it is assigned, but not in a block that may be skipped or repeated.
     name = scope.word if statement.depth == 1 else scope.local
@@ -509,7 +509,7 @@ def _bare(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], s
     operand = scope.fill(statement.operand)
     match statement.kind:
         case "update":
-            return _update_of_render(statement, form, scope)
+            return _written_update(statement, form, scope)
         case "set":
             name = scope.word if statement.depth == 1 else scope.local
             target = [INDENT[statement.depth], name, *scope.suffix]
