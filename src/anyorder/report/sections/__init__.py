@@ -15,7 +15,6 @@ from anyorder.report.sections import (
     segments,
     similarity,
 )
-from anyorder.report.sections import accuracy as passk
 from anyorder.report.tables import Absent, Section
 
 SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
@@ -25,7 +24,7 @@ SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
     order.section,
     placement.section,
     segments.trace_section,
-    passk.section,
+    accuracy.passk_section,
     insertion.sweep_section,
     segments.policies_section,
     insertion.schedule_section,
