@@ -29,10 +29,10 @@ import torch
 
 import anyorder
 from anyorder.apps.cache_check import agreement
+from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.bench.verdicts import PASSED
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions

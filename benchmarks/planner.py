@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 import anyorder
+from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.bench.verdicts import PASSED
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource
 from anyorder.families.mdm.loss import corrupt_block, log_confidence
 from anyorder.families.mdm.planner import PlannedNet

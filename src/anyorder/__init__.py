@@ -10,14 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anyorder import measure as measure
-    from anyorder.apps.train import train as train
-    from anyorder.model import Model as Model
-    from anyorder.model import load as load
-    from anyorder.model import wrap as wrap
-    from anyorder.trace import Run as Run
-    from anyorder.trace import Trace as Trace
-    from anyorder.vocab import Vocab as Vocab
+    from anyorder import measure
+    from anyorder.apps.train import train
+    from anyorder.model import Model, load, wrap
+    from anyorder.trace import Run, Trace
+    from anyorder.vocab import Vocab
 
     __version__: str
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from anyorder.bench.checks import Calls, Check, Console, Script
-from anyorder.bench.frames import frame
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.judge import judge, prepare
-from anyorder.bench.pool import DEPTH, SMALL_FRAME, Job, Pool
+from anyorder.bench.pool import DEPTH, SMALL_FRAME, Job, Pool, frame
 from anyorder.bench.sandbox import Broken, Limits, Sandbox
 from anyorder.bench.tasks import Problem, find_task
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from anyorder.bench.checks import Calls, Check, Console, Script
+from anyorder.bench.checks import Calls, Check, Console, Judged, Script
 from anyorder.bench.judge import Unfit, judge, prepare
 from anyorder.bench.sandbox import Limits, Sandbox
-from anyorder.bench.verdicts import Judged
 
 LIMITS = Limits(cpu_seconds=0.6, wall_seconds=10)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anyorder.bench.prefetch import PREFETCH, compile_tests
+from anyorder.bench.remote import PREFETCH, compile_tests
 
 
 class Program:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anyorder.bench.tasks import TASKS, gsm8k, humaneval, livecodebench, mbpp, stories
-from anyorder.bench.tasks.evalplus import AS_SETS, LEFT_OUT, NOT_NONE
+from anyorder.bench.tasks.humaneval import AS_SETS, LEFT_OUT, NOT_NONE
 from anyorder.measure.extract import EXTRACTIONS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")

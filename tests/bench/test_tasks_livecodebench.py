@@ -18,7 +18,7 @@ from plain_runs import failures
 
 from anyorder.bench.checks import Calls, Console
 from anyorder.bench.tasks import Task, find_task
-from anyorder.bench.tasks.lcb_tests import read_tests, string_in_pickle
+from anyorder.bench.tasks.livecodebench import read_tests, string_in_pickle
 from anyorder.measure.extract import extract
 
 
@@ -198,6 +198,6 @@ def test_a_problem_without_tests_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anyorder.bench.tasks.lcb_tests.LARGEST", 1000)
+    monkeypatch.setattr("anyorder.bench.tasks.livecodebench.LARGEST", 1000)
     with pytest.raises(ValueError, match="too large"):
         read_tests(private(cases_of("stdin", ("x" * 2000, "y"))), "x")

@@ -16,7 +16,7 @@ from plain_runs import failures
 
 from anyorder.bench.checks import Calls, Script
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.bench.tasks.evalplus import AS_SETS, NOT_NONE, restored_inputs
+from anyorder.bench.tasks.humaneval import AS_SETS, NOT_NONE, restored_inputs
 from anyorder.measure.extract import extract
 
 FULL = "benchmarks/mbpp.jsonl.gz"

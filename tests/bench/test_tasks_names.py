@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.bench.tasks.names import entry_point, free_names, missing_names, needed_setup
+from anyorder.bench.tasks.problem import entry_point, free_names, missing_names, needed_setup
 
 PROMPT = """
 import math

@@ -16,7 +16,7 @@ from typing import Any
 
 from anyorder.bench.checks import Script
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.bench.tasks.evalplus import ALL_INPUTS, SMALL_INPUTS
+from anyorder.bench.tasks.humaneval import ALL_INPUTS, SMALL_INPUTS
 
 HUMANEVAL = "30a9b4f74b86620991b5deef66e3cfd99f4e271a56a9a13f154a7e059a7ba96b"
 MBPP = "609bf338ed51ee017c91e8f37880496b0cf479114d7e9cfffb899dd04e5b8a55"

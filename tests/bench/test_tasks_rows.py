@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anyorder.bench.tasks import find_task
-from anyorder.bench.tasks.rows import Hub, read_file, read_rows
+from anyorder.bench.tasks.problem import Hub, read_file, read_rows
 
 ROWS = [{"question": f"Q{n} é", "answer": f"#### {n}"} for n in range(3)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
@@ -21,7 +21,7 @@ HUB = Hub("owner/name", "main", "test")
 @pytest.fixture
 def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr("anyorder.bench.tasks.rows._reachable", lambda: True)
+    monkeypatch.setattr("anyorder.bench.tasks.problem._reachable", lambda: True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_without_a_network_the_answer_is_quick(monkeypatch: pytest.MonkeyPatch) 
         raise socket.gaierror("unknown")
 
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr("anyorder.bench.tasks.rows.getproxies", dict)
+    monkeypatch.setattr("anyorder.bench.tasks.problem.getproxies", dict)
     monkeypatch.setattr(socket, "getaddrinfo", nobody)
     with pytest.raises(ValueError, match="cannot be reached: give the file of openai/openai_human"):
         find_task("humaneval", {})

@@ -35,10 +35,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Stories
-from anyorder.bench.verdicts import PASSED
 from anyorder.data.batches import Batch
 from anyorder.data.corpora.stories import StoriesConfig
 from anyorder.decode.canvas import Canvas, Decoded, stack

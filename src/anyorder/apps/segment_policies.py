@@ -22,7 +22,7 @@ from anyorder.apps.grade import grade_run
 from anyorder.apps.jobs import GradeJob, SampleJob
 from anyorder.apps.report import command
 from anyorder.apps.sample import sample_to_run
-from anyorder.bench.verdicts import PASSED
+from anyorder.bench.checks import PASSED
 from anyorder.measure.intervals import Interval, difference_interval, rate_interval
 
 POLICIES = ("average", "minimum", "first", "left_to_right", "random")

@@ -20,10 +20,9 @@ from collections.abc import Generator, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from anyorder.bench.checks import Check, to_record
+from anyorder.bench.checks import ERROR, NO_CODE, TIMEOUT, Check, to_record
 from anyorder.bench.pool import Job, Outcome, Pool
 from anyorder.bench.sandbox import Limits
-from anyorder.bench.verdicts import ERROR, NO_CODE, TIMEOUT
 
 RUNS = 2
 """How often a program is run at most."""

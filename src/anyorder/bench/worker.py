@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from anyorder.bench.checks import from_record
-from anyorder.bench.frames import Inbox, frame, send
 from anyorder.bench.judge import Ready, Unfit, judge, prepare
+from anyorder.bench.pool import Inbox, frame, send
 from anyorder.bench.sandbox import Limits, Sandbox
 
 ALARM_GRACE = 10.0

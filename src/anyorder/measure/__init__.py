@@ -11,11 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anyorder.apps.placement import placement as placement
-    from anyorder.measure.arness_scores import arness as arness
-    from anyorder.measure.order_scores import order as order
-    from anyorder.measure.similarity_scores import diversity as diversity
-    from anyorder.measure.similarity_scores import similarity as similarity
+    from anyorder.apps.placement import placement
+    from anyorder.measure.arness_scores import arness
+    from anyorder.measure.order_scores import order
+    from anyorder.measure.similarity_scores import diversity, similarity
 
 _HOME = {
     "arness": "anyorder.measure.arness_scores",

@@ -26,7 +26,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from anyorder.bench.verdicts import PASSED
+from anyorder.bench.checks import PASSED
 from anyorder.report import charts, player
 from anyorder.report.findings import Finding, listed
 from anyorder.report.glossary import TERMS

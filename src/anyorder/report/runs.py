@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from anyorder.bench.checks import PASSED
 from anyorder.bench.timing import Timing, timing
-from anyorder.bench.verdicts import PASSED
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order

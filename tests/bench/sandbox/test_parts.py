@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.bench.sandbox import Failed, decode, encode
-from anyorder.bench.sandbox.changes import apply
+from anyorder.bench.sandbox.handle import apply
 from anyorder.bench.sandbox.limits import DETAIL_CHARACTERS, one_line
 
 if sys.platform == "linux":
-    from anyorder.bench.sandbox import identity, landlock, namespaces
+    from anyorder.bench.sandbox import confine as identity
+    from anyorder.bench.sandbox import confine as landlock
+    from anyorder.bench.sandbox import confine as namespaces
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="confinement of Linux")
 

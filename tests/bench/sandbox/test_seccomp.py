@@ -16,7 +16,7 @@ if sys.platform != "linux":
 
 from anyorder.bench.sandbox import seccomp
 from anyorder.bench.sandbox.canaries import REFUSED_CALLS
-from anyorder.bench.sandbox.syscalls import MACHINES, NEWEST, Calls
+from anyorder.bench.sandbox.seccomp import MACHINES, NEWEST, Calls
 
 ALLOW, REFUSE, ABSENT, KILL = seccomp.ALLOW, seccomp.REFUSE, seccomp.ABSENT, seccomp.KILL
 MY_PID = 4321

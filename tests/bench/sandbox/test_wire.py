@@ -242,7 +242,7 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         encode("x" * 1001, limit=1000)
     with pytest.raises(TooLargeError, match="values"):
         encode([[0] * (VALUES // 2)] * 3)
-    monkeypatch.setattr("anyorder.bench.sandbox.writers.VALUES", 10_000)
+    monkeypatch.setattr("anyorder.bench.sandbox.wire_write.VALUES", 10_000)
     shared: list[Any] = []
     for _ in range(64):
         shared = [shared, shared]

@@ -41,7 +41,7 @@ import tyro
 
 from anyorder import __version__
 from anyorder.bench.tasks import gsm8k, humaneval, mbpp
-from anyorder.bench.tasks.rows import Columns, Row, Rows, kind_of, read_file, read_rows
+from anyorder.bench.tasks.problem import Columns, Row, Rows, kind_of, read_file, read_rows
 from anyorder.data.filters import Item, parsed
 from anyorder.data.published import CorpusRecipe, CorpusSource, Limits, Mode, find_corpus
 from anyorder.files import sha256_of

@@ -56,7 +56,7 @@ from anyorder.apps.race.results import (
 )
 from anyorder.apps.race.rounds import Round, run_rounds, threads
 from anyorder.apps.terminal import progress_bar
-from anyorder.bench.verdicts import PASSED
+from anyorder.bench.checks import PASSED
 from anyorder.files import alone_in, replacing
 from anyorder.measure.intervals import Interval
 from anyorder.trace import Run

@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anyorder.apps.race.job import RaceJob
+from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task
-from anyorder.bench.verdicts import PASSED
 from anyorder.data.batches import BatchConfig, Example, collate, tokenise
 from anyorder.data.segments import SegmentConfig
 from anyorder.decode.canvas import ANSWER

@@ -30,7 +30,7 @@ from anyorder.bench.sandbox.limits import (
     Failed,
     Limits,
 )
-from anyorder.bench.sandbox.syscalls import MACHINES
+from anyorder.bench.sandbox.seccomp import MACHINES
 
 if TYPE_CHECKING:
     from anyorder.bench.sandbox.handle import Child

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 from anyorder.bench.sandbox.canaries import OUTSIDE
 from anyorder.bench.sandbox.limits import Broken, Limits
-from anyorder.bench.sandbox.plain import SIZE
-from anyorder.bench.sandbox.records import COLLECT, NOT_STARTED, RECORD, REQUEST, START, STOP
+from anyorder.bench.sandbox.plain import COLLECT, NOT_STARTED, RECORD, REQUEST, SIZE, START, STOP
 from anyorder.bench.sandbox.wire import decode, encode
 
 _HERE = Path(__file__).resolve().parent

@@ -1,6 +1,8 @@
 """What the two directions of the wire share: bounds, number formats, handles, errors.
 
 `writers` turns values into bytes, `readers` turns bytes into values, `wire` is what others call.
+
+The fixed-size records between grader and fork-server, whichever of them reads this file.
 """
 
 from __future__ import annotations
@@ -74,3 +76,17 @@ class Remote:
 
     def __repr__(self) -> str:
         return f"<remote {self.type_name} {self.handle}>"
+
+
+REQUEST = struct.Struct("<BBxxIdQQII")
+"""What, which descriptors, child's number; for START: seconds, memory, stack, files, threads."""
+RECORD = struct.Struct("<BxxxIidQ")
+"""Why it ended, child's number, wait status, processor seconds, most resident bytes."""
+
+START, STOP, COLLECT = 1, 2, 3
+"""A new child; kill one; say how one ended whose channel has closed."""
+CONSOLE = 1
+"""With the channel come standard input and standard output."""
+BY_ITSELF, CPU_LIMIT, STOPPED, NOT_STARTED = 0, 1, 2, 3
+OUT_OF_MEMORY = 86
+"""How a child exits that has not even the memory to say so."""

@@ -29,21 +29,21 @@ from typing import Any
 from anyorder.bench.sandbox import canaries
 from anyorder.bench.sandbox.child import CHANNEL, Session, forget_the_server, serve_channel
 from anyorder.bench.sandbox.confine import LINUX, Confinement
-from anyorder.bench.sandbox.plain import SIZE
-from anyorder.bench.sandbox.records import (
+from anyorder.bench.sandbox.plain import (
     BY_ITSELF,
     COLLECT,
     CPU_LIMIT,
     NOT_STARTED,
     RECORD,
     REQUEST,
+    SIZE,
     START,
     STOPPED,
 )
 from anyorder.bench.sandbox.wire import decode, encode
 
 if LINUX:
-    from anyorder.bench.sandbox.libc import bare_fork
+    from anyorder.bench.sandbox.seccomp import bare_fork
 
 # Between two looks at a clock: what runs on all processors at once is not seen much too late.
 _SHORTEST_WAIT = 0.002

@@ -17,9 +17,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from anyorder.bench.checks import Calls
-from anyorder.bench.tasks.problem import Benchmark, Problem, Wish
-from anyorder.bench.tasks.rows import Columns, Hub, distinct, kind_of, read_rows
-from anyorder.bench.tasks.templates import fill, find_template
+from anyorder.bench.tasks.problem import (
+    Benchmark,
+    Columns,
+    Hub,
+    Problem,
+    Wish,
+    distinct,
+    fill,
+    find_template,
+    kind_of,
+    read_rows,
+)
 
 HUB = Hub("openai/gsm8k", "main", "test")
 KINDS: dict[str, Columns] = {"rows": {"question": str, "answer": str}}

@@ -27,20 +27,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyorder.bench.checks import Check, Script
-from anyorder.bench.tasks.evalplus import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls, tightened
-from anyorder.bench.tasks.names import defined_names, entry_point, missing_names, needed_setup
-from anyorder.bench.tasks.problem import CODE_LIMITS, PROLOGUE, Benchmark, Problem, Wish
-from anyorder.bench.tasks.rows import (
+from anyorder.bench.tasks.humaneval import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls, tightened
+from anyorder.bench.tasks.problem import (
+    CODE_LIMITS,
+    PROLOGUE,
+    Benchmark,
     Columns,
     Hub,
+    Problem,
     Row,
     Rows,
+    Wish,
+    defined_names,
     distinct,
+    entry_point,
+    fill,
+    find_template,
     kind_of,
+    missing_names,
+    needed_setup,
     read_each,
     read_rows,
 )
-from anyorder.bench.tasks.templates import fill, find_template
 
 _TESTED: Columns = {"task_id": (int, str), "code": str, "test_list": list}
 KINDS: dict[str, Columns] = {

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anyorder.bench.checks import Calls
-from anyorder.bench.tasks.problem import Problem, Wish
-from anyorder.bench.tasks.templates import fill, find_template
+from anyorder.bench.tasks.problem import Problem, Wish, fill, find_template
 from anyorder.data.corpora.stories import Problem as Story
 from anyorder.data.corpora.stories import StoriesConfig, problem, stories_digest
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from anyorder.bench.verdicts import VERDICTS, shown
+from anyorder.bench.checks import VERDICTS, shown
 from anyorder.measure.passk import pass_differences
 from anyorder.report.charts import (
     Bar,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from anyorder.bench.verdicts import PASSED
+from anyorder.bench.checks import PASSED
 from anyorder.report.charts import (
     Bar,
     BarChart,

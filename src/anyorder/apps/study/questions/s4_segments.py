@@ -25,7 +25,7 @@ from anyorder.apps.study.questions.section import (
     rows_of,
 )
 from anyorder.apps.study.view import Group, Reading, Study, beyond_chance, column
-from anyorder.bench.verdicts import ERROR, WRONG
+from anyorder.bench.checks import ERROR, WRONG
 from anyorder.measure.intervals import Interval
 from anyorder.measure.stored import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
