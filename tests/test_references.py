@@ -1,7 +1,7 @@
 """What the documentation says is where: every file and every name that a page refers to is there.
 
-A reference is `folder/file.py`, or `folder/file.py: name, Class.method`, in backticks. The folder may
-be left out where only one file has the name.
+A reference is `folder/file.py`, or `folder/file.py: name, Class.method`, in backticks. The folder
+may be left out where only one file has the name.
 """
 
 from __future__ import annotations
@@ -65,9 +65,12 @@ def unresolved(text: str) -> list[str]:
             found.append(f"{reference}: no such file")
         elif "/" not in reference and len(places) > 1 and not is_known_alone(reference):
             found.append(f"{reference}: could be {' or '.join(places)}")
-        for name in NAME.findall(re.sub(r"\([^)]*\)", "", named)):
-            if not any(set(name.split(".")) <= names(place) for place in places):
-                found.append(f"{reference}: no {name}")
+        wanted = NAME.findall(re.sub(r"\([^)]*\)", "", named))
+        found += [
+            f"{reference}: no {name}"
+            for name in wanted
+            if not any(set(name.split(".")) <= names(place) for place in places)
+        ]
     return found
 
 
