@@ -36,7 +36,7 @@ SERVER = """
 import json, os, sys, time
 from pathlib import Path
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.sampling import sample_to_run
+from anyorder.apps.sample import sample_to_run
 from anyorder.trace import Run
 child = 0
 for line in sys.stdin:

@@ -273,5 +273,5 @@ def test_bad_indices_are_refused(index: int) -> None:
 
 
 def test_the_corpus_needs_no_torch() -> None:
-    script = "import sys, anyorder.data.stories; sys.exit('torch' in sys.modules)"
+    script = "import sys, anyorder.data.corpora.stories; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -163,7 +163,7 @@ def test_other_versions_of_python_see_the_same(version: str) -> None:
     script = (
         "import ast, json, sys\n"
         f"sys.path.insert(0, {str(SOURCE)!r})\n"
-        "from anyorder.measure.order_tree import order_tree\n"
+        "from anyorder.measure.order_program import order_tree\n"
         "found = []\n"
         "for source in json.load(sys.stdin):\n"
         "    for mode in ('exact', 'compat'):\n"

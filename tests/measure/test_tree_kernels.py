@@ -15,7 +15,7 @@ from anyorder import _kernel
 from anyorder.measure import tree_kernels
 
 COMPUTE = (
-    "from anyorder.measure.tree import Tree\n"
+    "from anyorder.measure.trees import Tree\n"
     "from anyorder.measure.tree_edit import distance\n"
     "print(distance(Tree(('a', 'b'), (0, 1)), Tree(('a',), (0,))))"
 )
@@ -34,7 +34,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_importing_loads_no_compiler() -> None:
     heavy = ["numba", "rapidfuzz", "tree_sitter", "torch"]
     code = (
-        "import sys, anyorder.measure.similarity, anyorder.measure.diversity\n"
+        "import sys, anyorder.measure.similarity_scores\n"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     assert python(code).stdout.strip() == "[]"

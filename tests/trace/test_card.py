@@ -41,7 +41,7 @@ def test_a_card_says_where_it_was_made() -> None:
 
 def test_versions_are_asked_for_without_importing() -> None:
     code = (
-        "import sys; from anyorder.trace.card import installed_versions; "
+        "import sys; from anyorder.trace.run import installed_versions; "
         "versions = installed_versions(); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -85,10 +85,10 @@ def test_what_cannot_be_repeated_is_refused_by_name() -> None:
 
 PROGRAM = """
 import resource
-from anyorder.apps.training import network_config
-from anyorder.families import find_family
+from anyorder.apps.train import network_config
+from anyorder.families.family import find_family
 from anyorder.recipes import find_recipe, override
-from anyorder.train.first_weights import FirstWeights
+from anyorder.training.distributed import FirstWeights
 recipe = override(find_recipe("tiny/mdm"), {"net.width": 512, "net.layers": 24, "net.heads": 8,
                                             "net.mlp_width": 1536})
 build, config = find_family("mdm").network.build, network_config(recipe, 97, 1)
