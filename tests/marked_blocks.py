@@ -39,9 +39,8 @@ SECONDS = 900  # for a page; under 20 on an idle core
 WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 HEAVY = (
-    *("model", "apps.sampling", "apps.training", "apps.grading", "apps.measuring"),
-    *("apps.placement", "apps.importing", "apps.show", "apps.show_segments", "cli.sample_verb"),
-    *("apps.reporting", "report.charts.sheet"),
+    *("model", "apps.sample", "apps.train", "apps.grade", "apps.measure"),
+    *("apps.placement", "apps.imports", "apps.show", "apps.report", "report.charts.sheet"),
 )
 
 

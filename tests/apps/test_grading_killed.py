@@ -21,8 +21,8 @@ from anyorder.cli import main
 # One that is to be killed never ends by itself, however late its killer comes.
 CODE = """
 import sys, time
-from anyorder.apps import grading
-grading.PART_ROWS, grading.PART_SECONDS = 8, 0.2
+from anyorder.apps import grade
+grade.PART_ROWS, grade.PART_SECONDS = 8, 0.2
 from anyorder.bench.verdict_table import VerdictTable
 from anyorder.cli import main
 if {doomed}:
