@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from anyorder.data.corpora.stories import StoriesConfig, core, stories_vocab
-from anyorder.data.corpora.stories import program as render
+from anyorder.data.corpora.stories import StoriesConfig, core, render, stories_vocab
 from anyorder.measure.arness_scores import arness
 from anyorder.nets.oracles import Oracle
 from studies.free_setting import CANVAS, FreeSetting
