@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench clean
+.PHONY: help demo test check lint format bench study clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | \
@@ -43,9 +43,12 @@ format: $(DEV)  ## let ruff repair what it can
 bench: $(DEV)  ## every benchmark, into docs/performance.md (20 minutes; SCRIPTS="flexmdm": some)
 	@$(BIN)/python benchmarks/page.py $(SCRIPTS)
 
+study: $(CORE)  ## the paper's questions asked of tiny models, into docs/results.md (ARGS="--help")
+	@$(BIN)/python -m studies $(ARGS)
+
 clean:  ## remove caches and builds; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests benchmarks recipes -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks recipes studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

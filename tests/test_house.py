@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = sorted((ROOT / "src" / "anyorder").rglob("*.py"))
+STUDY = sorted((ROOT / "studies").rglob("*.py"))
 
 FILE_LINES = 600
 FUNCTION_LINES = 60
@@ -97,7 +98,7 @@ def text_files() -> list[Path]:
     return [path for path in found if path.is_file() and path.suffix in kinds]
 
 
-@pytest.mark.parametrize("path", SOURCE, ids=named)
+@pytest.mark.parametrize("path", [*SOURCE, *STUDY], ids=named)
 def test_a_source_file_is_one_idea_of_bounded_size(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     heading = ast.get_docstring(ast.parse(source))
@@ -107,7 +108,7 @@ def test_a_source_file_is_one_idea_of_bounded_size(path: Path) -> None:
     assert not long_functions(source), "cut these into steps that have names"
 
 
-@pytest.mark.parametrize("path", SOURCE, ids=named)
+@pytest.mark.parametrize("path", [*SOURCE, *STUDY], ids=named)
 def test_loading_never_runs_what_it_reads(path: Path) -> None:
     assert not unsafe_loads(path.read_text(encoding="utf-8")), "pass weights_only=True"
 

@@ -118,6 +118,8 @@ def violations(source: str, module: str, *, package: bool = False) -> list[str]:
                 continue
             if target not in RULES[room] | {room, "__version__"}:
                 found.append(f"{where}: {room} may import {sorted(RULES[room]) or 'none of ours'}")
+        elif top == "studies":
+            found.append(f"{where}: the study uses the package, never the other way round")
         elif top in FOREIGN_BANS.get(room, set()):
             found.append(f"{where}: {room} never imports {top}")
         elif top in LAZY_ONLY.get(room, set()) and not item.lazy:
@@ -163,6 +165,7 @@ FORBIDDEN = {
     ),
     "upwards": ("anyorder.decode.canvas", "from anyorder.families import FAMILIES"),
     "nobody imports the command line": ("anyorder.apps.demo", "from anyorder.cli import main"),
+    "nobody imports the study": ("anyorder.apps.demo", "from studies.plan import Plan"),
     "torch in trace": ("anyorder.trace.store", "def f():\n    from torch import Tensor"),
     "torch in measure": ("anyorder.measure.order_scores", "import torch.nn.functional as F"),
     "torch at the top of the command line": ("anyorder.cli", "import torch"),

@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -65,7 +66,21 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     }
     assert "anyorder/py.typed" in shipped
     assert shipped == expected
+    assert not [name for name in names if "stud" in name], "the study stays in the repository"
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_the_source_distribution_holds_the_code_of_the_study(tmp_path: Path) -> None:
+    """Its records, tens of megabytes, are in the repository alone."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = tmp_path.glob("anyorder-*.tar.gz")
+    with tarfile.open(built) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    code = {path.relative_to(ROOT).as_posix() for path in (ROOT / "studies").rglob("*.py")}
+    assert len(code) > 10
+    assert {name for name in inside if name.startswith("studies/")} == code
 
 
 def test_the_plain_install_brings_the_parser_and_old_extras_stay(wheel: Path) -> None:

@@ -38,7 +38,7 @@ MODELS = ("ar", "mdm", "planner", "flexmdm", "latentmdm", "flexlatent", "duo", "
 PLACED = ("mdm", "planner", "flexmdm", "latentmdm", "flexlatent")
 """The shipped models that `measure --placement` can ask again."""
 VERBS = (
-    *("demo", "train", "data", "sample", "grade", "measure", "report", "race", "study", "play"),
+    *("demo", "train", "data", "sample", "grade", "measure", "report", "race", "paper", "play"),
     *("reproduce", "import", "export", "push", "doctor"),
 )
 

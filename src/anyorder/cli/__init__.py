@@ -22,7 +22,7 @@ VERBS = {
     "measure": "order, AR-ness, similarity and placement of runs, with controls",
     "report": "one offline HTML file with figures, tables and the trace player",
     "race": "models against one another: accuracy against time, fairly",
-    "study": "the paper's questions, answered on tiny models: docs/results.md",
+    "paper": "a protocol of the paper on a checkpoint, its published numbers beside",
     "play": "a local page: type a prompt, watch it being written in any order",
     "reproduce": "sample again what a run card describes, and compare",
     "import": "make a run folder of another library's traces",
@@ -30,6 +30,15 @@ VERBS = {
     "push": "upload a model to the hub, with a model card",
     "doctor": "tell what this machine offers",
 }
+
+MOVED = {
+    "study": (
+        "the study of tiny models left the package: run `make study` in the repository "
+        "(docs/study.md); for a protocol of the paper on a checkpoint: "
+        "anyorder paper --model X --preset NAME"
+    ),
+}
+"""Words that were verbs once, and where to go instead."""
 
 HELP = """\
 usage: anyorder VERB ...
@@ -75,6 +84,8 @@ def _dispatch(words: list[str]) -> int:
         print(f"{PROGRAM} {__version__}")
         return 0
     verb, *rest = words
+    if verb in MOVED:
+        raise UsageError(MOVED[verb])
     if verb not in VERBS:
         raise UsageError(f"no verb {verb!r}: choose one of {', '.join(VERBS)}")
     import_module(f"anyorder.cli.{verb}_verb").main(rest)

@@ -1,0 +1,115 @@
+"""The paper's protocols on published checkpoints: `anyorder paper --model ID --preset NAME`.
+
+    the preset's settings  ->  sample  ->  grade  ->  measure, each as its own verb does it
+
+and the paper's rows beside the new ones wherever the protocol was followed to the letter
+(apps/measure.py). Nothing is decided here: a preset says how to sample, and what its source
+varied (policies, insertion temperatures, k) is one run each. Everything resumes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from anyorder.apps.grade import Graded, grade_run
+from anyorder.apps.jobs import GradeJob, MeasureJob, SampleJob
+from anyorder.apps.measure import Measured, measure_runs
+from anyorder.apps.paper.job import PaperJob
+from anyorder.apps.report import command
+from anyorder.apps.sample import sample_to_run
+from anyorder.recipes.presets import find_preset
+
+REFERENCE = "left_to_right"
+COMPARED = (REFERENCE, "random", "sampled", "margin", "entropy")
+POLICIES = {
+    "similarity": COMPARED,
+    "similarity-llada": COMPARED,
+    "dultra": (*COMPARED, "planner"),
+}
+"""Presets whose question is how policies compare; the others have one policy, or sweep it."""
+MODE = "compat"
+"""The paper's order metrics are those of its published code."""
+
+
+@dataclass(frozen=True)
+class Protocolled:
+    """What was done, and what came out."""
+
+    commands: tuple[str, ...]
+    """What does the same by hand."""
+    graded: dict[str, Graded]
+    measured: Measured
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "commands": list(self.commands),
+            "graded": {name: each.to_record() for name, each in self.graded.items()},
+            "measured": self.measured.to_record(nodes=False),
+        }
+
+
+def settings_of(job: PaperJob) -> dict[str, dict[str, Any]]:
+    """The runs by name: what each sets beyond the preset."""
+    preset = find_preset(job.preset)
+    if job.preset in POLICIES:
+        if job.sweep:
+            raise ValueError(f"preset {job.preset!r} has no sweep: leave --sweep out")
+        return {policy: {"policy": policy} for policy in POLICIES[job.preset]}
+    if not job.sweep:
+        return {"own": {}}
+    if not preset.sweep:
+        raise ValueError(f"preset {job.preset!r} has no sweep: leave --sweep out")
+    found = {}
+    for values in product(*preset.sweep.values()):
+        chosen = dict(zip(preset.sweep, values, strict=True))
+        name = "-".join(f"{key}_{value}" for key, value in chosen.items())
+        found[name] = chosen
+    return found
+
+
+def run_protocol(job: PaperJob, *, progress: bool = True) -> Protocolled:
+    """Sample, grade and measure every setting."""
+    settings = settings_of(job)
+    base = job.out / f"{_name(job.model)}-{job.task.replace(':', '_')}-{job.preset}"
+    grading = GradeJob(workers=job.workers, allow_weak_isolation=job.allow_weak_isolation)
+    graded, commands = {}, []
+    for name, options in settings.items():
+        sampling = SampleJob(
+            model=job.model,
+            task=job.task,
+            data=job.data,
+            preset=job.preset,
+            limit=job.limit,
+            batch=job.batch,
+            device=job.device,
+            out=base / name,
+        )
+        line = command("sample", sampling, options)
+        sample_to_run(sampling, dict(options), command=line, progress=progress)
+        graded[name] = grade_run(base / name, grading, progress=progress)
+        commands += [line, command("grade", grading, named=[str(base / name)])]
+    measuring = _measuring(job, base, list(settings))
+    measured = measure_runs(measuring, progress=progress)
+    return Protocolled((*commands, command("measure", measuring)), graded, measured)
+
+
+def _name(model: str) -> str:
+    """Of its folder; a hub id keeps its owner."""
+    path = Path(model)
+    return path.resolve().name if path.exists() else model.strip("/").replace("/", "--")
+
+
+def _measuring(job: PaperJob, base: Path, names: list[str]) -> MeasureJob:
+    """All policies against the left-to-right one where there is one, else every run by itself."""
+    compares = REFERENCE in names
+    runs = tuple(base / name for name in names if name != REFERENCE or not compares)
+    return MeasureJob(
+        runs=runs,
+        reference=base / REFERENCE if compares else None,
+        placement=job.model if job.placement else None,
+        mode=MODE,
+    )
