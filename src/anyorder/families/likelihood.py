@@ -55,6 +55,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.descriptions import describe
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.duo.loss import SCHEDULE, uniform_bound
 from anyorder.families.flexlatent.loss import TARGETS, segment_items
@@ -269,15 +270,23 @@ def _nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
 
 
 LIKELIHOODS: dict[str, Likelihood] = {
-    "ar": Likelihood("exact", causal_nats, exact=True),
-    "mdm": Likelihood("any-order bound over tokens", masked_nats),
-    "latentmdm": Likelihood("any-order bound over lines", slot_nats),
-    "flexmdm": Likelihood("insertion bound over tokens", token_insertion_nats),
-    "flexlatent": Likelihood("insertion bound over lines", segment_insertion_nats),
-    "duo": Likelihood("uniform-state bound", uniform_nats),
+    each.name: each
+    for each in (
+        Likelihood("exact", causal_nats, exact=True),
+        Likelihood("any-order bound over tokens", masked_nats),
+        Likelihood("any-order bound over lines", slot_nats),
+        Likelihood("insertion bound over tokens", token_insertion_nats),
+        Likelihood("insertion bound over lines", segment_insertion_nats),
+        Likelihood("uniform-state bound", uniform_nats),
+    )
 }
-"""By family; a family that is not here has no likelihood to speak of (sflm: its cross-entropy is
-that of a denoiser at noised vectors, and bounds nothing)."""
+"""By name, which is what families' descriptions hold."""
+
+
+def likelihood_of(family: str) -> Likelihood | None:
+    """The likelihood of a family; None where it has none to speak of."""
+    name = describe(family).likelihood
+    return None if name is None else LIKELIHOODS[name]
 
 
 @torch.no_grad()
