@@ -15,19 +15,19 @@ Not here: what a rank holds besides (dry_run.py). Not counted: norms, rotary pos
 optimiser's own arithmetic, all small.
 Letters: B rows, L columns, D width, F inner width of the feed-forward map, M predicted places.
 
-The shapes of a recipe's micro batch: what it costs on the average, and what it needs at most.
+`micro_batch` gives the shapes of a recipe's micro batch, on average and at most. Lengths are the
+recipe's limits unless a mean is given. The family's description says which share of the answer is
+predicted, unless the loss has a rule of its own:
 
-Lengths are the recipe's limits unless a mean is given. Which share of the answer is predicted:
-
-    ar, duo, sflm     all of it
-    mdm               n ~ Unif{1..N}: half; levels are stratified over B rows: at most N (B + 1) / 2
-    flexmdm           masked at time t = 1 - u, for clocks 1 - u^a (insertion), 1 - u^c (unmasking):
+    all               all of it
+    half              n ~ Unif{1..N}: half; levels are stratified over B rows: at most N (B + 1) / 2
+                      (of segments: half of the slots are masked and written, the others encoded)
+    between_clocks    masked at time t = 1 - u, for clocks 1 - u^a (insertion), 1 - u^c (unmasking):
                       a (u^a - u^c) / (c - a); its mean over u, and its largest value
-    latentmdm         half of the slots are masked and written, the others encoded
-    imitation         masked slots of a block: at most as many as mdm masks
+    imitation         masked slots of a block: at most as many as `half` masks
 
-Of a prompt and an answer that may share `max_length` tokens half is taken to be answer, except
-where the answer fills a canvas. Not here: what such a batch costs (costs.py).
+Where a prompt and an answer share `max_length` tokens, half of them count as answer, except where
+the answer fills a canvas.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ Settings that our backbone does not compute (rope scaling, sliding windows, othe
 refused by name. What a release stores nowhere (time scale, schedules, conventions of the FlexMDM
 release) is supplied here.
 
-Not here: the way back (hub_write.py), tensors and tokenizers.
-
-Our parameter names beside the tensor names of published checkpoints, layout by layout.
+The file also holds our parameter names beside the tensor names of published checkpoints, layout by
+layout:
 
     qwen2, llama   Qwen2, Dream, DiffuCoder, Dream-Coder; Llama: `model.layers.N.self_attn. ...`
     llada          `model.transformer.blocks.N. ...`; the head's leaf name, ff_out, is also that of
@@ -20,7 +19,7 @@ Our parameter names beside the tensor names of published checkpoints, layout by 
     flexmdm        qwen2, and the 66 tensors (at 28 layers) that the release stores apart
     dultra         llada, and the 20 tensors of the planner head
 
-Names only: which layout a folder has is hub_config.py, how tensors are read is hub_files.py.
+Not here: how tensors are read (files.py), how they are written (weights.py), tokenizers (vocab.py).
 """
 
 from __future__ import annotations
@@ -213,7 +212,7 @@ class Published:
     """What a checkpoint is, before a tensor is read."""
 
     layout: str
-    """Of its tensor names: see hub_names.py."""
+    """Of its tensor names: a key of `LAYOUTS`."""
     family: str
     config: Any
     """The network's configuration."""

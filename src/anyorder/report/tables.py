@@ -275,7 +275,7 @@ POLICIES_MEAN = {
     "minimum": "the line whose weakest token has the best [[log-probability]] comes next",
     "first": "the line whose first token has the best [[log-probability]] comes next",
 }
-"""With the marks of sections/section.py."""
+"""With the marks of a section's texts."""
 
 TASKS = {
     "stories": "small word problems, each answered by a short Python function",

@@ -1,12 +1,11 @@
-"""The plan of a race: everything that can be refused is refused while nothing is written.
+"""The plan of a race: its entrants, points and lanes. What can be refused is refused here.
 
-A folder holds one race, by what its rounds depend on: the models and their weights, the data, the
-settings. Whoever repeats the command finds it again; another race is refused.
+A race writes nothing before its plan is complete. A folder holds one race, which depends on the
+models and their weights, the data and the settings. The same command continues it; another race in
+the same folder is refused.
 
-At which settings a family races: those of its description, and the `--grid` that overrides them.
-
-A *point* is a set of decoding options whose cost differs: steps, or segments a step. Every point
-is run in two ways,
+A *point* is a set of decoding options that differs from others in cost: steps, or segments a step.
+A family's description lists its points; `--grid` overrides them. Every point runs in two ways:
 
     one        one attempt at temperature 0, which is greedy for ar, mdm and latentmdm; the others
                draw noise there too
@@ -14,13 +13,13 @@ is run in two ways,
 
 Everything else is the family's default: policy confidence (average for segments), exact mode. A
 family without points races at its defaults alone, a model with a planner head at policy planner.
-Likelihoods and the filling of gaps are in beside.py.
 
-The lanes of a race: an entrant at one point in one way, as an ordinary run folder.
+A *lane* is an entrant at one point in one way. Its folder is the run that
+`anyorder sample MODEL --task T --batch 1 ...` makes, card included (the command is in the card), so
+that `grade`, `measure`, `report` and `reproduce` take it like any other. Only the order in which
+its samples are made is the race's own (rounds.py).
 
-A lane's run is what `anyorder sample MODEL --task T --batch 1 ...` makes, card and all (the command
-is in the card), so that `grade`, `measure`, `report` and `reproduce` take it like any other. Only
-the order in which its samples were made is the race's (race_rounds.py).
+Not here: likelihoods and the filling of gaps (beside.py), the rounds (rounds.py).
 """
 
 from __future__ import annotations
