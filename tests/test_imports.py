@@ -20,6 +20,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 ROOMS = {
     "files": set(),  # files whole or not at all: every room writes through it
     "_kernel": set(),
+    "descriptions": set(),  # families/descriptions.py alone: plain facts about families
     "vocab": {"files"},
     "trace": {"vocab", "files"},
     "process": set(),
@@ -29,17 +30,17 @@ ROOMS = {
     "decode": {"vocab", "process", "nets", "trace", "data"},
     "measure": {"trace", "vocab", "files", "_kernel"},
     "bench": {"data", "trace", "measure", "vocab", "files"},
-    "report": {"trace", "measure", "bench", "vocab", "files"},
+    "report": {"trace", "measure", "bench", "vocab", "files", "descriptions"},
 }
 MODELS = {"vocab", "trace", "process", "nets", "hub", "data", "decode", "files"}
 TRAINING = MODELS | {"families"}
 ALL_ROOMS = set(ROOMS) | {"families", "training", "recipes", "model", "loading"}
 RULES: dict[str, set[str]] = {
     **ROOMS,
-    "families": MODELS,
+    "families": MODELS | {"descriptions"},
     "training": TRAINING - {"decode", "trace"},
     "recipes": TRAINING | {"training"},
-    "model": TRAINING | {"training", "recipes", "loading"},  # `load` alone, lazily
+    "model": TRAINING | {"training", "recipes", "loading", "descriptions"},  # `load` alone, lazily
     "loading": TRAINING | {"training", "recipes", "model"},
     "apps": ALL_ROOMS,
     "cli": ALL_ROOMS | {"apps"},
@@ -52,6 +53,7 @@ EXCEPTIONS = {("anyorder.measure", "anyorder.apps.placement.placement")}
 TORCH = {"torch", "transformers", "peft"}
 FILES = {"io", "json", "os", "pathlib", "pyarrow", "safetensors", "shutil", "tempfile"}
 FOREIGN_BANS = {
+    "descriptions": TORCH,
     "measure": TORCH,
     "trace": TORCH,
     "vocab": TORCH,
@@ -100,6 +102,8 @@ def imports(source: str, module: str, *, package: bool) -> Iterator[Import]:
 
 
 def room_of(name: str) -> str:
+    if name.startswith("anyorder.families.descriptions"):
+        return "descriptions"  # lighter than the rest of its folder, so that reports may read it
     return name.split(".")[1] if "." in name else "__init__"
 
 
@@ -166,6 +170,13 @@ FORBIDDEN = {
     "upwards": ("anyorder.decode.canvas", "from anyorder.families import FAMILIES"),
     "nobody imports the command line": ("anyorder.apps.demo", "from anyorder.cli import main"),
     "nobody imports the study": ("anyorder.apps.demo", "from studies.plan import Plan"),
+    "networks in a report": ("anyorder.report.runs", "from anyorder.families import family"),
+    "families in a task": (
+        "anyorder.bench.grade",
+        "from anyorder.families.descriptions import describe",
+    ),
+    "torch in a description": ("anyorder.families.descriptions", "import torch"),
+    "ours in a description": ("anyorder.families.descriptions", "from anyorder import vocab"),
     "torch in trace": ("anyorder.trace.store", "def f():\n    from torch import Tensor"),
     "torch in measure": ("anyorder.measure.order_scores", "import torch.nn.functional as F"),
     "torch at the top of the command line": ("anyorder.cli", "import torch"),
@@ -187,6 +198,10 @@ ALLOWED = {
     "down": (
         "anyorder.families.mdm.decode",
         "from anyorder.trace import Trace\nimport anyorder.nets",
+    ),
+    "descriptions in a report": (
+        "anyorder.report.runs",
+        "from anyorder.families.descriptions import describe",
     ),
     "others' names": ("anyorder.trace.store", "import torchlike\nimport numpy as np"),
     "lazy torch": ("anyorder.cli", "def f():\n    import torch"),
@@ -215,7 +230,13 @@ def run_python(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["anyorder", "anyorder.vocab", "anyorder.trace", "anyorder.cli"])
+LIGHT = (
+    *("anyorder", "anyorder.vocab", "anyorder.trace", "anyorder.cli"),
+    "anyorder.families.descriptions",
+)
+
+
+@pytest.mark.parametrize("module", LIGHT)
 def test_importing_is_light(module: str) -> None:
     """What the rules promise on paper, seen in the interpreter."""
     assert run_python(f"import {module}; print('torch' in sys.modules)") == "False"

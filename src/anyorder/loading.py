@@ -37,7 +37,7 @@ from anyorder.hub.formats import (
     EXTRAS_FILE,
     Folder,
     Published,
-    extra_names,
+    names_apart,
     names_for,
     read_published,
 )
@@ -222,9 +222,9 @@ def _stores(
 ) -> dict[Store, dict[str, str]]:
     """Which of our names are in which file."""
     names = names_for(published.layout, published.config)
-    if published.layout != "flexmdm":
+    extras = names_apart(published.layout, published.config)
+    if not extras:
         return {files: names}
-    extras = extra_names(published.config)
     backbone = {ours: theirs for ours, theirs in names.items() if ours not in extras}
     # The smaller store first: its file is mapped while little else is in memory.
     return {TensorPickle(folder / EXTRAS_FILE): extras, files: backbone}

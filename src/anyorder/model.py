@@ -32,6 +32,7 @@ from anyorder.decode.canvas import (
     prefix_of,
 )
 from anyorder.decode.loop import Timed, counted_from
+from anyorder.families.descriptions import WRAPPED
 from anyorder.families.family import Family, find_family, is_whole
 from anyorder.files import replacing
 from anyorder.hub.weights import save_weights
@@ -325,7 +326,7 @@ def wrap(
     vocab: Vocab,
     *,
     shift: bool = False,
-    family: str = "mdm",
+    family: str = WRAPPED,
     max_new_tokens: int = 64,
     max_length: int | None = None,
 ) -> Model:

@@ -18,19 +18,19 @@ from anyorder.apps.race import Raced, race
 from anyorder.apps.race import rounds as race_rounds
 from anyorder.apps.race.beside import TOLD, gaps_of, nats_of, prompt_of, told_of_gaps, usable_texts
 from anyorder.apps.race.job import RaceJob
-from anyorder.apps.race.plan import ENTRIES, Lane, fillers, planned
+from anyorder.apps.race.plan import Lane, fillers, planned
 from anyorder.apps.race.results import UNEQUAL
 from anyorder.apps.sample import sample_to_run
 from anyorder.apps.train import network_config
 from anyorder.bench.tasks import find_task
 from anyorder.data.corpora.stories import stories_vocab
+from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.families.family import FAMILIES
-from anyorder.families.likelihood import LIKELIHOODS
 from anyorder.model import Card, build, load
 from anyorder.recipes import find_recipe, override
 from anyorder.trace import Run
 
-ALL = [name for name in ENTRIES if name in FAMILIES]
+ALL = [name for name in DESCRIPTIONS if name in FAMILIES]
 NAMES = ["ar", "mdm", "flexmdm", "latentmdm"]
 GRIDS = {"mdm": "steps=2,3", "latentmdm": "k=6", "ar": None}
 SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
@@ -90,7 +90,7 @@ def test_likelihood_and_infilling_are_asked_of_those_that_can(
     results = raced[1].results
     for name in NAMES:
         nats = results.nats[name]
-        assert (nats.interval is not None) == (name in LIKELIHOODS)
+        assert (nats.interval is not None) == (DESCRIPTIONS[name].likelihood is not None)
         assert nats.exact == (name == "ar")
         if nats.interval is not None:
             assert nats.interval.estimate > 10  # untrained: some nats a token

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.apps.race.fairness import TOLERANCE, Facts, compare, facts_of, refuse_unequal
-from anyorder.apps.race.plan import ENTRIES
 from anyorder.apps.train import train
+from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, load
 
@@ -28,7 +28,7 @@ def pair(**changes: Any) -> tuple[Facts, Facts]:
 
 
 def test_shipped_models_are_equal() -> None:
-    names = [name for name in ENTRIES if (SHIPPED / name / "card.json").is_file()]
+    names = [name for name in DESCRIPTIONS if (SHIPPED / name / "card.json").is_file()]
     assert len(names) >= 5
     fairness = compare([facts_of(name, load(name)) for name in names])
     assert fairness.equal, fairness.differences

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.apps.race.plan import ENTRIES, ONE, SEVERAL, Point, parse_grids, points_of, ways
+from anyorder.apps.race.plan import ONE, SEVERAL, Point, parse_grids, points_of, ways
+from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.families.family import FAMILIES, find_family
 
 KNOWN = ["mine", "mdm", "latentmdm"]
 
 
 def test_every_default_setting_is_one_that_its_family_takes() -> None:
-    for name in set(ENTRIES) & set(FAMILIES):
+    for name in set(DESCRIPTIONS) & set(FAMILIES):
         family = find_family(name)
         for point in points_of(name, family, {}):
             for options in ways(family, 1.0, 4).values():

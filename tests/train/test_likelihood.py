@@ -17,7 +17,7 @@ from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
 from anyorder.families import likelihood
 from anyorder.families.duo import loss as uniform_objective
-from anyorder.families.likelihood import LEFT, LIKELIHOODS, drawn_times, nats_per_answer
+from anyorder.families.likelihood import LEFT, drawn_times, likelihood_of, nats_per_answer
 from anyorder.nets.denoiser import States
 from anyorder.nets.oracles import InsertionOracle, Oracle, SegmentInsertionOracle, SegmentOracle
 from anyorder.nets.shapes import TransformerConfig
@@ -41,7 +41,7 @@ def test_ar_is_the_sum_over_the_answer_and_its_end() -> None:
     batch = copies(Example([A, B], [C, A], 0), BatchConfig(), 1)
     log_p = net.head(net.hidden(torch.tensor([[A, B, C, A, END]]))).log_softmax(dim=-1)[0]
     by_hand = -float((log_p[1, C] + log_p[2, A] + log_p[3, END]).detach())
-    assert nats_per_answer(LIKELIHOODS["ar"], net, VOCAB, batch, Noise(0, 0)) == pytest.approx(
+    assert nats_per_answer(likelihood_of("ar"), net, VOCAB, batch, Noise(0, 0)) == pytest.approx(
         by_hand, abs=1e-5
     )
 
@@ -54,11 +54,11 @@ def test_ar_probabilities_of_all_answers_sum_to_one() -> None:
     for length in range(3):
         for answer in itertools.product(tokens, repeat=length):
             batch = copies(Example([A], list(answer), 0), BatchConfig(), 1)
-            total += math.exp(-nats_per_answer(LIKELIHOODS["ar"], net, VOCAB, batch, Noise(0, 0)))
+            total += math.exp(-nats_per_answer(likelihood_of("ar"), net, VOCAB, batch, Noise(0, 0)))
     open_ended = BatchConfig(ending="none")
     for answer in itertools.product(tokens, repeat=3):
         batch = copies(Example([A], list(answer), 0), open_ended, 1)
-        total += math.exp(-nats_per_answer(LIKELIHOODS["ar"], net, VOCAB, batch, Noise(0, 0)))
+        total += math.exp(-nats_per_answer(likelihood_of("ar"), net, VOCAB, batch, Noise(0, 0)))
     assert total == pytest.approx(1.0, abs=1e-4)
 
 
@@ -101,7 +101,7 @@ def masked_bound(net: Any, canvas: tuple[int, ...], draws: int = 2400) -> float:
     answer = [token for token in canvas if token != END]
     batch = copies(Example([A], answer, 0), BatchConfig(canvas=4), draws)
     assert batch.ids[0].tolist() == [A, *canvas]
-    return nats_per_answer(LIKELIHOODS["mdm"], net, VOCAB, batch, Noise(1, 0))
+    return nats_per_answer(likelihood_of("mdm"), net, VOCAB, batch, Noise(1, 0))
 
 
 @pytest.mark.parametrize("canvas", CANVASES)
@@ -138,7 +138,7 @@ def test_flexmdm_meets_the_truth_with_exact_posteriors(
     )
     config = BatchConfig(ending="none", after=(END,))
     batch = copies(Example([C], list(answer), 0), config, DRAWS)
-    found = nats_per_answer(LIKELIHOODS["flexmdm"], oracle, VOCAB, batch, Noise(2, 0))
+    found = nats_per_answer(likelihood_of("flexmdm"), oracle, VOCAB, batch, Noise(2, 0))
     truth = -math.log(ANSWERS[answer] / sum(ANSWERS.values()))
     assert found == pytest.approx(truth, abs=0.13)  # four standard errors
 
@@ -179,7 +179,7 @@ def test_latentmdm_meets_the_truth_with_exact_posteriors(
     oracle = Written(LINES, END, VOCAB.size, segment_length=3)
     config = BatchConfig(ending="none", segments=SEGMENTS, pad_slots=True)
     batch = copies(cut(lines), config, 2400)
-    found = nats_per_answer(LIKELIHOODS["latentmdm"], oracle, VOCAB, batch, Noise(1, 0))
+    found = nats_per_answer(likelihood_of("latentmdm"), oracle, VOCAB, batch, Noise(1, 0))
     assert found == pytest.approx(-math.log(LINES[lines] / sum(LINES.values())), rel=0.03)
 
 
@@ -191,7 +191,7 @@ def test_flexlatent_meets_the_truth_with_exact_posteriors(
     oracle = WrittenInserter(law, END, VOCAB.size, segment_length=3)
     config = BatchConfig(ending="none", after=(END,), segments=SEGMENTS)
     batch = copies(cut(lines), config, DRAWS // 2)
-    found = nats_per_answer(LIKELIHOODS["flexlatent"], oracle, VOCAB, batch, Noise(1, 0))
+    found = nats_per_answer(likelihood_of("flexlatent"), oracle, VOCAB, batch, Noise(1, 0))
     assert found == pytest.approx(
         -math.log(LINES[lines] / sum(LINES.values())), abs=0.15
     )  # four standard errors
@@ -213,7 +213,7 @@ def test_a_number_that_is_none_is_refused() -> None:
     impossible = Oracle({(A, A, END, END, END): 1.0}, MASK, VOCAB.size)
     batch = copies(Example([A], [B], 0), BatchConfig(canvas=4), 4)
     with pytest.raises(ValueError, match="is the model trained"):
-        nats_per_answer(LIKELIHOODS["mdm"], impossible, VOCAB, batch, Noise(0, 0))
+        nats_per_answer(likelihood_of("mdm"), impossible, VOCAB, batch, Noise(0, 0))
 
 
 class Constant(Transformer):
@@ -253,7 +253,7 @@ def test_duo_meets_the_truth_where_tokens_are_independent(
     last = (states.count * (eps * law + rest)).log()[states.ids]  # ln K q(x_1)
     for answer in ([A, B], [C, C, A]):
         batch = copies(Example([A], answer, 0), BatchConfig(canvas=4), 40_000)
-        found = nats_per_answer(LIKELIHOODS["duo"], net, VOCAB, batch, Noise(4, 0))
+        found = nats_per_answer(likelihood_of("duo"), net, VOCAB, batch, Noise(4, 0))
         canvas = [*answer, END, END, END][:4]
         truth = -float(law[canvas].log().sum())
         truth += sum(float(rest * last.sum() + eps * last[states.number[x]]) for x in canvas)

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from anyorder.data.batches import BatchConfig, Example, collate
-from anyorder.families.likelihood import LIKELIHOODS, nats_per_answer
+from anyorder.families.likelihood import likelihood_of, nats_per_answer
 from anyorder.nets.denoiser import States
 from anyorder.nets.oracles import UniformOracle
 from anyorder.nets.shapes import TransformerConfig
@@ -45,7 +45,7 @@ def bound(answer: list[int], *, joint: bool) -> float:
     net.oracle = UniformOracle(rows, States.of(VOCAB).count, VOCAB.size, frozen=[0], joint=joint)
     examples = [Example([C], answer, number) for number in range(COPIES)]
     batch = collate(examples, VOCAB, BatchConfig(canvas=3))
-    return nats_per_answer(LIKELIHOODS["duo"], net, VOCAB, batch, Noise(4, 0))
+    return nats_per_answer(likelihood_of("duo"), net, VOCAB, batch, Noise(4, 0))
 
 
 @pytest.mark.parametrize("canvas", LAW)

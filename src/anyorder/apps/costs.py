@@ -15,19 +15,19 @@ Not here: what a rank holds besides (dry_run.py). Not counted: norms, rotary pos
 optimiser's own arithmetic, all small.
 Letters: B rows, L columns, D width, F inner width of the feed-forward map, M predicted places.
 
-The shapes of a recipe's micro batch: what it costs on the average, and what it needs at most.
+`micro_batch` gives the shapes of a recipe's micro batch, on average and at most. Lengths are the
+recipe's limits unless a mean is given. The family's description says which share of the answer is
+predicted, unless the loss has a rule of its own:
 
-Lengths are the recipe's limits unless a mean is given. Which share of the answer is predicted:
-
-    ar, duo, sflm     all of it
-    mdm               n ~ Unif{1..N}: half; levels are stratified over B rows: at most N (B + 1) / 2
-    flexmdm           masked at time t = 1 - u, for clocks 1 - u^a (insertion), 1 - u^c (unmasking):
+    all               all of it
+    half              n ~ Unif{1..N}: half; levels are stratified over B rows: at most N (B + 1) / 2
+                      (of segments: half of the slots are masked and written, the others encoded)
+    between_clocks    masked at time t = 1 - u, for clocks 1 - u^a (insertion), 1 - u^c (unmasking):
                       a (u^a - u^c) / (c - a); its mean over u, and its largest value
-    latentmdm         half of the slots are masked and written, the others encoded
-    imitation         masked slots of a block: at most as many as mdm masks
+    imitation         masked slots of a block: at most as many as `half` masks
 
-Of a prompt and an answer that may share `max_length` tokens half is taken to be answer, except
-where the answer fills a canvas. Not here: what such a batch costs (costs.py).
+Where a prompt and an answer share `max_length` tokens, half of them count as answer, except where
+the answer fills a canvas.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from typing import Any
 
 from torch import nn
 
+from anyorder.families.descriptions import Predicted, describe
 from anyorder.families.family import find_family
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.flexmdm.net import FlexNet
@@ -300,7 +301,7 @@ def micro_batch(recipe: Recipe, length: float | None = None) -> MicroBatch:
 
 
 def _shapes(recipe: Recipe, rows: int, columns: float, answer: float, *, peak: bool) -> Shapes:
-    share = SHARES[recipe.loss if recipe.loss in SHARES else recipe.family](recipe, rows)
+    share = share_of(recipe)(recipe, rows)
     predicted = rows * answer * share[peak]
     segments = getattr(recipe, "segments", None)
     if segments is None:
@@ -350,30 +351,18 @@ def _between_clocks(recipe: Any, rows: int) -> tuple[float, float]:
     return sum(found) / len(found), max(found)
 
 
-SHARES: dict[str, Share] = {
-    "ar": _all,
-    "duo": _all,
-    "sflm": _all,
-    "mdm": _half,
-    "latentmdm": _half,
-    "flexmdm": _between_clocks,
-    "flexlatent": _between_clocks,
-    "imitation": _block,
-    "grpo": _all,
-}
-"""By family, or by a loss that has a rule of its own."""
+SHARES: dict[Predicted, Share] = {"all": _all, "half": _half, "between_clocks": _between_clocks}
+"""By what a family's description says."""
+LOSS_SHARES: dict[str | None, Share] = {"imitation": _block, "grpo": _all}
+"""By loss, for those that have a rule of their own."""
 
-LOGIT_BYTES: dict[str, float] = {
-    "duo": 28.0,
-    "imitation": 12.0,
-}
-USUAL_LOGIT_BYTES = 12.0
-"""At the peak, for one float32 logit: log-probabilities, their gradient, the logits' gradient; for
-imitation the logits and their float64 copy; duo has more (measured: tests/apps/test_dry_run.py)."""
+
+def share_of(recipe: Recipe) -> Share:
+    """The rule of a recipe's loss, else that of its family."""
+    return LOSS_SHARES.get(recipe.loss) or SHARES[describe(recipe.family).predicted]
 
 
 def logit_bytes(recipe: Recipe) -> float:
     """What one predicted token needs for one word of the vocabulary, at the peak."""
-    key = recipe.loss if recipe.loss in LOGIT_BYTES else recipe.family
     half = 2.0 if recipe.train.dtype == "bfloat16" else 0.0  # logits before they are widened
-    return LOGIT_BYTES.get(key, USUAL_LOGIT_BYTES) + half
+    return describe(recipe.family).logit_bytes + half

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
 from anyorder.hub.files import HubApi, push
-from anyorder.hub.formats import EXTRAS_FILE, extra_names, names_for
+from anyorder.hub.formats import EXTRAS_FILE, TITLES, names_apart, names_for
 from anyorder.hub.weights import (
     FITS,
     OUR_KEY,
@@ -45,14 +45,7 @@ from anyorder.hub.weights import (
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model
 
-LAYOUTS = {
-    "qwen2": "Qwen2's names, as in Dream, DiffuCoder and Dream-Coder where it is a masked model",
-    "llama": "Llama's names",
-    "llada": "LLaDA's names",
-    "flexmdm": "the FlexMDM release: a Dream backbone, and flexmdm_extras.pt beside it",
-    "dultra": "LLaDA's names, with dUltra's planner head",
-    "anyorder": "anyorder's own",
-}
+LAYOUTS = {**TITLES, "anyorder": "anyorder's own"}
 
 
 def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
@@ -222,7 +215,7 @@ def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> N
     tensors = dict(own_parts(model.net))
     config: Any = model.config
     names = names_for(layout, config)
-    apart = extra_names(config) if layout == "flexmdm" else {}
+    apart = names_apart(layout, config)
     if apart:
         with replacing_path(folder / EXTRAS_FILE) as path:
             torch.save({theirs: cast(tensors[ours]()) for ours, theirs in apart.items()}, path)

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.terminal import progress_bar
+from anyorder.families.descriptions import describe
 from anyorder.files import alone_in, sha256_of
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, told_mask_id
@@ -293,9 +294,8 @@ STEP_0_REMEDIES = {
     JSON_LINES: "add 1 to all steps if yours count from 0",
     "snapshots": "use --format dream if the canvas before step 1 was not recorded",
     "dream": "check --prompt-length",
-    "flexmdm": "check prompt_len in the files",
-    "latentmdm": "check the records' steps",
 }
+"""By format, besides those of a family's published code: their hint is in its description."""
 
 
 @dataclass(frozen=True)
@@ -444,5 +444,6 @@ def _count(traces: Iterable[Trace]) -> tuple[int, int]:
 
 def _note(given: int, formats: Sequence[str]) -> None:
     have = "1 sample has" if given == 1 else f"{given} samples have"
-    remedy = " and ".join(STEP_0_REMEDIES[name] for name in formats)
+    found = (STEP_0_REMEDIES.get(name) or describe(name).import_hint for name in formats)
+    remedy = " and ".join(found)
     print(f"{have} tokens at step 0, which means given, not generated: {remedy}", file=sys.stderr)

@@ -8,19 +8,19 @@ copies; what is drawn differs between them (levels are stratified, places are ke
     masked        L * E[(1/n) * sum over masked of -log f_i]: the any-order bound (process/masking)
     segments      the same with L_s slots, empty ones included, and whole segments for tokens
     uniform       the integral of process/uniform.py's l_t and its prior term, summed over tokens
-    insertion     see insertion_likelihood.py
+    insertion     the bound below
 
 Bounds hold for -log p of the canvas or the segments, of which the answer is a function; other
 canvases with the same answer can only add to its probability, so they hold for the answer too. A
 bound is met where the network's predictions are the exact posteriors of one law. Losses differ
 from these by weights, by normalisations, and by what training adds: never read one as the other.
 
-Not here: texts, models, intervals (apps/race_likelihood.py).
+A family's description names its likelihood (`likelihood_of`). Not here: texts, models, intervals
+(apps/race/beside.py).
 
-The insertion bound: nats per answer of flexmdm and flexlatent (process/insertion.py).
-
-The sampler is a jump process: in z at time t it opens a slot in gap i at the rate w_alpha(t) e^g_i,
-and turns masked slot i into v at the rate w_beta(t) f_i(v). Given the clean answer x, corruption
+The insertion bound gives nats per answer of flexmdm and flexlatent (process/insertion.py). The
+sampler is a jump process: in z at time t it opens a slot in gap i at the rate w_alpha(t) e^g_i, and
+turns masked slot i into v at the rate w_beta(t) f_i(v). Given the clean answer x, corruption
 run backwards is another one, with rates w_alpha m_i and w_beta q_i(v): m_i is the expected number
 of items missing in gap i given z and x, and q_i the posterior of what slot i hides (which item a
 slot is, is not in z; process/alignment.py integrates it out). The divergence of the second from
@@ -55,6 +55,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.descriptions import describe
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.duo.loss import SCHEDULE, uniform_bound
 from anyorder.families.flexlatent.loss import TARGETS, segment_items
@@ -269,15 +270,23 @@ def _nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
 
 
 LIKELIHOODS: dict[str, Likelihood] = {
-    "ar": Likelihood("exact", causal_nats, exact=True),
-    "mdm": Likelihood("any-order bound over tokens", masked_nats),
-    "latentmdm": Likelihood("any-order bound over lines", slot_nats),
-    "flexmdm": Likelihood("insertion bound over tokens", token_insertion_nats),
-    "flexlatent": Likelihood("insertion bound over lines", segment_insertion_nats),
-    "duo": Likelihood("uniform-state bound", uniform_nats),
+    each.name: each
+    for each in (
+        Likelihood("exact", causal_nats, exact=True),
+        Likelihood("any-order bound over tokens", masked_nats),
+        Likelihood("any-order bound over lines", slot_nats),
+        Likelihood("insertion bound over tokens", token_insertion_nats),
+        Likelihood("insertion bound over lines", segment_insertion_nats),
+        Likelihood("uniform-state bound", uniform_nats),
+    )
 }
-"""By family; a family that is not here has no likelihood to speak of (sflm: its cross-entropy is
-that of a denoiser at noised vectors, and bounds nothing)."""
+"""By name, which is what families' descriptions hold."""
+
+
+def likelihood_of(family: str) -> Likelihood | None:
+    """The likelihood of a family; None where it has none to speak of."""
+    name = describe(family).likelihood
+    return None if name is None else LIKELIHOODS[name]
 
 
 @torch.no_grad()

@@ -10,9 +10,8 @@ Settings that our backbone does not compute (rope scaling, sliding windows, othe
 refused by name. What a release stores nowhere (time scale, schedules, conventions of the FlexMDM
 release) is supplied here.
 
-Not here: the way back (hub_write.py), tensors and tokenizers.
-
-Our parameter names beside the tensor names of published checkpoints, layout by layout.
+The file also holds our parameter names beside the tensor names of published checkpoints, layout by
+layout:
 
     qwen2, llama   Qwen2, Dream, DiffuCoder, Dream-Coder; Llama: `model.layers.N.self_attn. ...`
     llada          `model.transformer.blocks.N. ...`; the head's leaf name, ff_out, is also that of
@@ -20,7 +19,7 @@ Our parameter names beside the tensor names of published checkpoints, layout by 
     flexmdm        qwen2, and the 66 tensors (at 28 layers) that the release stores apart
     dultra         llada, and the 20 tensors of the planner head
 
-Names only: which layout a folder has is hub_config.py, how tensors are read is hub_files.py.
+Not here: how tensors are read (files.py), how they are written (weights.py), tokenizers (vocab.py).
 """
 
 from __future__ import annotations
@@ -90,6 +89,8 @@ _PLANNER = {
 }
 _QKV = ("attention.query", "attention.key", "attention.value")
 PLANNER_BLOCK = "mask_head.0"
+FLEX_RELEASE = "flexmdm"
+"""The layout of the FlexMDM release."""
 
 
 def names_for(layout: str, config: Any) -> Names:
@@ -97,6 +98,11 @@ def names_for(layout: str, config: Any) -> Names:
     if layout not in LAYOUTS:
         raise ValueError(f"unknown layout {layout!r}: choose one of {', '.join(LAYOUTS)}")
     return LAYOUTS[layout](config)
+
+
+def names_apart(layout: str, config: Any) -> Names:
+    """What a layout stores in a file of its own, `EXTRAS_FILE`; most have none."""
+    return extra_names(config) if layout == FLEX_RELEASE else {}
 
 
 def extra_names(config: FlexConfig) -> Names:
@@ -150,7 +156,7 @@ LAYOUTS: dict[str, Callable[[Any], Names]] = {
     "qwen2": _backbone("qwen2"),
     "llama": _backbone("qwen2"),
     "llada": _backbone("llada"),
-    "flexmdm": lambda config: _backbone("qwen2")(config) | extra_names(config),
+    FLEX_RELEASE: lambda config: _backbone("qwen2")(config) | extra_names(config),
     "dultra": lambda config: _backbone("llada")(config) | planner_names(config),
 }
 
@@ -160,7 +166,7 @@ HEADS = {
         "qwen2": "qwen2",
         "llama": "qwen2",
         "llada": "llada",
-        "flexmdm": "qwen2",
+        FLEX_RELEASE: "qwen2",
         "dultra": "llada",
     }.items()
 }
@@ -170,10 +176,19 @@ CONFIGS: dict[str, tuple[type, ...]] = {
     "qwen2": (TransformerConfig, ShiftedConfig),
     "llama": (TransformerConfig, ShiftedConfig),
     "llada": (TransformerConfig,),
-    "flexmdm": (FlexConfig,),
+    FLEX_RELEASE: (FlexConfig,),
     "dultra": (PlannedConfig,),
 }
 """The networks that a layout can hold."""
+
+TITLES = {
+    "qwen2": "Qwen2's names, as in Dream, DiffuCoder and Dream-Coder where it is a masked model",
+    "llama": "Llama's names",
+    "llada": "LLaDA's names",
+    FLEX_RELEASE: "the FlexMDM release: a Dream backbone, and flexmdm_extras.pt beside it",
+    "dultra": "LLaDA's names, with dUltra's planner head",
+}
+"""The layouts in words, for model cards."""
 
 
 EXTRAS_FILE = "flexmdm_extras.pt"
@@ -197,7 +212,7 @@ class Published:
     """What a checkpoint is, before a tensor is read."""
 
     layout: str
-    """Of its tensor names: see hub_names.py."""
+    """Of its tensor names: a key of `LAYOUTS`."""
     family: str
     config: Any
     """The network's configuration."""
@@ -335,7 +350,7 @@ def _dream(folder: Folder) -> list[Published]:
     shape = _qwen_shape(folder, qkv_bias=True)
     if (folder.path / EXTRAS_FILE).is_file():
         config = FlexConfig(replace(shape, time_modulated=True), **RELEASE)  # type: ignore[arg-type]
-        return [Published("flexmdm", "flexmdm", config, RELEASE_LENGTH, RELEASE_LENGTH)]
+        return [Published(FLEX_RELEASE, "flexmdm", config, RELEASE_LENGTH, RELEASE_LENGTH)]
     return [Published("qwen2", "mdm", ShiftedConfig(shape), _length(folder))]
 
 

@@ -54,7 +54,7 @@ from anyorder.hub.files import (
     equal,
     read,
 )
-from anyorder.hub.formats import HEADS, RELEASE
+from anyorder.hub.formats import FLEX_RELEASE, HEADS, RELEASE
 from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
 from anyorder.vocab import Vocab
 
@@ -433,7 +433,7 @@ WRITERS: dict[tuple[str, type], tuple[str, str, Callable[..., dict[str, Any]]]] 
     ("qwen2", ShiftedConfig): ("Dream", "DreamModel", _qwen_record),
     ("llama", TransformerConfig): ("llama", "LlamaForCausalLM", _llama_record),
     ("llada", TransformerConfig): ("llada", "LLaDAModelLM", _llada_record),
-    ("flexmdm", FlexConfig): ("Dream", "DreamModel", _qwen_record),
+    (FLEX_RELEASE, FlexConfig): ("Dream", "DreamModel", _qwen_record),
     ("dultra", PlannedConfig): ("llada", "LLaDAModelLM", _llada_record),
 }
 """(layout, network) -> model_type, architecture, and the rest of config.json."""
@@ -467,7 +467,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "llada": lambda config: (
         isinstance(config, TransformerConfig) and not config.causal and _fits_llada(config)
     ),
-    "flexmdm": lambda config: isinstance(config, FlexConfig) and _is_release(config),
+    FLEX_RELEASE: lambda config: isinstance(config, FlexConfig) and _is_release(config),
     "dultra": lambda config: (
         isinstance(config, PlannedConfig)
         and _fits_llada(config.backbone)

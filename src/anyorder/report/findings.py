@@ -103,7 +103,7 @@ def _order(material: Material) -> Finding | None:
 
 
 def _blocks(material: Material) -> Finding | None:
-    mains = family_mains([run for run in material.gathered if run.family != "ar"])
+    mains = family_mains([run for run in material.gathered if not run.left_to_right])
     lies: list[str] = []
     details: list[str] = []
     for run in (run for run in mains if not writes_lines(run)):
@@ -290,7 +290,7 @@ def _span(intervals: Sequence[Interval]) -> str:
 
 def _name(run: RunFacts) -> str:
     """The family and its order, without settings."""
-    way = "" if run.family == "ar" else run.way
+    way = "" if run.left_to_right else run.way
     return f"{run.title} ({way})" if way else run.title
 
 

@@ -27,6 +27,7 @@ from string import Template
 from typing import Any
 
 from anyorder.bench.checks import PASSED
+from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.report import charts, player
 from anyorder.report.findings import Finding, listed
 from anyorder.report.glossary import TERMS
@@ -266,8 +267,6 @@ def _asset(name: str) -> str:
     return (files("anyorder.report") / "page_assets" / name).read_text(encoding="utf-8")
 
 
-LEFT = ("mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "ar")
-RIGHT = ("flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "mdm", "ar")
 PROGRESS = 0.4
 """How far along the common clock is: masks are seen, and so is what was written first."""
 
@@ -276,8 +275,11 @@ def opening(runs: Sequence[RunFacts]) -> Opening:
     """The samples to begin with, by their numbers in the payload."""
     main = {run.family: run for run in reversed(main_runs(list(runs), len(runs)))}
     main |= {family: main_runs([r for r in runs if r.family == family], 1)[0] for family in main}
-    left = next((main[name] for name in LEFT if name in main), runs[0])
-    right = next((main[name] for name in RIGHT if name in main and main[name] is not left), None)
+    # In the order of the descriptions, what has one order only last: that shows least.
+    known = sorted(DESCRIPTIONS.values(), key=lambda each: each.left_to_right)
+    shown = [main[each.name] for each in known if each.name in main]
+    left = shown[0] if shown else runs[0]
+    right = shown[1] if len(shown) > 1 else None
     first = {run.name: sum(len(r.traces) for r in runs[:at]) for at, run in enumerate(runs)}
     if right is None:
         return Opening(first[left.name], None, _step(left.traces[0]))

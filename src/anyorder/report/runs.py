@@ -32,6 +32,7 @@ import numpy as np
 
 from anyorder.bench.checks import PASSED
 from anyorder.bench.timing import Timing, timing
+from anyorder.families.descriptions import BASELINE, Description, describe
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order
@@ -40,8 +41,8 @@ from anyorder.measure.placement_table import PlacementTable
 from anyorder.measure.programs import METRICS, Key, Programs, stored_verdicts
 from anyorder.measure.similarity_scores import SimilarityOptions, similarity
 from anyorder.measure.stored import stored_measures, traces_digest
-from anyorder.report.charts import PALETTE, Series
-from anyorder.report.tables import Table, family_title, interval_of, labels_of, policy_title
+from anyorder.report.charts import Series, chart_colors
+from anyorder.report.tables import Table, interval_of, labels_of, policy_title
 from anyorder.trace import Run, Trace
 from anyorder.trace.run import VERDICTS_FILE, open_runs
 
@@ -111,7 +112,17 @@ class RunFacts:
     @property
     def title(self) -> str:
         """The family, as people write it."""
-        return family_title(self.family)
+        return self.description.title
+
+    @property
+    def description(self) -> Description:
+        """What is known of its family."""
+        return describe(self.family)
+
+    @property
+    def left_to_right(self) -> bool:
+        """Whether its family has one order only."""
+        return self.description.left_to_right
 
     @property
     def way(self) -> str:
@@ -173,8 +184,9 @@ class Gathered:
     def graded(self) -> list[RunFacts]:
         return [run for run in self.runs if run.rates]
 
-    def of(self, *families: str) -> list[RunFacts]:
-        return [run for run in self.runs if run.family in families]
+    def of(self, wanted: Callable[[Description], bool]) -> list[RunFacts]:
+        """The runs of families with a property."""
+        return [run for run in self.runs if wanted(run.description)]
 
     @property
     def tasks(self) -> list[str]:
@@ -406,7 +418,6 @@ CONFIDENT = (
     "planner",
 )
 """Policies by which the model chooses for itself, the usual one of each family first."""
-OTHER_COLOR = "ar"
 
 
 @dataclass(frozen=True)
@@ -419,19 +430,20 @@ class Material:
 
 def color_of(run: RunFacts) -> str:
     """The colour of a run's family, the same in every chart."""
-    return run.family if run.family in PALETTE else OTHER_COLOR
+    return run.family if run.family in chart_colors() else BASELINE
 
 
 def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
     """A series for each run: the first of a family has its colour, others that of their policy."""
     firsts = {run.family: run.label for run in reversed(runs)}
     taken = {(color_of(run), False) for run in runs}
+    known = chart_colors()
     found = []
     for run in runs:
         choice = (color_of(run), False)
         if firsts[run.family] != run.label:
-            own = [(run.policy, False)] if run.policy in PALETTE else []
-            own += [(color_of(run), True), *((color, True) for color in PALETTE)]
+            own = [(run.policy, False)] if run.policy in known else []
+            own += [(color_of(run), True), *((color, True) for color in known)]
             choice = next(each for each in own if each not in taken)
             taken.add(choice)
         found.append(Series(run.label, *choice))
@@ -451,7 +463,7 @@ def family_mains(runs: Sequence[RunFacts]) -> list[RunFacts]:
 def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
     """The main run of each family, then the first free model from left to right and at random."""
     main = family_mains(runs)
-    free = [run for run in main if run.family != "ar"]
+    free = [run for run in main if not run.left_to_right]
     beside = [
         run
         for policy in (LEFT_TO_RIGHT, RANDOM)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anyorder.families.descriptions import describe
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing
 
@@ -216,16 +217,6 @@ def count(value: int) -> Cell:
     return Cell(f"{value:,}".replace(",", "\N{NO-BREAK SPACE}"), number=True)
 
 
-FAMILIES = {
-    "ar": "AR",
-    "mdm": "MDM",
-    "flexmdm": "FlexMDM",
-    "latentmdm": "LatentMDM",
-    "flexlatent": "FlexLatent",
-    "duo": "DUO",
-    "sflm": "S-FLM",
-}
-
 POLICIES = {
     "left_to_right": "left to right",
     "random": "random order",
@@ -284,7 +275,7 @@ POLICIES_MEAN = {
     "minimum": "the line whose weakest token has the best [[log-probability]] comes next",
     "first": "the line whose first token has the best [[log-probability]] comes next",
 }
-"""With the marks of sections/section.py."""
+"""With the marks of a section's texts."""
 
 TASKS = {
     "stories": "small word problems, each answered by a short Python function",
@@ -296,11 +287,6 @@ TASKS = {
     "gsm8k": "school word problems, answered by a program",
 }
 """What is asked, in a few words."""
-
-
-def family_title(family: str) -> str:
-    """The family as people write it."""
-    return FAMILIES.get(family, family or "unknown model")
 
 
 def policy_title(policy: str) -> str:
@@ -328,8 +314,9 @@ def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[s
 
 
 def _base(family: str, policy: str) -> str:
-    way = "" if family == "ar" else policy_title(policy)
-    return ", ".join(word for word in (family_title(family), way) if word)
+    known = describe(family)
+    way = "" if known.left_to_right else policy_title(policy)
+    return ", ".join(word for word in (known.title, way) if word)
 
 
 def _setting(config: Mapping[str, Any], name: str) -> Any:

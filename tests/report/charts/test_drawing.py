@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from anyorder.report.charts import Drawing
-from anyorder.report.charts.palette import COLORS, variable
+from anyorder.report.charts.palette import all_colors, variable
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ["bars", "points", "lines", "named", "schedule", "segments"]
@@ -32,7 +32,7 @@ def test_an_svg_is_text_and_variables(
     assert not {element.tag for element in root.iter()} & {f"{SVG}style", f"{SVG}metadata"}
     for element in root.iter():
         style = element.get("style", "")
-        for color in COLORS:
+        for color in all_colors():
             style = style.replace(variable(color), "")
         assert not re.search(r"#[0-9a-fA-F]{3}|rgb|black|white", style), style
         for key in ("fill", "stroke", "color"):
@@ -107,7 +107,7 @@ def test_keys_are_where_their_words_are(drawings: dict[str, Drawing], tmp_path: 
     with pytest.importorskip("PIL.Image").open(drawings["bars"].save(tmp_path)[0]) as picture:
         middle = (round(20 * 200 / 72), round(20 * 200 / 72))
         found = picture.convert("RGB").getpixel(middle)
-    assert "#{:02x}{:02x}{:02x}".format(*found) == COLORS["confidence"].light
+    assert "#{:02x}{:02x}{:02x}".format(*found) == all_colors()["confidence"].light
 
 
 def test_the_readers_settings_neither_matter_nor_change(

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anyorder.report import player
-from anyorder.report.charts.palette import COLORS, GROUNDS, PALETTE, style, variable
+from anyorder.report.charts.palette import GROUNDS, all_colors, chart_colors, style, variable
 
 THEMES = {"light": 0, "dark": 1}
 SEEN = 3.0  # WCAG: graphics
@@ -73,18 +73,19 @@ def contrast(one: str, two: str) -> float:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", PALETTE)
+@pytest.mark.parametrize("name", chart_colors())
 def test_a_colour_is_seen_on_its_paper(name: str, theme: str) -> None:
     which = THEMES[theme]
-    assert contrast(PALETTE[name][which], GROUNDS["paper"][which]) >= SEEN
+    assert contrast(chart_colors()[name][which], GROUNDS["paper"][which]) >= SEEN
 
 
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
 def test_colours_that_meet_are_told_apart(names: tuple[str, ...], theme: str, vision: str) -> None:
+    palette = chart_colors()
     seen = {
-        name: oklab(np.clip(np.array(VISION[vision]) @ linear(PALETTE[name][THEMES[theme]]), 0, 1))
+        name: oklab(np.clip(np.array(VISION[vision]) @ linear(palette[name][THEMES[theme]]), 0, 1))
         for name in names
     }
     least = LEAST.get(vision, APART)
@@ -100,7 +101,7 @@ def test_grounds_are_those_of_the_player() -> None:
 
 def test_the_style_sheet_sets_every_variable_and_names_only_itself() -> None:
     sheet = style()
-    for name, color in COLORS.items():
+    for name, color in all_colors().items():
         bare = variable(name).removeprefix("var(").split(",")[0]
         assert f"{bare}: light-dark({color.light}, {color.dark});" in sheet
     rules = re.sub(

@@ -32,7 +32,7 @@ from anyorder.bench.tasks import Problem, Task
 from anyorder.data.batches import BatchConfig, Example, collate, tokenise
 from anyorder.data.segments import SegmentConfig
 from anyorder.decode.canvas import ANSWER
-from anyorder.families.likelihood import LIKELIHOODS, nats_per_answer
+from anyorder.families.likelihood import likelihood_of, nats_per_answer
 from anyorder.measure.intervals import Interval, mean_interval, rate_interval
 from anyorder.model import Model
 from anyorder.process.noise import Noise
@@ -76,7 +76,7 @@ def nats_of(
     model: Model, problems: Sequence[Problem], advance: Callable[[int], None] = lambda count: None
 ) -> Nats:
     """Mean nats per answer of these problems' solutions."""
-    likelihood = LIKELIHOODS.get(model.family.name)
+    likelihood = likelihood_of(model.family.name)
     if likelihood is None or not _cuts(model):
         advance(len(problems))
         return Nats(NONE if likelihood is None else NO_CUT, False, None)

@@ -1,26 +1,25 @@
-"""The plan of a race: everything that can be refused is refused while nothing is written.
+"""The plan of a race: its entrants, points and lanes. What can be refused is refused here.
 
-A folder holds one race, by what its rounds depend on: the models and their weights, the data, the
-settings. Whoever repeats the command finds it again; another race is refused.
+A race writes nothing before its plan is complete. A folder holds one race, which depends on the
+models and their weights, the data and the settings. The same command continues it; another race in
+the same folder is refused.
 
-At which settings a family races: the one table, and the `--grid` that overrides it.
+A *point* is a set of decoding options that differs from others in cost: steps, or segments a step.
+A family's description lists its points; `--grid` overrides them. Every point runs in two ways:
 
-A *point* is a set of decoding options whose cost differs: steps, or segments a step. Every point
-is run in two ways,
-
-    one        one attempt at temperature 0 (`Entry.one` where a family needs more words), which
-               is greedy for ar, mdm and latentmdm; the others draw noise there too
+    one        one attempt at temperature 0, which is greedy for ar, mdm and latentmdm; the others
+               draw noise there too
     several    k attempts at the race's temperature, the same for every family
 
 Everything else is the family's default: policy confidence (average for segments), exact mode. A
-family without a row races at its defaults alone, a model with a planner head at policy planner.
-Which likelihood a family has is train/likelihood.py's table, how it fills gaps race_infill.py's.
+family without points races at its defaults alone, a model with a planner head at policy planner.
 
-The lanes of a race: an entrant at one point in one way, as an ordinary run folder.
+A *lane* is an entrant at one point in one way. Its folder is the run that
+`anyorder sample MODEL --task T --batch 1 ...` makes, card included (the command is in the card), so
+that `grade`, `measure`, `report` and `reproduce` take it like any other. Only the order in which
+its samples are made is the race's own (rounds.py).
 
-A lane's run is what `anyorder sample MODEL --task T --batch 1 ...` makes, card and all (the command
-is in the card), so that `grade`, `measure`, `report` and `reproduce` take it like any other. Only
-the order in which its samples were made is the race's (race_rounds.py).
+Not here: likelihoods and the filling of gaps (beside.py), the rounds (rounds.py).
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ from anyorder.apps.race.job import RaceJob
 from anyorder.apps.report import command
 from anyorder.apps.sample import Subject, plan_run
 from anyorder.bench.tasks import Task, find_task
+from anyorder.families.descriptions import describe
 from anyorder.families.family import Family
 from anyorder.files import LOCK_FILE, replacing
 from anyorder.model import Model, Request, load
@@ -51,32 +51,6 @@ from anyorder.trace.run import CARD_FILE
 ONE, SEVERAL = "one", "several"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """How a family races unless told otherwise."""
-
-    points: tuple[Mapping[str, Any], ...] = ({},)
-    """Decoding options, one set for each point."""
-    one: Mapping[str, Any] = field(default_factory=dict)
-    """What a single attempt needs besides temperature 0."""
-    several: Mapping[str, Any] = field(default_factory=dict)
-    """What several need besides the race's temperature, so that it has an effect."""
-
-
-def _over(option: str, *values: Any) -> tuple[dict[str, Any], ...]:
-    return tuple({option: value} for value in values)
-
-
-ENTRIES: dict[str, Entry] = {
-    "ar": Entry(),
-    "mdm": Entry(_over("steps", 8, 16, 32, 64)),
-    "flexmdm": Entry((*_over("steps", 16, 32, 64), {"clock": "events"})),
-    "latentmdm": Entry(_over("k", 1, 2, 4)),
-    "flexlatent": Entry((*_over("steps", 8, 16, 32), {"clock": "events"})),
-    "duo": Entry(_over("steps", 8, 16, 32)),
-    "sflm": Entry(_over("steps", 8, 16, 32), several={"velocity": "exact"}),
-}
-"""By family. Few enough points that all shipped models race within minutes."""
 PLANNED: dict[str, Any] = {"policy": "planner"}
 """The one point of a model that has a planner head, which decides its own steps."""
 
@@ -102,10 +76,10 @@ class Point:
 def ways(family: Family, temperature: float, samples: int) -> dict[str, dict[str, Any]]:
     """The options of both ways of running a point; `several` is absent for one sample."""
     tempered = "temperature" in family.option_names()
-    entry = ENTRIES.get(family.name, Entry())
-    found = {ONE: ({"temperature": 0.0} if tempered else {}) | dict(entry.one)}
+    found: dict[str, dict[str, Any]] = {ONE: {"temperature": 0.0} if tempered else {}}
     if samples > 1:
-        found[SEVERAL] = ({"temperature": temperature} if tempered else {}) | dict(entry.several)
+        drawn = {"temperature": temperature} if tempered else {}
+        found[SEVERAL] = drawn | dict(describe(family.name).race_several)
     return found
 
 
@@ -117,11 +91,12 @@ def own_options(net: Any) -> dict[str, Any]:
 def points_of(
     name: str, family: Family, grids: Mapping[str, Sequence[Point]], net: Any = None
 ) -> list[Point]:
-    """The points of an entrant: those of its name, of its family, its head's or the table's."""
+    """The points of an entrant: those told for its name or its family, its head's or its
+    family's."""
     own = own_options(net)
     # A head's own options replace the family's, which a grid for the family cannot know of.
     told = grids.get(name) or (None if own else grids.get(family.name))
-    usual = (own,) if own else ENTRIES.get(family.name, Entry()).points
+    usual = (own,) if own else describe(family.name).race_points
     return list(told or map(Point, usual))
 
 

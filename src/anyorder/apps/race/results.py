@@ -32,7 +32,7 @@ from anyorder.apps.race.plan import ONE, SEVERAL, Lane
 from anyorder.files import replacing
 from anyorder.measure.intervals import Interval, bootstrap, mean_interval, on_front, ratio_interval
 from anyorder.measure.passk import Rate, Verdicts, ks_up_to, pass_table
-from anyorder.report.charts import PALETTE, Drawing
+from anyorder.report.charts import Drawing, chart_colors
 from anyorder.report.charts.kinds import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
 
 BUSY = 0.5
@@ -432,8 +432,9 @@ def _point(lane: Timed) -> FrontPoint:
 def _colors(results: Results) -> dict[str, str]:
     """A colour for every entrant: its family's where that is free, else a spare one."""
     found: dict[str, str] = {}
+    known = chart_colors()
     for each in results.fairness.facts:
-        own = [each.family] if each.family in PALETTE else []
+        own = [each.family] if each.family in known else []
         found[each.name] = _free([*own, *SPARE], found.values())
     return found
 

@@ -35,11 +35,10 @@ from anyorder.report.charts.kinds import (
     segment_trace,
     segment_trace_chart,
 )
-from anyorder.report.charts.palette import PALETTE, style
+from anyorder.report.charts.palette import chart_colors, spare_colors, style
 from anyorder.report.charts.svg import Drawing, Number, Series
 
 __all__ = [
-    "PALETTE",
     "Bar",
     "BarChart",
     "BarGroup",
@@ -59,11 +58,13 @@ __all__ = [
     "SegmentTraceChart",
     "Series",
     "bars",
+    "chart_colors",
     "lines",
     "points",
     "schedule",
     "schedule_chart",
     "segment_trace",
     "segment_trace_chart",
+    "spare_colors",
     "style",
 ]

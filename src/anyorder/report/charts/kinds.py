@@ -138,7 +138,7 @@ class LineSeries:
 
     label: str
     color: str
-    """A name in PALETTE."""
+    """A name in `chart_colors()`."""
     x: Sequence[float]
     y: Sequence[Number]
     dashed: bool = False
@@ -289,7 +289,7 @@ class FrontSeries:
 
     label: str
     color: str
-    """A name in PALETTE."""
+    """A name in `chart_colors()`."""
     points: tuple[FrontPoint, ...]
 
 

@@ -1,8 +1,9 @@
 """The colours of charts, by what they mean, on light and dark paper.
 
-A family has the same colour in every chart; so have policies and kinds of tokens. What can meet in
-one chart differs for colour-blind readers too (tests/report/charts/test_palette.py), and charts
-never tell by colour alone. The grounds are those of the player (player/player.css).
+A family has the same colour in every chart, which its description gives
+(families/descriptions.py); so have policies and kinds of tokens. What can meet in one chart differs
+for colour-blind readers too (tests/report/charts/test_palette.py), and charts never tell by colour
+alone. The grounds are those of the player (player/player.css).
 
 Charts are drawn in the light colours; as no two names share one, svg.py can turn each into a CSS
 variable afterwards.
@@ -11,6 +12,8 @@ variable afterwards.
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from anyorder.families.descriptions import DESCRIPTIONS
 
 
 class Color(NamedTuple):
@@ -27,15 +30,7 @@ GROUNDS: dict[str, Color] = {
 }
 """Paper, text, quiet text, lines of a grid, what is still masked."""
 
-PALETTE: dict[str, Color] = {
-    # Families.
-    "ar": Color("#828a91", "#a9b3bb"),
-    "mdm": Color("#2f66d6", "#6a93f0"),
-    "flexmdm": Color("#cc7a14", "#eba02c"),
-    "latentmdm": Color("#005c3c", "#7af0c4"),
-    "flexlatent": Color("#8a1a86", "#d63f9a"),
-    "duo": Color("#4f1503", "#a05a2c"),
-    "sflm": Color("#3e96ef", "#5050f1"),
+MEANINGS: dict[str, Color] = {
     # Policies: which slot is revealed next.
     "left_to_right": Color("#5f6872", "#c6ccd4"),
     "confidence": Color("#3b4aa0", "#7d86f0"),
@@ -51,9 +46,25 @@ PALETTE: dict[str, Color] = {
     # What a score is shown by: the better, the stronger.
     "score": Color("#2d5ba9", "#8eb5fe"),
 }
-"""Name -> colour: the names that records may use."""
+"""What has a colour besides families."""
 
-COLORS = GROUNDS | PALETTE
+
+def chart_colors() -> dict[str, Color]:
+    """Name -> colour: the names that records may use. Families registered later are there too."""
+    known = DESCRIPTIONS.values()
+    return {each.name: Color(*each.color) for each in known if each.color} | MEANINGS
+
+
+def spare_colors() -> list[str]:
+    """The names of families' colours in the order in which they serve something without one."""
+    known = sorted(DESCRIPTIONS.values(), key=lambda each: each.spare_color)
+    return [each.name for each in known if each.color]
+
+
+def all_colors() -> dict[str, Color]:
+    """The same and the grounds."""
+    return GROUNDS | chart_colors()
+
 
 STYLE = """
 .ao-chart { container: ao-chart / inline-size; display: block; }
@@ -67,21 +78,31 @@ STYLE = """
 """
 
 
+def names_by_light() -> dict[str, str]:
+    """Light colour -> its name. A family may not take the colour of something else."""
+    found: dict[str, str] = {}
+    for name, color in all_colors().items():
+        other = found.setdefault(color.light, name)
+        if other != name:
+            raise ValueError(f"{other} and {name} are both {color.light}: give one another colour")
+    return found
+
+
 def light(name: str) -> str:
     """What to draw with; a name that is unknown is our mistake."""
-    return COLORS[name].light
+    return all_colors()[name].light
 
 
 def variable(name: str) -> str:
     """The CSS variable of a colour, with its light value where no style sheet sets it."""
-    return f"var(--ao-{name.replace('_', '-')}, {COLORS[name].light})"
+    return f"var(--ao-{name.replace('_', '-')}, {all_colors()[name].light})"
 
 
 def style() -> str:
     """The style sheet that a page needs once for all its charts; light and dark as the player."""
     lines = [
         f"  --ao-{name.replace('_', '-')}: light-dark({color.light}, {color.dark});"
-        for name, color in COLORS.items()
+        for name, color in all_colors().items()
     ]
     # Without weight of its own, so that a page may set other colours.
     head = ":where(.ao-chart) {\n  color-scheme: light dark;\n"

@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 
 from anyorder.files import replacing
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts.palette import COLORS, PALETTE, variable
+from anyorder.report.charts.palette import chart_colors, names_by_light, variable
 
 if TYPE_CHECKING:
     from anyorder.report.charts.sheet import Sheet
@@ -40,8 +40,6 @@ SANS = (
 MONO = (
     'ui-monospace, "SF Mono", "Cascadia Code", Menlo, Consolas, "DejaVu Sans Mono", monospace'
 ).replace('"', "'")
-_NAMES = {color.light: name for name, color in COLORS.items()}
-assert len(_NAMES) == len(COLORS), "two colours of the palette are equal on light paper"
 
 
 def for_page(source: str, name: str, kind: str, alt: str) -> str:
@@ -97,8 +95,10 @@ def _rounded(text: str) -> str:
 
 
 def _named(style: str) -> str:
+    names = names_by_light()
+
     def found(match: re.Match[str]) -> str:
-        return variable(_NAMES[match[0].lower()])
+        return variable(names[match[0].lower()])
 
     return re.sub(r"#[0-9a-fA-F]{6}\b", found, style)
 
@@ -215,7 +215,7 @@ class Series:
     label: str
     """Unique in its chart; other records name the series by it."""
     color: str
-    """A name in PALETTE: a family, a policy, or what else has a colour of its own."""
+    """A name in `chart_colors()`: a family, a policy, or what else has a colour of its own."""
     pale: bool = False
     """A lighter filling with a full outline: a second thing of the same colour."""
 
@@ -244,8 +244,9 @@ def check_name(name: str) -> None:
 
 
 def check_color(name: str) -> None:
-    if name not in PALETTE:
-        raise ValueError(f"no colour {name!r}: choose one of {', '.join(sorted(PALETTE))}")
+    known = chart_colors()
+    if name not in known:
+        raise ValueError(f"no colour {name!r}: choose one of {', '.join(sorted(known))}")
 
 
 def check_series(series: Sequence[Series], used: Iterable[str]) -> None:

@@ -130,4 +130,4 @@ def _drawing(
 
 
 def _short(run: RunFacts) -> str:
-    return run.title if run.family == "ar" else f"{run.title}, {run.way}"
+    return run.title if run.left_to_right else f"{run.title}, {run.way}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anyorder.families.descriptions import Description
 from anyorder.report.charts import (
     LineChart,
     LinePanel,
@@ -26,17 +27,20 @@ from anyorder.report.runs import (
 from anyorder.report.sections.accuracy import differences_table
 from anyorder.report.tables import Absent, Figure, Section, Table, label, plain, rate
 
-FAMILIES = ("flexmdm", "flexlatent")
 SWEEP_TITLE = "How freely should new slots be placed?"
 SCHEDULE_TITLE = "How does the canvas grow?"
 SHOWN_ROWS = 9
+
+
+def _inserts(family: Description) -> bool:
+    return family.inserts
 
 
 def sweeps(material: Material) -> list[list[RunFacts]]:
     """Graded runs that differ in their insertion temperature alone, by that temperature."""
     groups: dict[tuple[object, ...], dict[float, RunFacts]] = {}
     for run in material.gathered.graded():
-        if run.family in FAMILIES and run.options.get("insertion_temperature") is not None:
+        if run.description.inserts and run.options.get("insertion_temperature") is not None:
             key = (run.policy, *run.alike("insertion_temperature"))
             groups.setdefault(key, {}).setdefault(run.options["insertion_temperature"], run)
     return [
@@ -48,7 +52,7 @@ def sweep_section(material: Material) -> Section | Absent | None:
     """The section; None where no model inserts anything."""
     found = sweeps(material)
     if not found:
-        models = material.gathered.of(*FAMILIES)
+        models = material.gathered.of(_inserts)
         if not models:
             return None
         command = again(models[0], "--insertion-temperature", "0.6")
@@ -98,7 +102,7 @@ def sweep_section(material: Material) -> Section | Absent | None:
 
 def schedule_section(material: Material) -> Section | Absent | None:
     """How much was inserted, masked and written after each step; None without insertion."""
-    inserting = material.gathered.of(*FAMILIES)
+    inserting = material.gathered.of(_inserts)
     runs = main_runs([run for run in inserting if run.options.get("clock", "steps") == "steps"])
     if not inserting:
         return None

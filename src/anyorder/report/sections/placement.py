@@ -29,8 +29,6 @@ from anyorder.report.runs import Material, RunFacts, main_runs, sampling
 from anyorder.report.tables import Absent, Figure, Section, Table, count, interval_of, label, score
 
 TITLE = "Does the model know where its words belong?"
-WITHOUT = ("ar", "duo", "sflm")
-"""Families without masked positions, of which nothing can be asked."""
 TOP, COMMITTED, EVEN = "wanted most", "written next", "spread evenly"
 PANELS = 3
 DEFAULT_REGION = "code"
@@ -39,7 +37,7 @@ DEFAULT_REGION = "code"
 def section(material: Material) -> Section | Absent | None:
     """The section, or what is missing for it; None where no model has masked slots."""
     runs = [run for run in material.gathered if run.placement is not None]
-    possible = [run for run in material.gathered if run.family not in WITHOUT]
+    possible = material.gathered.of(lambda family: family.masks)
     if not possible:
         return None
     if not runs:

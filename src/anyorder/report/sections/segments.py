@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from anyorder.bench.checks import PASSED
+from anyorder.families.descriptions import DESCRIPTIONS, Description
 from anyorder.report.charts import (
     Bar,
     BarChart,
@@ -34,9 +35,6 @@ from anyorder.trace import Trace
 
 POLICIES_TITLE = "Which line first, and how many at a time?"
 TRACE_TITLE = "How are whole lines chosen?"
-FAMILIES = ("latentmdm",)
-COLORS = (("latentmdm", False), ("flexlatent", False), ("latentmdm", True), ("flexlatent", True))
-"""A colour for each number of lines."""
 SCORES = {
     "average": "average log-probability of a line's tokens",
     "minimum": "log-probability of a line's weakest token",
@@ -45,11 +43,22 @@ SCORES = {
 MOST_STEPS = 9
 
 
+def _fixed_segments(family: Description) -> bool:
+    """Whether a fixed number of segments is filled."""
+    return family.has_segments and not family.inserts
+
+
+def _colors() -> list[tuple[str, bool]]:
+    """A colour for each number of lines, and whether it is pale: those of families of segments."""
+    known = [each for each in DESCRIPTIONS.values() if each.has_segments and each.color]
+    return [(each.name, pale) for pale in (False, True) for each in known]
+
+
 def grid(material: Material) -> dict[tuple[str, int], RunFacts]:
     """(policy, lines a step) -> run: of the model and task with most of them."""
     groups: dict[tuple[object, ...], dict[tuple[str, int], RunFacts]] = {}
     for run in material.gathered.graded():
-        if run.family in FAMILIES and "k" in run.options:
+        if _fixed_segments(run.description) and "k" in run.options:
             group = groups.setdefault(run.alike("k"), {})
             group.setdefault((run.policy, int(run.options["k"])), run)
     best = max(groups.values(), key=len, default={})
@@ -59,9 +68,10 @@ def grid(material: Material) -> dict[tuple[str, int], RunFacts]:
 def policies_section(material: Material) -> Section | Absent | None:
     """The section; None where no model writes segments."""
     found = grid(material)
-    ks = sorted({k for _, k in found})[: len(COLORS)]
+    colors = _colors()
+    ks = sorted({k for _, k in found})[: len(colors)]
     if not found:
-        models = material.gathered.of(*FAMILIES)
+        models = material.gathered.of(_fixed_segments)
         if not models:
             return None
         command = again(models[0], "--k", "2")
@@ -84,7 +94,7 @@ def policies_section(material: Material) -> Section | Absent | None:
         BarChart(
             name="segment-policies",
             alt="Right programs by policy and by the number of lines a step.",
-            series=tuple(Series(names[k], *color) for k, color in zip(ks, COLORS, strict=False)),
+            series=tuple(Series(names[k], *color) for k, color in zip(ks, colors, strict=False)),
             panels=(BarPanel("programs that pass all tests", groups, limits=(0, 1), percent=True),),
         )
     )
@@ -122,7 +132,7 @@ def _grid_table(found: dict[tuple[str, int], RunFacts]) -> Table:
 
 def trace_section(material: Material) -> Section | Absent | None:
     """One generation, step by step; None where no model writes segments."""
-    models = material.gathered.of("latentmdm", "flexlatent")
+    models = material.gathered.of(lambda family: family.has_segments)
     chosen = _telling(models)
     if chosen is None:
         if not models:
@@ -165,7 +175,7 @@ def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:
                 continue
             passed = run.verdicts.get((trace.task_id, trace.sample)) == PASSED
             few = len({each.step for each in trace.candidates}) <= MOST_STEPS
-            fixed = run.family == "latentmdm"  # there every line has a candidate in every step
+            fixed = not run.description.inserts  # there every line has a candidate in every step
             rank = (passed or not run.verdicts, fixed, few, _crossings(trace))
             if best is None or rank > best[0]:
                 best = rank, run, trace

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts import PALETTE, Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
+from anyorder.report.charts import (
+    Bar,
+    BarChart,
+    BarGroup,
+    BarPanel,
+    Drawing,
+    Series,
+    bars,
+    chart_colors,
+    spare_colors,
+)
 from anyorder.report.runs import (
     LEFT_TO_RIGHT,
     RANDOM,
@@ -35,15 +45,12 @@ from anyorder.report.tables import (
 TITLE = "Does choosing the order change what is written?"
 METRIC = "ASTD"
 FILTERS = {"valid": "all programs that parse", "correct": "only programs that pass"}
-UNORDERED = ("ar", "duo", "sflm")
-"""Families that do not choose what comes next: one order, or all slots at once."""
-SPARE_COLORS = ("latentmdm", "flexmdm", "flexlatent", "mdm", "ar", "duo", "sflm")
 
 
 def section(material: Material) -> Section | Absent | None:
     """The section, or what is missing for it; None where no model has a choice of orders."""
     found = material.comparisons
-    free = [run for run in family_mains(material.gathered.runs) if run.family not in UNORDERED]
+    free = [run for run in family_mains(material.gathered.runs) if run.description.has_choice]
     if not found and not free:
         return None
     if not found:
@@ -85,8 +92,8 @@ def section(material: Material) -> Section | Absent | None:
 
 def _drawing(found: Sequence[Comparison]) -> Drawing:
     policies = dict.fromkeys(run.policy for each in found for run in each.runs)
-    spare = iter(SPARE_COLORS)
-    colors = {policy: policy if policy in PALETTE else next(spare) for policy in policies}
+    spare, known = iter(spare_colors()), chart_colors()
+    colors = {policy: policy if policy in known else next(spare) for policy in policies}
     panels = []
     for name, says in FILTERS.items():
         groups = tuple(group for each in found if (group := _group(each, name)).bars)
