@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -48,6 +48,7 @@ from torch import Tensor
 from anyorder.data.segments import cut
 from anyorder.nets.shapes import FlexConfig, FlexLatentConfig, LatentConfig
 from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 
@@ -104,27 +105,20 @@ class GrowingCanvas:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A segment that was proposed in some step."""
-
-    step: int
-    segment: int
-    """The number of the segment's slot."""
-    token_ids: list[int]
-    """Without the end that closes a segment; empty for an empty one."""
-    score: float
-    taken: bool
-
-
-@dataclass(frozen=True)
 class Decoded:
-    """What a decoder did with one canvas. Lists run over the positions after the frozen prefix."""
+    """What a decoder did with one canvas, in all or up to some step, as a watcher is shown it.
+
+    Lists run over the positions after the frozen prefix.
+    """
 
     token_ids: list[int]
+    """The mask id where a slot, or a whole segment, is still open."""
     insert_step: list[int]
     reveal_step: list[int]
+    """0 while open."""
     log_prob: list[float]
-    """Under the untempered posterior at the moment of the reveal; NaN for what was not drawn."""
+    """Under the untempered posterior at the moment of the reveal; NaN while open, and for what was
+    not drawn."""
     steps: int
     forwards: int
     """Network calls that this row needed."""
@@ -132,39 +126,39 @@ class Decoded:
     """Choices that the tie rule had to make."""
     segment: list[int] | None = None
     """The number of the segment's slot, where segments are revealed; of inserted ones (flexlatent)
-    the number in the final order."""
+    the number in the order of the text. An open segment is one item."""
     score: list[float] | None = None
     """What the token's segment was chosen by; NaN where nothing was ranked."""
-    candidates: list[Candidate] | None = None
+    candidates: list[Proposal] | None = None
     """All that was proposed, where it was asked for."""
     changes: Sequence[Change] = ()
     """What slots showed before their last reveal, where tokens can change or be masked again."""
     columns: int | None = None
     """Columns of the canvas that the calls computed, where that is counted."""
+    row: int = field(default=0, compare=False)
+    """The canvas's number in the request. It says nothing about what was decoded."""
+
+    @property
+    def step(self) -> int:
+        """The step after which the row looks like this."""
+        return self.steps
+
+    @property
+    def masked_again(self) -> list[int]:
+        """The slots, by their places in the lists, that the last step turned back into masks."""
+        return [
+            change.slot
+            for change in self.changes
+            if change.step == self.steps and change.token_id is None
+        ]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One row's canvas after a step, for whoever watches. Lists as in `Decoded`."""
+Seen = Decoded
+"""The name that watchers' rows had in version 0.1."""
 
-    row: int
-    """The row's number in the request."""
-    step: int
-    token_ids: list[int]
-    """The mask id where a slot, or a whole segment, is open."""
-    insert_step: list[int]
-    reveal_step: list[int]
-    """0 while open."""
-    log_prob: list[float]
-    """NaN while open, and for what was not drawn."""
-    segment: list[int] | None = None
-    """The number of the segment's slot, where segments are revealed; an open one is one item."""
-    masked_again: Sequence[int] = ()
-    """The slots, by their places in the lists, that this step turned back into masks."""
-
-
-Watcher = Callable[[Sequence[Seen]], None]
-"""Told of every row that a step may have changed; it may end the work by raising."""
+Watcher = Callable[[Sequence[Decoded]], None]
+"""Called after each step with every row that the step may have changed; it may raise to end the
+work."""
 
 
 def stack(

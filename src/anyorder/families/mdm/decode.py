@@ -19,7 +19,7 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import behind
-from anyorder.decode.loop import keep_rows, seen
+from anyorder.decode.loop import keep_rows, run
 from anyorder.decode.policy import Ranking, take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
@@ -97,27 +97,7 @@ def decode(
     options = options.resolved()
     check_network(net, options)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
-    stepper = _Stepper(net, vocab, options, _reader(net, options, rows.sheet()), rows.ids.device)
-    results: dict[int, Decoded] = {}
-    step = 0
-    while len(rows.row):
-        step += 1
-        stepper.advance(rows, step)
-        if watch is not None:
-            told = [
-                seen(row, stepper.collect(rows, at, canvases[row], step))
-                for at, row in enumerate(rows.row.tolist())
-            ]
-            watch(told)
-        finished = ~rows.open.any(dim=1)
-        if stepper.is_final(step) and bool(finished.any()):
-            for index in finished.nonzero()[:, 0].tolist():
-                number = int(rows.row[index])
-                results[number] = stepper.collect(rows, index, canvases[number], step)
-            left = (~finished).nonzero()[:, 0]
-            rows.keep(left)
-            stepper.reader.keep(left, rows.ids.shape[1])
-    return [results[number] for number in range(len(canvases))]
+    return run(_Stepper(net, vocab, options, canvases, rows), watch)
 
 
 def _reader(net: Denoiser, options: MdmOptions, sheet: Sheet) -> Reader:
@@ -169,9 +149,15 @@ class _Stepper:
     """One decoding step: window, proposals, choice, commitment."""
 
     def __init__(
-        self, net: Denoiser, vocab: Vocab, options: MdmOptions, reader: Reader, device: torch.device
+        self,
+        net: Denoiser,
+        vocab: Vocab,
+        options: MdmOptions,
+        canvases: Sequence[Canvas],
+        rows: _Rows,
     ) -> None:
-        self.net, self.vocab, self.reader = net, vocab, reader
+        self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
+        self.reader = _reader(net, options, rows.sheet())
         self.policy = options.build_policy()
         self.stopping = options.stopping()
         self.planner_temperature = options.planner_temperature or 1.0
@@ -187,18 +173,31 @@ class _Stepper:
         remasking = options.remasking()
         self.remasker: Remasker | None = None
         if remasking is not None and options.steps is not None:
-            self.remasker = Remasker(remasking, options.steps, device)
+            self.remasker = Remasker(remasking, options.steps, rows.ids.device)
 
-    def is_final(self, step: int) -> bool:
-        """Whether what is complete after this step stays so."""
-        return self.remasker is None or self.remasker.is_over(step)
+    @property
+    def row(self) -> Tensor:
+        return self.rows.row
 
-    def collect(self, rows: _Rows, index: int, canvas: Canvas, step: int) -> Decoded:
+    def done(self, step: int) -> Tensor:
+        """Rows without an open slot, once no later step can open one again.  # B"""
+        complete = ~self.rows.open.any(dim=1)
+        if self.remasker is not None and not self.remasker.is_over(step):
+            return torch.zeros_like(complete)
+        return complete
+
+    def keep(self, rows: Tensor) -> None:
+        self.rows.keep(rows)
+        self.reader.keep(rows, self.rows.ids.shape[1])
+
+    def collect(self, index: int, step: int) -> Decoded:
+        rows = self.rows
+        number = int(rows.row[index])
+        canvas = self.canvases[number]
         span = slice(canvas.prompt_length, len(canvas.ids))
         token_ids, reveal = rows.ids[index, span].tolist(), rows.reveal[index, span].tolist()
         changes: Sequence[Change] = ()
         if self.remasker is not None:
-            number = int(rows.row[index])
             changes = self.remasker.changes(number, canvas.prompt_length, reveal)
         return Decoded(
             token_ids=token_ids,
@@ -212,7 +211,8 @@ class _Stepper:
             changes=changes,
         )
 
-    def advance(self, rows: _Rows, step: int) -> None:
+    def advance(self, step: int) -> None:
+        rows = self.rows
         eligible = self._enter_window(rows)
         progress = self._progress(rows, eligible)
         rows.window_step = rows.window_step + 1  # `progress` holds the old one
