@@ -1,60 +1,148 @@
-"""The canvas: a row of slots, some frozen and some free, and a request to fill it.
+"""Canvases: what a decoder is asked to fill, made from text; and what it gives back.
 
-A prompt is a frozen prefix followed by free slots. Infilling is the same with frozen text between
-and after the free spans. Letters: B rows, L positions.
+There are four kinds, by what an item is and whether items can be inserted:
 
-From text to a canvas: a prompt to continue, or a text with gaps to fill.
+                           an item is a token      an item is a segment
+    a fixed number         Canvas                  SegmentCanvas
+    inserted as needed     GrowingCanvas           GrowingSegments
 
-`<fill>` and `<fill:12>` mark gaps: of the usual number of slots, or of twelve. A text without gaps
-is a prompt, followed by one gap. On a growing canvas a gap has no length: it opens as needed.
+Each has a constructor `of_text(text, sizes, vocab, config)`. All of them read the same marks:
 
-`<answer>` marks where the prompt ends and the answer begins; without it, that is the first gap.
-Families that part the two by a token (flexmdm) put it there; on a fixed canvas it says how much EOS
-follows the text.
+    <fill>      a gap. On a fixed canvas it has the usual number of slots; where items are inserted
+                it finds its own length
+    <fill:12>   a gap of twelve slots, on a fixed canvas
+    <answer>    the end of the prompt; without it, the prompt ends at the first gap
 
-The canvas of segments: a prompt, then slots that are free, frozen or empty; and texts to it.
+A text without gaps is a prompt, followed by one gap. Where segments are lines or statements, a gap
+stands between whole segments: put the mark at the start of a line. The line end behind such a mark
+belongs to the mark, because what is filled in ends its own lines.
 
-A text without marks is a prompt, and every slot after it is free. In a text to be filled,
-
-    <fill:3>   three free slots
-    <fill>     as many as are left (at most one of these)
-    <answer>   ends the prompt; without it, that is the first gap
-
-stand between whole segments: at the start of a line, where segments are lines. The line end behind
-a mark belongs to the mark, because what is filled in ends its own lines.
-
-How text is cut into segments is the caller's: it depends on what the network was trained with.
-
-The canvas on which segments are inserted: a prompt, frozen segments, gaps; and texts to it.
-
-A text without marks is a prompt, and the gap behind it grows. In a text to be filled, `<fill>`
-stands between whole segments (segment_canvas.py says where a mark may stand); a gap has no length,
-it opens as needed. Every prompt ends with an anchor, which stands before the first gap.
-
-From a text to what a family's decoder fills, within the sizes that were asked for.
+Not here: how text is cut into segments (data/segments.py), and decoding.
+Letters: B rows, L positions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from anyorder.data.segments import cut
-from anyorder.nets.shapes import FlexConfig, FlexLatentConfig, LatentConfig
 from anyorder.trace.snapshots import Change
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
+MARK = re.compile(r"<fill(?::(\d+))?>")
+LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
+ANSWER = "<answer>"
+LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
+LINE_END = re.compile(r"\A\r?\n")
+
+Frame = tuple[tuple[int, ...], tuple[int, ...]]
+"""Ids before and after every prompt; those after it separate it from the answer."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A text, split at its marks: prompt, frozen[0], gaps[0], frozen[1], ..., frozen[-1]."""
+
+    prompt: str
+    frozen: tuple[str, ...]
+    gaps: tuple[int | None, ...]
+    """The lengths that the marks give; None: a plain `<fill>`."""
+    has_gaps: bool
+    """False: the text is a prompt, and its one gap was added behind it."""
+    has_answer: bool
+    """Whether `<answer>` says where the prompt ends."""
+
+    @classmethod
+    def of(cls, text: str) -> Marked:
+        """Refuses marks that are misspelt or misplaced."""
+        _check_marks(text)
+        marks = has_gaps(text)
+        text = text if marks else text + "<fill>"
+        prompt, answer_mark, answer = text.partition(ANSWER)
+        if not answer_mark:
+            prompt = prefix_of(text)
+            answer = text[len(prompt) :]
+        # text, length or None, text, length or None, ..., text
+        first, *rest = MARK.split(answer)
+        gaps = tuple(None if length is None else int(length) for length in rest[::2])
+        return cls(prompt, (first, *rest[1::2]), gaps, marks, bool(answer_mark))
+
+    def refuse_lengths(self) -> None:
+        """Refuse lengths of gaps, where items are inserted."""
+        if any(length is not None for length in self.gaps):
+            raise ValueError(
+                "a gap of this family finds its own length: write <fill>, not <fill:12>"
+            )
+
+
+def has_gaps(text: str) -> bool:
+    """Whether the text has a fill mark."""
+    return MARK.search(text) is not None
+
+
+def prefix_of(text: str) -> str:
+    """What stands before the first gap: all of a prompt."""
+    return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
+
+
+def check_lengths(texts: Sequence[str], slots: int | None) -> None:
+    """Refuse a number of slots that no text uses, because every gap has its own length."""
+    if slots is not None and not any(_leaves_length_open(text) for text in texts):
+        raise ValueError("every gap has its own length: leave max_new_tokens out")
+
+
+def _leaves_length_open(text: str) -> bool:
+    """Whether the text leaves some length open: a prompt's, or that of a plain `<fill>`."""
+    marks = list(MARK.finditer(text))
+    return not marks or any(mark[1] is None for mark in marks)
+
+
+def _check_marks(text: str) -> None:
+    for found in LIKE_A_MARK.finditer(text):
+        if not MARK.fullmatch(found[0]):
+            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
+    for found in LIKE_ANSWER.finditer(text):
+        if found[0] != ANSWER:
+            raise ValueError(f"{found[0]!r} is no mark: write {ANSWER}")
+    before, *after = text.split(ANSWER)
+    if len(after) > 1 or (after and has_gaps(before)):
+        raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
+
+
+def _prompt_ids(prompt: str, vocab: Vocab) -> list[int]:
+    """An empty prompt is BOS where there is one, as in training."""
+    start = [] if vocab.bos_id is None else [vocab.bos_id]
+    return vocab.encode(prompt) or start
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a canvas may be."""
+
+    new_tokens: int | None
+    """Free slots after a prompt; on a growing canvas, slots in all; None: segments are counted."""
+    length: int | None
+    """Tokens in all; None: not known."""
+    only_length_told: bool = False
+    """Only `length` was asked for: then a growing canvas may grow up to it."""
+    slots: int | None = None
+    """Segments; None: as in training."""
+    trained: int | None = None
+    """Tokens of every answer in training, EOS from its end on; None: not known, or otherwise."""
+    prompt: int | None = None
+    """Tokens of a prompt, where segments are counted; None: not known."""
+
 
 @dataclass(frozen=True)
 class Canvas:
-    """One row: its ids, with the mask at free slots."""
+    """One row of a fixed number of slots: its ids, with the mask at free slots."""
 
     ids: tuple[int, ...]
     free: tuple[bool, ...]
@@ -83,9 +171,62 @@ class Canvas:
             raise ValueError("nothing to fill: the canvas has no free slot")
         return cls(tuple(ids), tuple(free))
 
+    @classmethod
+    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Any = None) -> Canvas:
+        """The canvas of a text. Where the answer begins in it decides how much EOS follows it."""
+        assert sizes.new_tokens is not None
+        marked = Marked.of(text)
+        if marked.has_gaps:
+            before, first = vocab.encode(marked.prompt), vocab.encode(marked.frozen[0])
+        else:
+            # A prompt is encoded as one text: a token may reach over <answer>.
+            before, first = vocab.encode(marked.prompt + marked.frozen[0]), []
+        parts: list[list[int] | int] = [[*before, *first] or _prompt_ids("", vocab)]
+        for length, frozen in zip(marked.gaps, marked.frozen[1:], strict=True):
+            parts.append(sizes.new_tokens if length is None else length)
+            if frozen:
+                parts.append(vocab.encode(frozen))
+        canvas = cls.of(parts, vocab)
+        if marked.has_gaps and marked.has_answer and sizes.trained is not None:
+            # In training EOS fills every answer up to its canvas: the network expects it there.
+            end = len(before) + sizes.trained
+            end = end if sizes.length is None else min(end, sizes.length)
+            canvas = canvas.followed_by([vocab.eos_id] * (end - len(canvas.ids)))
+        if sizes.length is not None and len(canvas.ids) > sizes.length:
+            free = sum(canvas.free)
+            raise ValueError(
+                f"the prompt's {len(canvas.ids) - free} tokens and {free} new ones do not fit on a "
+                f"canvas of {sizes.length}: shorten the prompt, lower max_new_tokens or raise "
+                "max_length"
+            )
+        return canvas
+
     def followed_by(self, ids: Sequence[int]) -> Canvas:
         """The same with more frozen tokens at its end."""
         return Canvas((*self.ids, *ids), (*self.free, *[False] * len(ids)))
+
+
+def stack(
+    canvases: Sequence[Canvas], vocab: Vocab, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Right-padded rows: ids (B L), free (B L) and real, i.e. not padding (B L)."""
+    longest = max(len(canvas.ids) for canvas in canvases)
+    ids = torch.full((len(canvases), longest), vocab.pad_id)
+    free = torch.zeros(len(canvases), longest, dtype=torch.bool)
+    lengths = torch.tensor([len(canvas.ids) for canvas in canvases])
+    for row, canvas in enumerate(canvases):
+        ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
+        free[row, : len(canvas.ids)] = torch.tensor(canvas.free)
+    real = torch.arange(longest)[None, :] < lengths[:, None]
+    return ids.to(device), free.to(device), real.to(device)
+
+
+class Framed(Protocol):
+    """The part of a network's shape that a growing canvas needs."""
+
+    def frame(self, vocab: Vocab) -> Frame:
+        """The ids that stand before and after every prompt."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -102,6 +243,226 @@ class GrowingCanvas:
     def prompt_length(self) -> int:
         """The frozen prefix: everything up to the first gap that grows."""
         return self.grows.index(True) + 1
+
+    @classmethod
+    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Framed) -> GrowingCanvas:
+        """The canvas of a text. It grows until a size is reached, whichever is first."""
+        assert sizes.new_tokens is not None
+        marked = Marked.of(text)
+        marked.refuse_lengths()
+        before, after = config.frame(vocab)
+        # A frame that begins with ids of its own needs no BOS for an empty prompt.
+        prompt = vocab.encode(marked.prompt) if before else _prompt_ids(marked.prompt, vocab)
+        ids = [*before, *prompt, *after, *vocab.encode(marked.frozen[0])]
+        grows = [False] * len(ids)
+        for piece in marked.frozen[1:]:
+            grows[-1] = True
+            ids += vocab.encode(piece)
+            grows += [False] * (len(ids) - len(grows))
+        return cls(tuple(ids), tuple(grows), _room(len(ids), sizes))
+
+
+def _room(frozen: int, sizes: Sizes) -> int:
+    """How many slots may be inserted beside so many frozen tokens."""
+    assert sizes.new_tokens is not None
+    if sizes.length is None:
+        return sizes.new_tokens
+    room = sizes.length - frozen
+    if room < 1:
+        raise ValueError(
+            f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
+            "or raise max_length"
+        )
+    return room if sizes.only_length_told else min(room, sizes.new_tokens)
+
+
+class SegmentShape(Protocol):
+    """The part of a network's shape that says what a segment is."""
+
+    @property
+    def slots(self) -> int:
+        """The most segments of a text."""
+        ...
+
+    @property
+    def segment_length(self) -> int:
+        """The most tokens of a segment."""
+        ...
+
+    @property
+    def segment_by(self) -> str:
+        """How text is cut into segments; "fixed" ones are not lines."""
+        ...
+
+
+class FramedSegments(Framed, Protocol):
+    """The shape of a network that inserts segments."""
+
+    @property
+    def latent(self) -> SegmentShape: ...
+
+
+Part = tuple[int, ...] | int | None
+"""A frozen segment, or a gap: the number of its free slots, None where the mark gives none."""
+
+
+def parts_of(marked: Marked, vocab: Vocab, shape: SegmentShape) -> tuple[list[int], list[Part]]:
+    """The prompt's ids, and in reading order the frozen segments and gaps behind it."""
+    in_lines = shape.segment_by != "fixed"
+    before, *rest = marked.frozen
+    if in_lines and not marked.has_answer and any(piece.strip() for piece in rest):
+        # Text behind a gap is cut into lines, so the prompt too must end with a whole one.
+        _check_line_start(marked.prompt)
+    parts: list[Part] = [*_frozen(before, vocab, shape)]
+    for length, after in zip(marked.gaps, rest, strict=True):
+        if in_lines:
+            _check_line_start(before)
+            after = LINE_END.sub("", after, count=1)
+        parts += [length, *_frozen(after, vocab, shape)]
+        before = after
+    return _prompt_ids(marked.prompt, vocab), parts
+
+
+def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...]]:
+    """The segments of a text that stays as it is."""
+    # What stands around a gap is a part of a program, and need not be a program itself.
+    segments = cut(text, vocab, shape.segment_by, shape.segment_length, part=True)
+    for segment in segments:
+        if len(segment) > shape.segment_length:
+            raise ValueError(
+                f"a segment of the text has {len(segment)} tokens, and the model's have at "
+                f"most {shape.segment_length}: break the line up"
+            )
+    return [tuple(segment) for segment in segments]
+
+
+def _check_line_start(before: str) -> None:
+    """Refuse a gap after this text, unless the text ends a line."""
+    if before and not before.endswith("\n"):
+        line = before.splitlines()[-1]
+        raise ValueError(
+            f"a fill mark stands inside the line {line!r}, and this model fills whole lines: put "
+            f"the mark at the start of a line ({ANSWER} may stand anywhere before it)"
+        )
+
+
+def _check_prompt(prompt: Sequence[int], sizes: Sizes) -> None:
+    """Refuse a prompt that alone is longer than anything the network was trained on."""
+    if sizes.prompt is not None and len(prompt) > sizes.prompt:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens, and the model was trained on sequences "
+            f"of at most {sizes.prompt}: shorten it"
+        )
+
+
+@dataclass(frozen=True)
+class SegmentCanvas:
+    """One row: a prompt, and what is known of each slot."""
+
+    prompt: tuple[int, ...]
+    segments: tuple[tuple[int, ...] | None, ...]
+    """Ids of a frozen segment, () for a frozen empty one, None for a free slot. The network's
+    slots beyond these are empty: the text has at most so many segments."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """What is frozen before the first free slot."""
+        before = self.segments[: self.segments.index(None)]
+        return self.prompt + tuple(token for segment in before for token in segment or ())
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: SegmentShape) -> SegmentCanvas:
+        """The canvas of a text, with as many slots as the network was trained with, or fewer.
+
+        One gap may leave its length open: it takes the slots that are left.
+        """
+        slots = config.slots if sizes.slots is None else sizes.slots
+        if slots > config.slots:
+            raise ValueError(
+                f"slots={slots}: the model was trained with {config.slots}, give at most so many"
+            )
+        prompt, parts = parts_of(Marked.of(text), vocab, config)
+        open_gaps = sum(part is None for part in parts)
+        if open_gaps > 1:
+            raise ValueError("only one <fill> can take the slots that are left: number the others")
+        given = sum(part if isinstance(part, int) else part is not None for part in parts)
+        left = slots - given
+        if left < open_gaps:
+            raise ValueError(
+                f"the text asks for {given + open_gaps} segments, and there are {slots} slots: "
+                "fill or freeze fewer"
+            )
+        segments: list[tuple[int, ...] | None] = []
+        for part in parts:
+            if isinstance(part, tuple):
+                segments.append(part)
+            elif part == 0:
+                raise ValueError("a gap needs at least one slot: leave <fill:0> out")
+            else:
+                segments += [None] * (left if part is None else part)
+        _check_prompt(prompt, sizes)
+        return cls(tuple(prompt), tuple(segments))
+
+
+@dataclass(frozen=True)
+class GrowingSegments:
+    """One row: frozen segments, and gaps where segments may be inserted."""
+
+    prompt: tuple[int, ...]
+    """Its last token is the anchor, so that there is an item before the first gap."""
+    segments: tuple[tuple[int, ...], ...]
+    """The frozen ones, none of them empty."""
+    grows: tuple[bool, ...]
+    """Whether segments may be inserted after the anchor, then after each frozen segment."""
+    room: int
+    """At most so many segments are inserted."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The prompt and all that is frozen."""
+        return self.prompt + tuple(token for segment in self.segments for token in segment)
+
+    @property
+    def prefix(self) -> int:
+        """How many frozen segments stand before the first gap that grows."""
+        return self.grows.index(True)
+
+    @property
+    def prompt_length(self) -> int:
+        """The frozen prefix in tokens: everything up to the first gap that grows."""
+        return len(self.prompt) + sum(map(len, self.segments[: self.prefix]))
+
+    @classmethod
+    def of_text(
+        cls, text: str, sizes: Sizes, vocab: Vocab, config: FramedSegments
+    ) -> GrowingSegments:
+        """The canvas of a text, with room for as many segments as the network was trained with."""
+        slots = config.latent.slots if sizes.slots is None else sizes.slots
+        marked = Marked.of(text)
+        prompt, parts = parts_of(marked, vocab, config.latent)
+        marked.refuse_lengths()
+        segments: list[tuple[int, ...]] = []
+        grows = [False]
+        for part in parts:
+            if isinstance(part, tuple):
+                segments.append(part)
+                grows.append(False)
+            else:
+                grows[-1] = True
+        room = slots - len(segments)
+        if room < 1:
+            raise ValueError(
+                f"the text's {len(segments)} segments leave no room among {slots} slots: freeze "
+                "fewer, or raise slots"
+            )
+        before, anchor = config.frame(vocab)
+        framed = (*before, *prompt, *anchor)
+        _check_prompt(framed, sizes)
+        return cls(framed, tuple(segments), tuple(grows), room)
 
 
 @dataclass(frozen=True)
@@ -160,375 +521,8 @@ Watcher = Callable[[Sequence[Decoded]], None]
 """Called after each step with every row that the step may have changed; it may raise to end the
 work."""
 
-
-def stack(
-    canvases: Sequence[Canvas], vocab: Vocab, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Right-padded rows: ids (B L), free (B L) and real, i.e. not padding (B L)."""
-    longest = max(len(canvas.ids) for canvas in canvases)
-    ids = torch.full((len(canvases), longest), vocab.pad_id)
-    free = torch.zeros(len(canvases), longest, dtype=torch.bool)
-    lengths = torch.tensor([len(canvas.ids) for canvas in canvases])
-    for row, canvas in enumerate(canvases):
-        ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
-        free[row, : len(canvas.ids)] = torch.tensor(canvas.free)
-    real = torch.arange(longest)[None, :] < lengths[:, None]
-    return ids.to(device), free.to(device), real.to(device)
-
-
-MARK = re.compile(r"<fill(?::(\d+))?>")
-LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
-ANSWER = "<answer>"
-LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
-
-
-def has_gaps(text: str) -> bool:
-    """Whether the text has a mark."""
-    return MARK.search(text) is not None
-
-
-def check_lengths(texts: Sequence[str], slots: int | None) -> None:
-    """Refuse a number of slots that no text uses: every gap says its own length."""
-    if slots is not None and not any(_leaves_length_open(text) for text in texts):
-        raise ValueError("every gap has its own length: leave max_new_tokens out")
-
-
-def _leaves_length_open(text: str) -> bool:
-    """Whether some length is not said by the text: a prompt's, or that of a plain `<fill>`."""
-    marks = list(MARK.finditer(text))
-    return not marks or any(mark[1] is None for mark in marks)
-
-
-def prefix_of(text: str) -> str:
-    """What stands before the first gap: all of a prompt."""
-    return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
-
-
-def check_marks(text: str) -> None:
-    for found in LIKE_A_MARK.finditer(text):
-        if not MARK.fullmatch(found[0]):
-            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
-    for found in LIKE_ANSWER.finditer(text):
-        if found[0] != ANSWER:
-            raise ValueError(f"{found[0]!r} is no mark: write {ANSWER}")
-    before, *after = text.split(ANSWER)
-    if len(after) > 1 or (after and has_gaps(before)):
-        raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
-
-
-def canvas_of(
-    text: str, slots: int, vocab: Vocab, trained: int | None = None, longest: int | None = None
-) -> Canvas:
-    """The canvas of a prompt or of a text with gaps.
-
-    trained: answers of the training took so many tokens, EOS from their end on. A text with gaps
-    that says where its answer begins is then followed by EOS up to there, as the network knows it,
-    within the longest canvas that it knows.
-    """
-    check_marks(text)
-    prompt, mark, answer = text.partition(ANSWER) if has_gaps(text) else (text, "", "")
-    if not mark:
-        prompt, answer = "", text.replace(ANSWER, "")
-    # text, length or None, text, length or None, ..., text
-    first, *rest = MARK.split(answer)
-    # An empty beginning is BOS where there is one, as in training.
-    start = [] if vocab.bos_id is None else [vocab.bos_id]
-    before = vocab.encode(prompt)
-    parts: list[list[int] | int] = [[*before, *vocab.encode(first)] or start]
-    if not rest:
-        return Canvas.of([*parts, slots], vocab)
-    for length, frozen in zip(rest[::2], rest[1::2], strict=True):
-        parts.append(slots if length is None else int(length))
-        if frozen:
-            parts.append(vocab.encode(frozen))
-    canvas = Canvas.of(parts, vocab)
-    if not mark or trained is None:
-        return canvas
-    end = len(before) + trained
-    end = end if longest is None else min(end, longest)
-    return canvas.followed_by([vocab.eos_id] * (end - len(canvas.ids)))
-
-
-Frame = tuple[tuple[int, ...], tuple[int, ...]]
-"""Ids before and after every prompt; the latter part it from the answer."""
-
-
-def growing_canvas_of(text: str, room: int, vocab: Vocab, frame: Frame) -> GrowingCanvas:
-    """The canvas on which gaps open as needed, `room` slots in all at the most."""
-    check_marks(text)
-    if any(mark[1] is not None for mark in MARK.finditer(text)):
-        raise ValueError("a gap of this family finds its own length: write <fill>, not <fill:12>")
-    if not has_gaps(text):
-        text += "<fill>"
-    if ANSWER in text:
-        prompt, _, answer = text.partition(ANSWER)
-    else:
-        prompt = prefix_of(text)
-        answer = text[len(prompt) :]
-    # An empty beginning is BOS, as in training, unless the frame has one.
-    start = [] if frame[0] or vocab.bos_id is None else [vocab.bos_id]
-    ids = [*frame[0], *(vocab.encode(prompt) or start), *frame[1]]
-    grows = [False] * len(ids)
-    for number, piece in enumerate(re.split("<fill>", answer)):
-        if number:
-            grows[-1] = True
-        ids += vocab.encode(piece)
-        grows += [False] * (len(ids) - len(grows))
-    return GrowingCanvas(tuple(ids), tuple(grows), room)
-
-
-LINE_END = re.compile(r"\A\r?\n")
-
-Gap = int | None
-"""Free slots of a gap; None: not said."""
-Part = tuple[int, ...] | Gap
-"""A frozen segment, or a gap."""
-
-
-@dataclass(frozen=True)
-class SegmentCanvas:
-    """One row: a prompt, and what is known of each slot."""
-
-    prompt: tuple[int, ...]
-    segments: tuple[tuple[int, ...] | None, ...]
-    """Ids of a frozen segment, () for a frozen empty one, None for a free slot. The network's
-    slots beyond these are empty: the text has at most so many segments."""
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """What is frozen before the first free slot."""
-        before = self.segments[: self.segments.index(None)]
-        return self.prompt + tuple(token for segment in before for token in segment or ())
-
-    @property
-    def prompt_length(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class Cutter:
-    """How a network's segments are cut out of text."""
-
-    cut: Callable[[str], Sequence[Sequence[int]]]
-    """Text -> the ids of its segments, none of them empty."""
-    segment_length: int
-    """The most tokens of a segment."""
-    in_lines: bool = True
-    """Whether every segment ends with a line."""
-
-    def frozen(self, text: str) -> list[tuple[int, ...]]:
-        """The segments of a text that stays as it is."""
-        segments = [tuple(segment) for segment in self.cut(text)]
-        for segment in segments:
-            if len(segment) > self.segment_length:
-                raise ValueError(
-                    f"a segment of the text has {len(segment)} tokens, and the model's have at "
-                    f"most {self.segment_length}: break the line up"
-                )
-        return segments
-
-
-def parts_of(text: str, vocab: Vocab, cutter: Cutter) -> tuple[tuple[int, ...], list[Part]]:
-    """The prompt's ids, and in reading order the frozen segments and gaps behind it."""
-    check_marks(text)
-    if not has_gaps(text):
-        text += "<fill>"
-    if ANSWER in text:
-        prompt, _, answer = text.partition(ANSWER)
-    else:
-        prompt = prefix_of(text)
-        answer = text[len(prompt) :]
-        if cutter.in_lines and MARK.sub("", answer).strip():
-            _check_line_start(prompt)
-    # frozen, length or None, frozen, length or None, ..., frozen
-    first, *rest = MARK.split(answer)
-    parts: list[Part] = [*cutter.frozen(first)]
-    before = first
-    for length, after in zip(rest[::2], rest[1::2], strict=True):
-        if cutter.in_lines:
-            _check_line_start(before)
-            after = LINE_END.sub("", after, count=1)
-        parts += [None if length is None else int(length), *cutter.frozen(after)]
-        before = after
-    # An empty beginning is BOS where there is one, as in training.
-    start = [] if vocab.bos_id is None else [vocab.bos_id]
-    return tuple(vocab.encode(prompt) or start), parts
-
-
-def _check_line_start(before: str) -> None:
-    """Refuse a gap after this text, unless the text ends a line."""
-    if before and not before.endswith("\n"):
-        line = before.splitlines()[-1]
-        raise ValueError(
-            f"a fill mark stands inside the line {line!r}, and this model fills whole lines: put "
-            f"the mark at the start of a line ({ANSWER} may stand anywhere before it)"
-        )
-
-
-def segment_canvas_of(text: str, slots: int, vocab: Vocab, cutter: Cutter) -> SegmentCanvas:
-    """The canvas of a prompt or of a text with gaps, of at most `slots` segments."""
-    prompt, parts = parts_of(text, vocab, cutter)
-    unnumbered = sum(part is None for part in parts)
-    if unnumbered > 1:
-        raise ValueError("only one <fill> can take the slots that are left: number the others")
-    told = sum(part if isinstance(part, int) else part is not None for part in parts)
-    left = slots - told
-    if left < unnumbered:
-        raise ValueError(
-            f"the text asks for {told + unnumbered} segments, and there are {slots} slots: fill or "
-            "freeze fewer"
-        )
-    segments: list[tuple[int, ...] | None] = []
-    for part in parts:
-        if isinstance(part, tuple):
-            segments.append(part)
-        elif part == 0:
-            raise ValueError("a gap needs at least one slot: leave <fill:0> out")
-        else:
-            segments += [None] * (left if part is None else part)
-    return SegmentCanvas(prompt, tuple(segments))
-
-
-@dataclass(frozen=True)
-class GrowingSegments:
-    """One row: frozen segments, and gaps where segments may be inserted."""
-
-    prompt: tuple[int, ...]
-    """The anchor is its last token."""
-    segments: tuple[tuple[int, ...], ...]
-    """The frozen ones, none of them empty."""
-    grows: tuple[bool, ...]
-    """Whether segments may be inserted after the anchor, then after each frozen segment."""
-    room: int
-    """At most so many segments are inserted."""
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The prompt and all that is frozen."""
-        return self.prompt + tuple(token for segment in self.segments for token in segment)
-
-    @property
-    def prefix(self) -> int:
-        """How many frozen segments stand before the first gap that grows."""
-        return self.grows.index(True)
-
-    @property
-    def prompt_length(self) -> int:
-        """The frozen prefix in tokens: everything up to the first gap that grows."""
-        return len(self.prompt) + sum(map(len, self.segments[: self.prefix]))
-
-
-def growing_segments_of(
-    text: str, slots: int, vocab: Vocab, cutter: Cutter, frame: Frame
-) -> GrowingSegments:
-    """The canvas of a prompt or of a text with gaps, of at most `slots` segments in all."""
-    prompt, parts = parts_of(text, vocab, cutter)
-    segments: list[tuple[int, ...]] = []
-    grows = [False]
-    for part in parts:
-        if isinstance(part, int):
-            raise ValueError(
-                "a gap of this family finds its own length: write <fill>, not <fill:12>"
-            )
-        if part is None:
-            grows[-1] = True
-        else:
-            segments.append(part)
-            grows.append(False)
-    room = slots - len(segments)
-    if room < 1:
-        raise ValueError(
-            f"the text's {len(segments)} segments leave no room among {slots} slots: freeze fewer, "
-            "or raise slots"
-        )
-    before, anchor = frame
-    return GrowingSegments((*before, *prompt, *anchor), tuple(segments), tuple(grows), room)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large a canvas may be."""
-
-    new_tokens: int | None
-    """Free slots after a prompt; on a growing canvas, slots in all; None: segments are counted."""
-    length: int | None
-    """Tokens in all; None: not known."""
-    only_length_told: bool = False
-    """Only `length` was asked for: then a growing canvas may grow up to it."""
-    slots: int | None = None
-    """Segments; None: as in training."""
-    trained: int | None = None
-    """Tokens of every answer in training, EOS from its end on; None: not known, or otherwise."""
-    prompt: int | None = None
-    """Tokens of a prompt, where segments are counted; None: not known."""
-
-
-def fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Any) -> Canvas:
-    """A canvas whose every slot is there from the start."""
-    assert sizes.new_tokens is not None
-    canvas = canvas_of(text, sizes.new_tokens, vocab, sizes.trained, sizes.length)
-    if sizes.length is not None and len(canvas.ids) > sizes.length:
-        free = sum(canvas.free)
-        raise ValueError(
-            f"the prompt's {len(canvas.ids) - free} tokens and {free} new ones do not fit on a "
-            f"canvas of {sizes.length}: shorten the prompt, lower max_new_tokens or raise "
-            "max_length"
-        )
-    return canvas
-
-
-def open_canvas(text: str, sizes: Sizes, vocab: Vocab, config: FlexConfig) -> GrowingCanvas:
-    """A canvas that grows until a size is reached, whichever is first."""
-    assert sizes.new_tokens is not None
-    canvas = growing_canvas_of(text, 0, vocab, config.frame(vocab))
-    frozen = len(canvas.ids)
-    if sizes.length is None:
-        return replace(canvas, room=sizes.new_tokens)
-    room = sizes.length - frozen
-    if room < 1:
-        raise ValueError(
-            f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
-            "or raise max_length"
-        )
-    return replace(canvas, room=room if sizes.only_length_told else min(room, sizes.new_tokens))
-
-
-def slot_canvas(text: str, sizes: Sizes, vocab: Vocab, config: LatentConfig) -> SegmentCanvas:
-    """A fixed number of slots for segments: what the network was trained with, or fewer."""
-    slots = config.slots if sizes.slots is None else sizes.slots
-    if slots > config.slots:
-        raise ValueError(
-            f"slots={slots}: the model was trained with {config.slots}, give at most so many"
-        )
-    return _within(segment_canvas_of(text, slots, vocab, _cutter(vocab, config)), sizes)
-
-
-def open_segments(
-    text: str, sizes: Sizes, vocab: Vocab, config: FlexLatentConfig
-) -> GrowingSegments:
-    """No segments but frozen ones, and room for as many as the network was trained with."""
-    slots = config.latent.slots if sizes.slots is None else sizes.slots
-    frame = config.frame(vocab)
-    return _within(
-        growing_segments_of(text, slots, vocab, _cutter(vocab, config.latent), frame), sizes
-    )
-
-
-_Segmented = TypeVar("_Segmented", SegmentCanvas, GrowingSegments)
-
-
-def _within(canvas: _Segmented, sizes: Sizes) -> _Segmented:
-    """The canvas, unless its prompt alone is longer than anything the network was trained on."""
-    if sizes.prompt is not None and len(canvas.prompt) > sizes.prompt:
-        raise ValueError(
-            f"the prompt has {len(canvas.prompt)} tokens, and the model was trained on sequences "
-            f"of at most {sizes.prompt}: shorten it"
-        )
-    return canvas
-
-
-def _cutter(vocab: Vocab, config: LatentConfig) -> Cutter:
-    length = config.segment_length
-    # What stands around a gap is a part of a program, and need not be one.
-    pieces = partial(cut, vocab=vocab, by=config.segment_by, segment_length=length, part=True)
-    return Cutter(pieces, config.segment_length, in_lines=config.segment_by != "fixed")
+# The names by which the rows of the family table know the constructors.
+fixed_canvas = Canvas.of_text
+open_canvas = GrowingCanvas.of_text
+slot_canvas = SegmentCanvas.of_text
+open_segments = GrowingSegments.of_text
