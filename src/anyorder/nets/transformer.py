@@ -135,8 +135,19 @@ class KeptColumns:
             self.keys[layer], self.values[layer] = keys[rows], values[rows]
 
 
+def shift_states(states: Tensor) -> Tensor:
+    """States of which the one at i predicts token i, from a network whose state at i - 1 does.
+
+        shifted_0 = states_0,    shifted_i = states_{i-1}
+
+    Masked models that began as left-to-right ones kept the place of the prediction (Dream and its
+    relatives). Position 0 has nothing before it and keeps its own state.  # B L D -> B L D
+    """
+    return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+
+
 class ShiftedColumns:
-    """The `Rereader` of a network whose states at i - 1 predict token i (`denoiser.Shifted`).
+    """The `Rereader` of a network whose states are shifted (`shift_states`).
 
     A span needs the state before its first column too, which is computed with it.
     """
@@ -147,8 +158,7 @@ class ShiftedColumns:
         self.inner = inner
 
     def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        states = self.inner.read(ids, mask, rows)
-        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+        return shift_states(self.inner.read(ids, mask, rows))
 
     def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
         led = (span.first > 0).long()  # B: column 0 has nothing before it
