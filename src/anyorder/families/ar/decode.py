@@ -1,7 +1,10 @@
 """Autoregressive decoding: x_i ~ p(x_i | x_1 ... x_{i-1}), left to right, with a key-value cache.
 
-Ragged prompts are prefilled in one call; afterwards each call feeds one token per row. Rows that
-wrote EOS leave the batch. Letters: B rows, V vocabulary.
+Prompts of different length are read in one call; afterwards each call feeds one token per row.
+Rows that wrote EOS leave the batch.
+
+Not here: text on the right of a gap, which a left-to-right model cannot read.
+Letters: B rows, D width, V vocabulary.
 """
 
 from __future__ import annotations

@@ -176,12 +176,13 @@ class _Stepper:
         alpha_t, alpha_s = (_alpha(rows.steps, at) for at in (step - 1, step))
         alpha_s = alpha_s.masked_fill(last, 1.0)
         hidden = self.net.hidden(rows.ids, mask=rows.real, time=alpha_t.float())  # B L D
-        ids = rows.ids.clone()
+        ids = rows.ids.clone()  # every slot is drawn given the canvas before the step
         for row, slot in pieces(rows.free, self.vocab):
             logits = self.states.logits(self.net.head(hidden[row, slot]))  # M K
             here = self.states.number[rows.ids[row, slot]]
             clean, prob_here = self._predict(logits, here, step)
             parts = mixture(prob_here, alpha_t[row], alpha_s[row], self.states.count)
+            # Two numbers for each slot: which of the three things happens, and with which token.
             branch = _noise(rows, row, slot, step, BRANCH)
             noise = _noise(rows, row, slot, step, STATE)
             new = here.clone()

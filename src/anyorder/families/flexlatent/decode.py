@@ -4,9 +4,9 @@ flexmdm's process (paper, Section 4.1) over latentmdm's segments (Section 4.2); 
 to future work. A row starts with no segments but what is frozen. Each step is one call of the
 latent network at the time of the clock (clocks.py), and then
 
-    reveal   the clock says how many open segments each row reveals, the policy which (contest.py);
-             they are encoded and stand for good
-    insert   open slots go into the gaps, by what the same call says is missing (gaps.py)
+    reveal   the clock says how many open segments each row reveals, the policy which
+             (families/latentmdm/candidates.py); they are encoded and stand for good
+    insert   open slots go into the gaps, by what the same call says is missing (clocks.py)
 
 What is still open when time is over is revealed at once by one more call. Rows leave the batch when
 their time is over, or when they are full and nothing is open.
@@ -14,16 +14,14 @@ their time is over, or when they are full and nothing is open.
 Only insertions decide how many segments there are: none is padding, and EOS, which closes a
 segment, is never its first token. The law is the data's, up to the error of a grid of steps, when
 the policy does not look at drawn tokens (left_to_right, random) and temperature is 1; average,
-minimum and first prefer likely segments. Letters: B rows, L positions.
+minimum and first prefer likely segments.
 
-Rows of segments that grow: where each slot stands, what it holds, and its latent.
+`SegmentGrowth` is the state of a batch. Positions move with every insertion and are kept in
+`Growth` (growing.py), the anchor at position 0. All else is kept by slot number, which stays: 0 is
+the anchor, then come the frozen segments in order, then the slots in order of their insertion.
+Nothing is ever removed or changed once revealed.
 
-Positions move with every insertion and are kept in `Growth` (growing.py), the anchor at position 0.
-All else is kept by slot number, which stays: 0 is the anchor, then come the frozen segments in
-order, then the slots in order of their insertion. Nothing is ever removed or changed once revealed.
-Not here: which slots are inserted and which are revealed.
-Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T tokens,
-D width.
+Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T tokens, D width.
 """
 
 from __future__ import annotations
@@ -319,7 +317,9 @@ class _Stepper:
         if self.records:
             state.record(choice, open, step)
         taken = state.commit(choice, step)
+        # Reveal first: insertions move positions, and `choice` speaks of the old ones.
         rows.open_slots(plan.inserts, step)
         rows.left, rows.bound = plan.left, plan.bound
-        going = ~finished(rows)[taken[0]]  # nobody looks at the others any more
+        # A finished row leaves after this step, so nobody reads its last latents.
+        going = ~finished(rows)[taken[0]]
         state.encode(*(each[going] for each in taken))

@@ -45,7 +45,11 @@ class AnchoredPrompt:
 
 
 class FlexLatentNet(nn.Module):
-    """A `SegmentInserter`. The weights are a function of (config, seed)."""
+    """A `SegmentInserter`: a `LatentNet`, a time and a gap head.
+
+    The weights are a function of (config, seed). The `LatentNet` is a part (`backbone`), not a base
+    class: the names of its weights in files, optimiser states and shards begin with `backbone.`.
+    """
 
     coordinate = "progress"
 

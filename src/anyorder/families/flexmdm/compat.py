@@ -26,22 +26,16 @@ drawn again, and the last step may leave one. Equal scores are told apart by `to
 temperature is the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g /
 T_ins); 1 leaves it out.
 
-Not here: infilling (the release has none) and top-p. Letters: B rows, L slots, N masks, V ids.
+`Buffer` holds the rows: all of one size, filled from the left, the rest is PAD. Inserted slots push
+what stands right of them further right, until the buffer is full. Unlike decode/growing.py it never
+changes its width, because the release's draws have its shape.
 
-The release's buffer: rows of one size, filled from the left, the rest is PAD.
+`extra_of` gives the release's two extras, which the exact decoder can use too. An extra is a
+function from what a step chose to another choice: it may take further open slots, put some back, or
+change tokens. Both break up long runs of masks, and are off by default.
 
-Slots that are inserted push what stands right of them further right, until the buffer is full.
-Unlike growing.py it never changes its width, because the release's draws have its shape.
-Letters: B rows, L slots of the buffer.
-
-Second thoughts about a step: rules that change what was chosen before it is committed.
-
-A step of flexmdm chooses which open slots to reveal and draws their tokens. An extra is a function
-from that choice to another one: it may take further open slots, put some back, or change tokens.
-The release has two, which break up long runs of masks; both are off by default.
-
-Not here: the rules themselves (runs.py), and insertions. Letters: B rows, L positions, N open slots
-of one row, V vocabulary.
+Not here: the rules of the extras (runs.py), infilling (the release has none) and top-p.
+Letters: B rows, L slots of the buffer, N masks, V ids.
 """
 
 from __future__ import annotations

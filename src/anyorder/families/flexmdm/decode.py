@@ -5,7 +5,7 @@ row, asked at the progress of its time (clocks.py):
 
     unmask   the clock says how many masks each row reveals, the policy which; their tokens are
              drawn from the posterior, as in mdm
-    insert   masked slots go into the gaps, by what the same call says is missing (gaps.py)
+    insert   masked slots go into the gaps, by what the same call says is missing (clocks.py)
 
 Later insertions move what stands right of them, so a reveal fixes a token and its order, not its
 position. What is still masked when time is over is revealed at once by one more call. Rows leave
@@ -13,7 +13,9 @@ the batch when their time is over, or when they are full and have no masks.
 
 In exact mode scores should not look at the drawn token: ranking by its probability (`sampled`, as
 published) is biased however many steps are taken. EOS, BOS, PAD and the mask are never drawn: only
-insertions decide the length. mode="compat" is flexmdm_compat.py. Letters: B rows, L positions.
+insertions decide the length.
+
+Not here: mode="compat" (compat.py). Letters: B rows, L positions.
 """
 
 from __future__ import annotations
@@ -112,6 +114,7 @@ class _Stepper:
         look = self.net.look(rows.ids, mask=rows.real, time=self.pace.time(rows))
         rows.forwards += 1
         plan = self.pace.plan(rows, look.gaps, step)
+        # Reveal first: insertions move positions, and `look` speaks of the old ones.
         self._reveal(rows, Sight(look.states, rows.key, rows.slot, step), plan.reveals)
         rows.grow(plan.inserts, step, self.vocab)
         rows.left, rows.bound = plan.left, plan.bound

@@ -2,19 +2,17 @@
 
 Paper, Section 4.2 and appendix E. A row has a fixed number of slots, each of them open (the mask
 vector), revealed (its segment's latent) or empty. Each step: one call of the latent network gives
-every open slot a condition; a contest among their candidates (contest.py) takes k; these are
+every open slot a condition; a contest among their candidates (candidates.py) takes k; these are
 encoded and stand for good. What an empty segment says about the slots after it is the tail rule
-(latentmdm_options.py). Rows that are complete leave the batch, and their last segments are never
-encoded.
+(config.py). Rows that are complete leave the batch, and their last segments are never encoded.
+
+`SegmentRows` is the state of a batch. The tokens of the segments that stand in slots, and of the
+candidates for open slots, are in one table (`Candidates`).
 
 mode="compat" writes all candidates anew with fresh noise in every step, and its tail rule erases.
-Letters: B rows, S slots, N segments, T positions of a segment, D width.
 
-Rows of slots: what stands in each slot while segments are being revealed.
-
-A slot is open, or it holds a segment: a frozen one, a revealed one, or an empty one because the
-tail rule says so. The tokens of all of them, and of the candidates for open slots, stand in one
-table (candidates.py). Not here: which segments are chosen. Letters: B rows, S slots, D width.
+Not here: how segments are written and chosen (candidates.py), and slots that are inserted
+(families/flexlatent). Letters: B rows, S slots, N segments, T positions of a segment, D width.
 """
 
 from __future__ import annotations
@@ -244,6 +242,7 @@ class _Stepper:
         rows.ties += choice.ties
         emptied = self._emptied(choice.taken)
         rows.commit(choice, emptied, step)
+        # A complete row leaves after this step, so nobody reads its last latents.
         unfinished = rows.open.any(dim=1, keepdim=True)
         rows.encode(self.net, (choice.taken | emptied) & unfinished)
 

@@ -4,7 +4,9 @@ Paper, Section 2, "MDM inference". Each step: one network call on the canvas; th
 open slots of its window and takes some; their tokens are drawn from the posterior and committed for
 good, unless remasking (remasking.py) takes them back. The vocabulary head runs only on slots that a
 score must read, or on the taken ones when the score reads none of it (left_to_right, random,
-planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cached.py).
+planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cache.py).
+
+Not here: scores and quotas (decode/policy.py, decode/quota.py), and drawing (decode/draw.py).
 Letters: B rows, L positions, D width.
 """
 
@@ -224,6 +226,7 @@ class _Stepper:
         if counts is None or bool(counts.any()):  # what reveals nothing needs no call
             taken = self._reveal(rows, _Choice(eligible, progress, counts), step)
         if self.remasker is not None and turns is not None:
+            # After the reveals, which looked at the canvas before anything was masked again.
             self._mask_again(rows, turns.masked_again)
             self.remasker.note(rows.row, step, taken | turns.masked_again, rows.ids, rows.open)
 
@@ -236,6 +239,7 @@ class _Stepper:
     def _reveal(self, rows: _Rows, choice: _Choice, step: int) -> Tensor:
         """One network call, and what is taken from it.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
+        # A cache may skip rows that reveal nothing; where scores decide, that is not known yet.
         needed = None if choice.counts is None else choice.counts > 0
         states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
         sight = Sight(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
@@ -244,10 +248,11 @@ class _Stepper:
         if counts is None:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
             counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
+        # A row that takes nothing did not need this call: batched it must count as alone.
         rows.forwards += counts > 0
         rows.columns += columns * (counts > 0)
         taken, ties = take(ranking, counts)
-        if self.policy.score.reads != "nothing":
+        if self.policy.score.reads != "nothing":  # a fixed order has no ties to break
             rows.ties += ties
         self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
         self._commit(rows, taken, step)

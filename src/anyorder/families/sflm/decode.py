@@ -4,7 +4,8 @@ S-FLM's sampler (process/sphere.py has its equations). N steps are N network cal
 t_0 .. t_{N-1} of linspace(1, 1e-5, N + 1). Each call but the last moves every free slot along the
 velocity of its posterior, from the signal a(t_k) to a(t_{k+1}); the last one takes tokens from its
 posterior and moves nothing. Frozen slots, a prompt or the text around a gap, hold the clean vectors
-of their tokens at every call. Slots hold what a text may hold (nets/states.py), without PAD.
+of their tokens at every call. Slots hold what a text may hold (`States` in nets/denoiser.py),
+without PAD.
 
 There is no token before the end, and no order is chosen. What a step shows of a slot is its most
 likely token: `reveal_step` is the step from which it stayed, `changes` what it was before.
@@ -167,6 +168,7 @@ class _Stepper:
         rows = self.rows
         last = step == self.options.steps
         moment = _Moment(step, self.signals[step - 1], None if last else self.signals[step])
+        # The points stay in float64; only what the network reads is rounded.
         vectors = torch.index_put(
             rows.clean, (rows.row, rows.position), rows.points.to(rows.clean.dtype)
         )
