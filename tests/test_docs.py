@@ -19,7 +19,7 @@ import torch
 from anyorder.bench import tasks
 from anyorder.data.batches import Batch
 from anyorder.decode import policy
-from anyorder.decode.canvas import Canvas, Seen
+from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.decode.policy import Items, Score, find_score, find_segment_score, register_policy
 from anyorder.families.ar import decode as ar
 from anyorder.families.family import FAMILIES, find_family, register_family
@@ -201,7 +201,7 @@ def test_backward_writes_what_ar_writes_from_the_other_end() -> None:
     ).eval()  # fmt: skip
     canvases = [Canvas.of([[0, 1], 5], vocab), Canvas.of([[2], 12], vocab)] * 4
     options, keys = found.BackwardOptions(temperature=1.0), list(range(8))
-    shown: dict[int, Seen] = {}
+    shown: dict[int, Decoded] = {}
     rows = found.decode(
         net,
         vocab,

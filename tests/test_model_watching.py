@@ -10,7 +10,7 @@ import pytest
 
 from anyorder.apps.train import network_config
 from anyorder.data.corpora.stories import StoriesConfig, problem, stories_vocab
-from anyorder.decode.canvas import Seen
+from anyorder.decode.canvas import Decoded
 from anyorder.families.family import FAMILIES
 from anyorder.model import Card, Model, build
 from anyorder.recipes import find_recipe, override
@@ -33,9 +33,9 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 
 def test_the_revealed_tokens_of_every_row_are_those_of_its_trace(model: Model) -> None:
-    seen: dict[int, list[Seen]] = defaultdict(list)
+    seen: dict[int, list[Decoded]] = defaultdict(list)
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         for row in rows:
             seen[row.row].append(row)
 
@@ -58,7 +58,7 @@ def test_the_revealed_tokens_of_every_row_are_those_of_its_trace(model: Model) -
 def test_what_the_watcher_raises_reaches_the_caller(model: Model) -> None:
     calls = []
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         calls.append(len(rows))
         raise InterruptedError
 
@@ -71,7 +71,7 @@ def test_the_time_of_watching_is_not_the_sample_s(monkeypatch: pytest.MonkeyPatc
     clock = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         clock[0] += 100.0
 
     model = untrained("mdm")

@@ -9,7 +9,7 @@ import torch
 from play_support import STORY
 
 from anyorder.apps.play.work import InPlace
-from anyorder.decode.canvas import Seen
+from anyorder.decode.canvas import Decoded
 from anyorder.model import load
 from anyorder.report.traces import LiveSteps
 from anyorder.vocab import Vocab
@@ -18,9 +18,10 @@ VOCAB = Vocab.words(["a", "b", "c"])
 MASK, EOS = VOCAB.mask_id, VOCAB.eos_id
 
 
-def seen(step: int, ids: list[int], segment: list[int] | None, insert: int = 0) -> Seen:
+def seen(step: int, ids: list[int], segment: list[int] | None, insert: int = 0) -> Decoded:
     reveal = [0 if token == MASK else step for token in ids]
-    return Seen(0, step, ids, [insert] * len(ids), reveal, [math.nan] * len(ids), segment)
+    nans = [math.nan] * len(ids)
+    return Decoded(ids, [insert] * len(ids), reveal, nans, step, step, 0, segment)
 
 
 def test_an_empty_segment_stays_where_it_was() -> None:
@@ -63,7 +64,7 @@ def test_the_player_can_follow_a_decoder_of_segments(small_models: object) -> No
         live, in_place = LiveSteps(model.vocab), InPlace(model.vocab.eos_id)
 
         def watch(
-            rows: Sequence[Seen], live: LiveSteps = live, in_place: InPlace = in_place
+            rows: Sequence[Decoded], live: LiveSteps = live, in_place: InPlace = in_place
         ) -> None:
             live.messages(in_place(rows[0]))
 

@@ -15,7 +15,7 @@ from anyorder.apps.placement import placement
 from anyorder.apps.play.form import form_of
 from anyorder.apps.reproduce import compare
 from anyorder.cli import main
-from anyorder.decode.canvas import Seen
+from anyorder.decode.canvas import Decoded
 from anyorder.measure import arness_scores as arness
 from anyorder.measure import order_scores as order
 from anyorder.measure import similarity_scores as similarity
@@ -105,7 +105,7 @@ def test_the_page_sees_every_canvas(model: Model) -> None:
     live, shown, told = LiveSteps(model.vocab), [], [False]
     canvas: list[Any] = []
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         for message in live.messages(rows[0]):
             for at in message.get("insert", []):
                 canvas.insert(at, None)

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from anyorder.apps.show import REVEALED, STRENGTHS, TAKEN, print_segments, segment_film
-from anyorder.decode.canvas import Candidate
 from anyorder.trace import Trace
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.bytes()
@@ -45,7 +45,7 @@ def made(candidates: bool = True, insert: tuple[int, ...] = (0, 0, 0, 0)) -> Tra
         segment=owner,
         task_id="t/1",
         candidates=[
-            Candidate(step, slot, [*VOCAB.encode(text)], score, REVEALS[slot] == step)
+            Proposal(step, slot, [*VOCAB.encode(text)], score, REVEALS[slot] == step)
             for step, slot, text, score in proposed
         ]
         if candidates

@@ -15,18 +15,19 @@ from rich.console import Console
 from anyorder.apps import show as watching
 from anyorder.apps.show import FRESH, LINE_END, MASK, canvas_text, caption, pieces
 from anyorder.cli import main
-from anyorder.decode.canvas import Canvas, Seen
+from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.model import Request
 from anyorder.trace import Run
+from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
 
 WORDS = Vocab.words(["def", " ", "x", "\n", "return"])
 NAN = math.nan
 
 
-def seen(tokens: Sequence[str | None], insert: list[int], reveal: list[int], step: int) -> Seen:
+def seen(tokens: Sequence[str | None], insert: list[int], reveal: list[int], step: int) -> Decoded:
     ids = [WORDS.mask_id if token is None else WORDS.encode(token)[0] for token in tokens]
-    return Seen(0, step, ids, insert, reveal, [NAN] * len(ids))
+    return Decoded(ids, insert, reveal, [NAN] * len(ids), steps=step, forwards=step, ties=0)
 
 
 def request(number: int = 0) -> Request:
@@ -56,7 +57,7 @@ def test_masks_are_visible_and_what_is_new_stands_out() -> None:
 
 
 def test_what_is_masked_again_stands_out() -> None:
-    row = replace(seen(["x", None, None], [0] * 3, [1, 0, 0], 3), masked_again=[2])
+    row = replace(seen(["x", None, None], [0] * 3, [1, 0, 0], 3), changes=[Change(3, 2, None)])
     masks = [span.style for span in canvas_text(WORDS, row).spans]
     assert masks == [watching.MASKED, watching.MASKED_AGAIN]
     assert caption(WORDS, row) == "step 3: 1 shown, 2 masked (1 of them again)"
@@ -85,7 +86,7 @@ def test_a_terminal_shows_as_many_samples_as_fit(naps: list[float]) -> None:
     with watching.watching(WORDS, 3, console=console) as begin:
         watch = begin([request(0), request(1), request(2)])
         rows = [seen(["x", None], [0, 0], [1, 0], 1)]
-        rows += [Seen(i, 1, rows[0].token_ids, [0, 0], [1, 0], [NAN] * 2) for i in (1, 2)]
+        rows += [replace(rows[0], row=number) for number in (1, 2)]
         watch(rows)
         watch([seen(["x", " "], [0, 0], [1, 2], 2)])  # the others have left the batch
     drawn = out.getvalue()
@@ -137,7 +138,7 @@ def test_interrupting_leaves_a_run_that_goes_on(
     words += ["--batch", "1", "--max-new-tokens", "5", "--out", str(tmp_path / "run")]
     calls = []
 
-    def interrupt(vocab: Vocab, seen: Seen) -> str:
+    def interrupt(vocab: Vocab, seen: Decoded) -> str:
         calls.append(seen.step)
         if len(calls) == 7:
             raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 import anyorder
-from anyorder.decode.canvas import Canvas, Decoded, Seen
+from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.duo import decode as duo
 from anyorder.families.duo.config import DuoOptions
 from anyorder.families.family import find_family
@@ -112,10 +112,12 @@ def test_a_step_has_the_closed_forms_law() -> None:
     """Golden prediction, one step between two inner times: chi-square against the posterior."""
     samples, steps, step = 20_000, 5, 4
     net = constant(a=0.1, b=0.2, c=0.3, d=0.4)
-    stepper = duo._Stepper(net, VOCAB, DuoOptions(steps=steps), torch.device("cpu"))
-    rows = stepper.start([canvas_of("_")] * samples, [key_of(1, i) for i in range(samples)])
+    canvases, keys = [canvas_of("_")] * samples, [key_of(1, i) for i in range(samples)]
+    options = DuoOptions(steps=steps)
+    stepper = duo._Stepper(net, VOCAB, options, canvases, keys, torch.device("cpu"))
+    rows = stepper.rows
     rows.ids[:] = 0
-    stepper.advance(rows, step)
+    stepper.advance(step)
     alphas = 1 - (1 - 1e-3) * torch.linspace(1, 1e-5, steps + 1, dtype=torch.float64)
     prob = torch.zeros(1, STATES.count, dtype=torch.float64)
     prob[0, :4] = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -237,7 +239,7 @@ class Watched(Constant):
 @pytest.mark.parametrize("pattern", ["a______", "__b___c", "_"])
 def test_the_trace_replays_every_canvas(pattern: str) -> None:
     net = Watched(small_net(2))
-    seen: list[Seen] = []
+    seen: list[Decoded] = []
     canvas = canvas_of(pattern)
     options = DuoOptions(steps=9)
     (row,) = duo.decode(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from anyorder.decode.canvas import Frame, canvas_of, growing_canvas_of, prefix_of
+from anyorder.decode.canvas import Canvas, Frame, GrowingCanvas, Sizes, prefix_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", " "])
@@ -13,9 +15,29 @@ ANCHOR: Frame = ((), (VOCAB.eos_id,))
 RELEASE: Frame = ((90,), (91,))
 
 
+@dataclass(frozen=True)
+class Framed:
+    """A network's shape, as far as a growing canvas looks at it."""
+
+    ids: Frame
+
+    def frame(self, vocab: Vocab) -> Frame:
+        return self.ids
+
+
+def canvas_of(
+    text: str, slots: int, vocab: Vocab, trained: int | None = None, longest: int | None = None
+) -> Canvas:
+    return Canvas.of_text(text, Sizes(slots, longest, trained=trained), vocab)
+
+
+def growing(text: str, frame: Frame = ANCHOR) -> GrowingCanvas:
+    return GrowingCanvas.of_text(text, Sizes(9, None), VOCAB, Framed(frame))
+
+
 def grown(text: str, frame: Frame = ANCHOR) -> tuple[list[int], list[int]]:
     """The ids, and the places whose gaps grow."""
-    canvas = growing_canvas_of(text, 9, VOCAB, frame)
+    canvas = growing(text, frame)
     assert canvas.room == 9 and len(canvas.grows) == len(canvas.ids)
     return list(canvas.ids), [i for i, grows in enumerate(canvas.grows) if grows]
 
@@ -45,7 +67,7 @@ def test_growing_canvases(text: str, ids: list[int], grows: list[int]) -> None:
 
 def test_a_frame_stands_around_the_prompt_only() -> None:
     assert grown("ab<answer>c<fill>a", RELEASE) == ([90, A, B, 91, C, A], [4])
-    assert growing_canvas_of("ab<answer>c<fill>a", 9, VOCAB, RELEASE).prompt_length == 5
+    assert growing("ab<answer>c<fill>a", RELEASE).prompt_length == 5
 
 
 def test_behind_an_answer_with_gaps_stands_what_stood_there_in_training() -> None:
@@ -53,7 +75,9 @@ def test_behind_an_answer_with_gaps_stands_what_stood_there_in_training() -> Non
     plain = canvas_of(text, 5, VOCAB)
     assert canvas_of(text, 5, VOCAB, trained=6) == plain.followed_by([VOCAB.eos_id] * 2)
     assert canvas_of(text, 5, VOCAB, trained=6, longest=7) == plain.followed_by([VOCAB.eos_id])
-    assert canvas_of(text, 5, VOCAB, trained=6, longest=3) == plain
+    assert canvas_of(text, 5, VOCAB, trained=6, longest=6) == plain
+    with pytest.raises(ValueError, match="do not fit on a canvas of 3"):
+        canvas_of(text, 5, VOCAB, trained=6, longest=3)
     assert canvas_of(text, 5, VOCAB, trained=4) == canvas_of(text, 5, VOCAB, trained=2) == plain
     # Where it begins, and so where it ends, is not said; or a prompt is to be continued.
     for other in ("abc<fill:2>a", "ab<answer>", "ab"):
@@ -78,4 +102,4 @@ def test_fixed_canvases_ignore_where_the_answer_begins() -> None:
 )
 def test_marks_that_make_no_sense(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        growing_canvas_of(text, 9, VOCAB, ANCHOR)
+        growing(text)

@@ -25,7 +25,7 @@ from flexlatent_mocks import (
     segments_of,
 )
 
-from anyorder.decode.canvas import Decoded, GrowingSegments, Seen
+from anyorder.decode.canvas import Decoded, GrowingSegments
 from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.flexlatent.net import FlexLatentNet
@@ -95,7 +95,7 @@ def assert_same(row: Decoded, alone: Decoded) -> None:
     assert (row.candidates is None) == (alone.candidates is None)
     for mine, other in zip(row.candidates or [], alone.candidates or [], strict=True):
         assert mine.score == pytest.approx(other.score, abs=1e-4, nan_ok=True)
-        assert replace(mine, score=0.0) == replace(other, score=0.0)
+        assert mine._replace(score=0.0) == other._replace(score=0.0)
 
 
 # --- rows ------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_what_comes_out_is_what_the_network_saw(options: FlexLatentOptions) -> N
     """Frozen segments stay, closed gaps stay closed, and watchers and traces see every step."""
     inserted = 0
     for seed in range(5):
-        net, shown = about(4, SCRIPTS), list[Seen]()
+        net, shown = about(4, SCRIPTS), list[Decoded]()
         keys = [key_of(seed)]
         (row,) = flexlatent.decode(
             net, VOCAB, [INFILL], keys, options, watch=lambda rows, shown=shown: shown.extend(rows)
@@ -168,7 +168,7 @@ def test_what_comes_out_is_what_the_network_saw(options: FlexLatentOptions) -> N
 def test_rows_leave_when_they_are_finished() -> None:
     net = about(4, SCRIPTS)
     canvases = [prompt(room=1), prompt(), prompt(room=2), prompt()]
-    seen: list[Seen] = []
+    seen: list[Decoded] = []
     rows = decode(net, canvases, steps=30, watch=seen.extend)
     sizes = [len(each) for each in net.seen]
     assert sizes == [sum(row.steps >= step for row in rows) for step in range(1, len(sizes) + 1)]

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from anyorder.decode.canvas import Cutter, GrowingSegments, growing_segments_of
+from anyorder.decode.canvas import Frame, GrowingSegments, Sizes
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", "\n"])
 A, B, C, END = range(4)
 EOS = VOCAB.eos_id
-FRAME = ((), (EOS,))
-LINES = Cutter(
-    lambda text: [VOCAB.encode(line) for line in text.splitlines(keepends=True)], segment_length=4
-)
+FRAME: Frame = ((), (EOS,))
 
 
-def canvas(text: str, slots: int = 6) -> GrowingSegments:
-    return growing_segments_of(text, slots, VOCAB, LINES, FRAME)
+@dataclass(frozen=True)
+class Shape:
+    """A network's shape, as far as a canvas looks at it."""
+
+    ids: Frame = FRAME
+    slots: int = 6
+    segment_length: int = 4
+    segment_by: str = "line"
+
+    @property
+    def latent(self) -> Shape:
+        return self
+
+    def frame(self, vocab: Vocab) -> Frame:
+        return self.ids
+
+
+def canvas(text: str, slots: int | None = None, frame: Frame = FRAME) -> GrowingSegments:
+    return GrowingSegments.of_text(text, Sizes(None, None, slots=slots), VOCAB, Shape(frame))
 
 
 def test_a_prompt_has_one_gap_behind_its_anchor() -> None:
@@ -45,7 +61,7 @@ def test_lines_before_the_first_gap_belong_to_the_answer_where_it_is_marked() ->
 def test_an_empty_prompt_is_bos_as_in_training_and_has_its_anchor() -> None:
     found = canvas("<fill>\na\n")
     assert found.prompt == (VOCAB.bos_id, EOS) and found.segments == ((A, END),)
-    framed = growing_segments_of("b\n<fill>\na\n", 3, VOCAB, LINES, ((C,), (EOS,)))
+    framed = canvas("b\n<fill>\na\n", 3, ((C,), (EOS,)))
     assert framed.prompt == (C, B, END, EOS) and framed.segments == ((A, END),)
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 from segment_mocks import EOS, VOCAB, A, B, Belief, C, D, Scripted, Segment
 from segment_nets import small_net, trained_net
 
-from anyorder.decode.canvas import Decoded, Seen, SegmentCanvas
+from anyorder.decode.canvas import Decoded, SegmentCanvas
 from anyorder.decode.policy import SEGMENT_SCORES
 from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.candidates import Candidates
@@ -243,7 +243,7 @@ def test_batched_equals_alone(options: LatentOptions) -> None:
         assert (row.candidates is None) == (not options.candidates)
         if row.candidates is not None and alone.candidates is not None:
             pairs = zip(row.candidates, alone.candidates, strict=True)
-            assert all(replace(x, score=0.0) == replace(y, score=0.0) for x, y in pairs)
+            assert all(x._replace(score=0.0) == y._replace(score=0.0) for x, y in pairs)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=label)
@@ -446,7 +446,7 @@ def test_ties_are_counted_and_told_apart() -> None:
 
 
 def test_a_watcher_sees_every_step() -> None:
-    seen: list[list[Seen]] = []
+    seen: list[list[Decoded]] = []
     net = always(sure((A, B), 0.6), sure((), 0.8), sure((B,), 0.7))
     rows = [SegmentCanvas((A,), (FREE,) * 3), SegmentCanvas((A,), ((A, B), FREE))]
     options = LatentOptions(policy="first", tail="keep")

@@ -14,7 +14,7 @@ import torch
 from replay_support import placed_by, whole
 from torch import Tensor
 
-from anyorder.decode.canvas import Canvas, Decoded, Seen
+from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
 from anyorder.families.mdm.remasking import parse_remasking
@@ -100,11 +100,11 @@ def canvases() -> list[Canvas]:
     return [*plain, Canvas.of([[0], 4, [1, 2], 5, [0, 0, 0]], VOCAB)]
 
 
-def watched(net: Any, given: MdmOptions) -> tuple[list[Decoded], dict[int, list[Seen]]]:
+def watched(net: Any, given: MdmOptions) -> tuple[list[Decoded], dict[int, list[Decoded]]]:
     """What was decoded, and each row's canvases after every step."""
-    story: dict[int, list[Seen]] = {row: [] for row in range(len(canvases()))}
+    story: dict[int, list[Decoded]] = {row: [] for row in range(len(canvases()))}
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         for seen in rows:
             story[seen.row].append(seen)
 
@@ -240,7 +240,7 @@ def test_the_share_of_masks_follows_the_grid(remask: str, policy: str) -> None:
     steps, rows, slots = 12, 300, 10
     masks = np.zeros(steps)
 
-    def watch(seen: Sequence[Seen]) -> None:
+    def watch(seen: Sequence[Decoded]) -> None:
         masks[seen[0].step - 1] += sum(each.token_ids.count(MASK) for each in seen)
 
     keys = [key_of(8, row) for row in range(rows)]
@@ -274,10 +274,10 @@ def test_the_heuristic_masks_the_least_sure_tokens_more_often() -> None:
     """As often as the formula says, from the canvases before each step."""
     steps, rows = 16, 300
     sigma = ConfidenceHeuristic().grid(steps).sigma.tolist()
-    before: dict[int, Seen] = {}
+    before: dict[int, Decoded] = {}
     expected, counted = {True: 0.0, False: 0.0}, {True: 0, False: 0}
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         for seen in rows:
             if was := before.get(seen.row):
                 weights = [0.0 if math.isnan(p) else math.exp(-math.exp(p)) for p in was.log_prob]
@@ -329,7 +329,7 @@ def test_placement_sees_what_the_sampler_saw() -> None:
     assert compared >= sum(sum(step > 0 for step in row.reveal_step) for row in rows)
 
 
-def _differs(moment: Any, seen: Seen) -> bool:
+def _differs(moment: Any, seen: Decoded) -> bool:
     return moment.ids[len(moment.ids) - len(seen.token_ids) :].tolist() != seen.token_ids
 
 

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 
 import pytest
 
-from anyorder.decode.canvas import Cutter, SegmentCanvas, parts_of, segment_canvas_of
+from anyorder.decode.canvas import Marked, SegmentCanvas, Sizes, parts_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", " ", "\n"])
-LINES = Cutter(
-    lambda text: [VOCAB.encode(line) for line in re.findall(r"[^\n]*\n|[^\n]+", text)], 4
-)
-PAIRS = Cutter(
-    lambda text: [VOCAB.encode(text[i : i + 2]) for i in range(0, len(text), 2)], 2, in_lines=False
-)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A network's shape, as far as a canvas looks at it."""
+
+    slots: int = 5
+    segment_length: int = 4
+    segment_by: str = "line"
+
+
+LINES = Shape()
+PAIRS = Shape(segment_length=3, segment_by="fixed")  # two tokens, and the EOS that closes them
 BOS = "<bos>"
 
 
-def shown(text: str, slots: int = 5, cutter: Cutter = LINES) -> tuple[str, str]:
+def canvas_of(text: str, shape: Shape = LINES) -> SegmentCanvas:
+    return SegmentCanvas.of_text(text, Sizes(None, None), VOCAB, shape)
+
+
+def shown(text: str, shape: Shape = LINES) -> tuple[str, str]:
     """The prompt, and the segments: `_` free, `-` an empty one."""
-    canvas = segment_canvas_of(text, slots, VOCAB, cutter)
+    canvas = canvas_of(text, shape)
     prompt = BOS if canvas.prompt == (VOCAB.bos_id,) else VOCAB.decode(canvas.prompt)
     pieces = [
         "_" if segment is None else VOCAB.decode(segment) or "-" for segment in canvas.segments
@@ -57,19 +68,19 @@ def test_texts_become_canvases(text: str, prompt: str, segments: str) -> None:
 
 
 def test_segments_that_are_not_lines_may_begin_anywhere() -> None:
-    assert shown("ab<fill:1>bca", cutter=PAIRS) == ("ab", "_|bc|a")
-    assert shown("a<answer>b<fill:1>\nc", cutter=PAIRS) == ("a", "b|_|/c")
+    assert shown("ab<fill:1>bca", PAIRS) == ("ab", "_|bc|a")
+    assert shown("a<answer>b<fill:1>\nc", PAIRS) == ("a", "b|_|/c")
 
 
 def test_what_stands_before_the_first_gap() -> None:
-    canvas = segment_canvas_of("ab<answer>a\nb\n<fill:1>c", 5, VOCAB, LINES)
+    canvas = canvas_of("ab<answer>a\nb\n<fill:1>c")
     assert VOCAB.decode(canvas.ids) == "aba\nb\n" and canvas.prompt_length == len(canvas.ids) == 6
     canvas = SegmentCanvas((0,), ((1, 2), (), None, (0,)))
     assert canvas.ids == (0, 1, 2) and canvas.prompt_length == 3
 
 
 def test_parts_in_reading_order() -> None:
-    prompt, parts = parts_of("a\n<fill>b\n<fill:2>\n<fill>c", VOCAB, LINES)
+    prompt, parts = parts_of(Marked.of("a\n<fill>b\n<fill:2>\n<fill>c"), VOCAB, LINES)
     assert VOCAB.decode(prompt) == "a\n"
     assert parts == [None, tuple(VOCAB.encode("b\n")), 2, None, tuple(VOCAB.encode("c"))]
 
@@ -92,4 +103,4 @@ def test_parts_in_reading_order() -> None:
 )
 def test_texts_that_cannot_be_filled(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        segment_canvas_of(text, 5, VOCAB, LINES)
+        canvas_of(text)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Canvas, Decoded, Seen
+from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.sflm import decode as sflm
 from anyorder.families.sflm.config import SflmOptions
 from anyorder.families.sflm.net import SphereNet
@@ -327,7 +327,7 @@ def test_after_the_first_eos_all_is_eos() -> None:
 def test_watching_and_changes_tell_one_story(options: SflmOptions) -> None:
     """What was seen after each step, put together, is what the result says."""
     net, canvases = small_net(), ragged()
-    seen: list[Sequence[Seen]] = []
+    seen: list[Sequence[Decoded]] = []
     rows = run(net, canvases, options, watch=seen.append)
     assert len(seen) == options.steps
     for at, (canvas, row) in enumerate(zip(canvases, rows, strict=True)):

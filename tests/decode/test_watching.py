@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher
+from anyorder.decode.canvas import Canvas, Decoded, Watcher
 from anyorder.decode.loop import Timed, counted_from
 from anyorder.families.ar import decode as ar
 from anyorder.families.ar.decode import ArOptions
@@ -122,12 +122,12 @@ anyhow = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 class Notes:
     """A watcher that keeps everything."""
 
-    calls: list[list[Seen]] = field(default_factory=list)
+    calls: list[list[Decoded]] = field(default_factory=list)
 
-    def __call__(self, rows: Sequence[Seen]) -> None:
+    def __call__(self, rows: Sequence[Decoded]) -> None:
         self.calls.append(list(rows))
 
-    def of(self, row: int) -> list[Seen]:
+    def of(self, row: int) -> list[Decoded]:
         return [seen for call in self.calls for seen in call if seen.row == row]
 
 
@@ -193,7 +193,7 @@ class Enough(Exception):
 def test_raising_ends_the_work_at_once(case: Case) -> None:
     notes = Notes()
 
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         notes(rows)
         if len(notes.calls) == 3:
             raise Enough
@@ -209,7 +209,7 @@ def test_what_is_seen_stays_as_it_was() -> None:
         notes, copies = Notes(), []
 
         def watch(
-            rows: Sequence[Seen], notes: Notes = notes, copies: list[list[int]] = copies
+            rows: Sequence[Decoded], notes: Notes = notes, copies: list[list[int]] = copies
         ) -> None:
             notes(rows)
             copies.extend(list(seen.token_ids) for seen in rows)
@@ -223,7 +223,7 @@ def test_rows_are_counted_from_the_first_of_the_batch() -> None:
     assert counted_from(4, None) is None
     watch = counted_from(4, notes)
     assert watch is not None
-    watch([Seen(0, 1, [], [], [], []), Seen(2, 1, [], [], [], [])])
+    watch([Decoded([], [], [], [], 1, 1, 0, row=number) for number in (0, 2)])
     assert [seen.row for seen in notes.calls[0]] == [4, 6]
 
 

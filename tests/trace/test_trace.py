@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from anyorder.decode.canvas import Candidate as Proposal
 from anyorder.trace import Candidate, Event, Trace
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 

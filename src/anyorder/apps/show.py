@@ -35,7 +35,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from anyorder.apps.cache_check import Agreement
-from anyorder.decode.canvas import Seen, Watcher
+from anyorder.decode.canvas import Decoded, Watcher
 from anyorder.model import Request
 from anyorder.trace import Candidate, Run, Trace
 from anyorder.vocab import Vocab
@@ -252,7 +252,7 @@ def pieces(vocab: Vocab, token_ids: Sequence[int]) -> list[str | None]:
     return shown
 
 
-def canvas_text(vocab: Vocab, seen: Seen) -> Text:
+def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
     """One row's canvas: masks visible, what the last step did highlighted."""
     text = Text()
     mask = MASK if seen.segment is None else OPEN_LINE
@@ -275,7 +275,7 @@ def canvas_text(vocab: Vocab, seen: Seen) -> Text:
     return text
 
 
-def caption(vocab: Vocab, seen: Seen) -> str:
+def caption(vocab: Vocab, seen: Decoded) -> str:
     """Where a row stands."""
     masks = sum(token == vocab.mask_id for token in seen.token_ids)
     again = f" ({len(seen.masked_again)} of them again)" if seen.masked_again else ""
@@ -305,7 +305,7 @@ class _Film:
     def __init__(self, vocab: Vocab, total: int, live: Live) -> None:
         self.vocab, self.total, self.live = vocab, total, live
         self.requests: Sequence[Request] = ()
-        self.latest: dict[int, Seen] = {}
+        self.latest: dict[int, Decoded] = {}
         self.begun = 0
         self.due = -math.inf
 
@@ -315,7 +315,7 @@ class _Film:
         self.begun += len(requests)
         return self.show
 
-    def show(self, rows: Sequence[Seen]) -> None:
+    def show(self, rows: Sequence[Decoded]) -> None:
         self.latest |= {row.row: row for row in rows}
         self._wait(STEP_SECONDS)
         self.live.update(self._frame(), refresh=True)
@@ -344,7 +344,7 @@ class _Film:
             told += " (--batch 1: one by one)"
         return Group(Text(told, style="dim"), *map(self._panel, shown))
 
-    def _panel(self, seen: Seen) -> Panel:
+    def _panel(self, seen: Decoded) -> Panel:
         request = self.requests[seen.row]
         body = Text(request.prompt, style=PROMPT) + canvas_text(self.vocab, seen)
         return Panel(
@@ -358,7 +358,7 @@ class _Film:
 
 
 def _lines(vocab: Vocab, request: Request, console: Console) -> Watcher:
-    def watch(rows: Sequence[Seen]) -> None:
+    def watch(rows: Sequence[Decoded]) -> None:
         for row in rows:
             if row.row == 0:
                 parts = [MASK if piece is None else piece for piece in pieces(vocab, row.token_ids)]

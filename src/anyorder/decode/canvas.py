@@ -1,59 +1,148 @@
-"""The canvas: a row of slots, some frozen and some free, and a request to fill it.
+"""Canvases: what a decoder is asked to fill, made from text; and what it gives back.
 
-A prompt is a frozen prefix followed by free slots. Infilling is the same with frozen text between
-and after the free spans. Letters: B rows, L positions.
+There are four kinds, by what an item is and whether items can be inserted:
 
-From text to a canvas: a prompt to continue, or a text with gaps to fill.
+                           an item is a token      an item is a segment
+    a fixed number         Canvas                  SegmentCanvas
+    inserted as needed     GrowingCanvas           GrowingSegments
 
-`<fill>` and `<fill:12>` mark gaps: of the usual number of slots, or of twelve. A text without gaps
-is a prompt, followed by one gap. On a growing canvas a gap has no length: it opens as needed.
+Each has a constructor `of_text(text, sizes, vocab, config)`. All of them read the same marks:
 
-`<answer>` marks where the prompt ends and the answer begins; without it, that is the first gap.
-Families that part the two by a token (flexmdm) put it there; on a fixed canvas it says how much EOS
-follows the text.
+    <fill>      a gap. On a fixed canvas it has the usual number of slots; where items are inserted
+                it finds its own length
+    <fill:12>   a gap of twelve slots, on a fixed canvas
+    <answer>    the end of the prompt; without it, the prompt ends at the first gap
 
-The canvas of segments: a prompt, then slots that are free, frozen or empty; and texts to it.
+A text without gaps is a prompt, followed by one gap. Where segments are lines or statements, a gap
+stands between whole segments: put the mark at the start of a line. The line end behind such a mark
+belongs to the mark, because what is filled in ends its own lines.
 
-A text without marks is a prompt, and every slot after it is free. In a text to be filled,
-
-    <fill:3>   three free slots
-    <fill>     as many as are left (at most one of these)
-    <answer>   ends the prompt; without it, that is the first gap
-
-stand between whole segments: at the start of a line, where segments are lines. The line end behind
-a mark belongs to the mark, because what is filled in ends its own lines.
-
-How text is cut into segments is the caller's: it depends on what the network was trained with.
-
-The canvas on which segments are inserted: a prompt, frozen segments, gaps; and texts to it.
-
-A text without marks is a prompt, and the gap behind it grows. In a text to be filled, `<fill>`
-stands between whole segments (segment_canvas.py says where a mark may stand); a gap has no length,
-it opens as needed. Every prompt ends with an anchor, which stands before the first gap.
-
-From a text to what a family's decoder fills, within the sizes that were asked for.
+Not here: how text is cut into segments (data/segments.py), and decoding.
+Letters: B rows, L positions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from anyorder.data.segments import cut
-from anyorder.nets.shapes import FlexConfig, FlexLatentConfig, LatentConfig
 from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
+
+MARK = re.compile(r"<fill(?::(\d+))?>")
+LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
+ANSWER = "<answer>"
+LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
+LINE_END = re.compile(r"\A\r?\n")
+
+Frame = tuple[tuple[int, ...], tuple[int, ...]]
+"""Ids before and after every prompt; those after it separate it from the answer."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A text, split at its marks: prompt, frozen[0], gaps[0], frozen[1], ..., frozen[-1]."""
+
+    prompt: str
+    frozen: tuple[str, ...]
+    gaps: tuple[int | None, ...]
+    """The lengths that the marks give; None: a plain `<fill>`."""
+    has_gaps: bool
+    """False: the text is a prompt, and its one gap was added behind it."""
+    has_answer: bool
+    """Whether `<answer>` says where the prompt ends."""
+
+    @classmethod
+    def of(cls, text: str) -> Marked:
+        """Refuses marks that are misspelt or misplaced."""
+        _check_marks(text)
+        marks = has_gaps(text)
+        text = text if marks else text + "<fill>"
+        prompt, answer_mark, answer = text.partition(ANSWER)
+        if not answer_mark:
+            prompt = prefix_of(text)
+            answer = text[len(prompt) :]
+        # text, length or None, text, length or None, ..., text
+        first, *rest = MARK.split(answer)
+        gaps = tuple(None if length is None else int(length) for length in rest[::2])
+        return cls(prompt, (first, *rest[1::2]), gaps, marks, bool(answer_mark))
+
+    def refuse_lengths(self) -> None:
+        """Refuse lengths of gaps, where items are inserted."""
+        if any(length is not None for length in self.gaps):
+            raise ValueError(
+                "a gap of this family finds its own length: write <fill>, not <fill:12>"
+            )
+
+
+def has_gaps(text: str) -> bool:
+    """Whether the text has a fill mark."""
+    return MARK.search(text) is not None
+
+
+def prefix_of(text: str) -> str:
+    """What stands before the first gap: all of a prompt."""
+    return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
+
+
+def check_lengths(texts: Sequence[str], slots: int | None) -> None:
+    """Refuse a number of slots that no text uses, because every gap has its own length."""
+    if slots is not None and not any(_leaves_length_open(text) for text in texts):
+        raise ValueError("every gap has its own length: leave max_new_tokens out")
+
+
+def _leaves_length_open(text: str) -> bool:
+    """Whether the text leaves some length open: a prompt's, or that of a plain `<fill>`."""
+    marks = list(MARK.finditer(text))
+    return not marks or any(mark[1] is None for mark in marks)
+
+
+def _check_marks(text: str) -> None:
+    for found in LIKE_A_MARK.finditer(text):
+        if not MARK.fullmatch(found[0]):
+            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
+    for found in LIKE_ANSWER.finditer(text):
+        if found[0] != ANSWER:
+            raise ValueError(f"{found[0]!r} is no mark: write {ANSWER}")
+    before, *after = text.split(ANSWER)
+    if len(after) > 1 or (after and has_gaps(before)):
+        raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
+
+
+def _prompt_ids(prompt: str, vocab: Vocab) -> list[int]:
+    """An empty prompt is BOS where there is one, as in training."""
+    start = [] if vocab.bos_id is None else [vocab.bos_id]
+    return vocab.encode(prompt) or start
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a canvas may be."""
+
+    new_tokens: int | None
+    """Free slots after a prompt; on a growing canvas, slots in all; None: segments are counted."""
+    length: int | None
+    """Tokens in all; None: not known."""
+    only_length_told: bool = False
+    """Only `length` was asked for: then a growing canvas may grow up to it."""
+    slots: int | None = None
+    """Segments; None: as in training."""
+    trained: int | None = None
+    """Tokens of every answer in training, EOS from its end on; None: not known, or otherwise."""
+    prompt: int | None = None
+    """Tokens of a prompt, where segments are counted; None: not known."""
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """One row: its ids, with the mask at free slots."""
+    """One row of a fixed number of slots: its ids, with the mask at free slots."""
 
     ids: tuple[int, ...]
     free: tuple[bool, ...]
@@ -82,89 +171,39 @@ class Canvas:
             raise ValueError("nothing to fill: the canvas has no free slot")
         return cls(tuple(ids), tuple(free))
 
+    @classmethod
+    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Any = None) -> Canvas:
+        """The canvas of a text. Where the answer begins in it decides how much EOS follows it."""
+        assert sizes.new_tokens is not None
+        marked = Marked.of(text)
+        if marked.has_gaps:
+            before, first = vocab.encode(marked.prompt), vocab.encode(marked.frozen[0])
+        else:
+            # A prompt is encoded as one text: a token may reach over <answer>.
+            before, first = vocab.encode(marked.prompt + marked.frozen[0]), []
+        parts: list[list[int] | int] = [[*before, *first] or _prompt_ids("", vocab)]
+        for length, frozen in zip(marked.gaps, marked.frozen[1:], strict=True):
+            parts.append(sizes.new_tokens if length is None else length)
+            if frozen:
+                parts.append(vocab.encode(frozen))
+        canvas = cls.of(parts, vocab)
+        if marked.has_gaps and marked.has_answer and sizes.trained is not None:
+            # In training EOS fills every answer up to its canvas: the network expects it there.
+            end = len(before) + sizes.trained
+            end = end if sizes.length is None else min(end, sizes.length)
+            canvas = canvas.followed_by([vocab.eos_id] * (end - len(canvas.ids)))
+        if sizes.length is not None and len(canvas.ids) > sizes.length:
+            free = sum(canvas.free)
+            raise ValueError(
+                f"the prompt's {len(canvas.ids) - free} tokens and {free} new ones do not fit on a "
+                f"canvas of {sizes.length}: shorten the prompt, lower max_new_tokens or raise "
+                "max_length"
+            )
+        return canvas
+
     def followed_by(self, ids: Sequence[int]) -> Canvas:
         """The same with more frozen tokens at its end."""
         return Canvas((*self.ids, *ids), (*self.free, *[False] * len(ids)))
-
-
-@dataclass(frozen=True)
-class GrowingCanvas:
-    """One row whose free spans have no length yet: frozen tokens, and gaps where slots may open."""
-
-    ids: tuple[int, ...]
-    grows: tuple[bool, ...]
-    """Whether slots may be inserted right after each token."""
-    room: int
-    """At most so many slots are inserted."""
-
-    @property
-    def prompt_length(self) -> int:
-        """The frozen prefix: everything up to the first gap that grows."""
-        return self.grows.index(True) + 1
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A segment that was proposed in some step."""
-
-    step: int
-    segment: int
-    """The number of the segment's slot."""
-    token_ids: list[int]
-    """Without the end that closes a segment; empty for an empty one."""
-    score: float
-    taken: bool
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """What a decoder did with one canvas. Lists run over the positions after the frozen prefix."""
-
-    token_ids: list[int]
-    insert_step: list[int]
-    reveal_step: list[int]
-    log_prob: list[float]
-    """Under the untempered posterior at the moment of the reveal; NaN for what was not drawn."""
-    steps: int
-    forwards: int
-    """Network calls that this row needed."""
-    ties: int
-    """Choices that the tie rule had to make."""
-    segment: list[int] | None = None
-    """The number of the segment's slot, where segments are revealed; of inserted ones (flexlatent)
-    the number in the final order."""
-    score: list[float] | None = None
-    """What the token's segment was chosen by; NaN where nothing was ranked."""
-    candidates: list[Candidate] | None = None
-    """All that was proposed, where it was asked for."""
-    changes: Sequence[Change] = ()
-    """What slots showed before their last reveal, where tokens can change or be masked again."""
-    columns: int | None = None
-    """Columns of the canvas that the calls computed, where that is counted."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One row's canvas after a step, for whoever watches. Lists as in `Decoded`."""
-
-    row: int
-    """The row's number in the request."""
-    step: int
-    token_ids: list[int]
-    """The mask id where a slot, or a whole segment, is open."""
-    insert_step: list[int]
-    reveal_step: list[int]
-    """0 while open."""
-    log_prob: list[float]
-    """NaN while open, and for what was not drawn."""
-    segment: list[int] | None = None
-    """The number of the segment's slot, where segments are revealed; an open one is one item."""
-    masked_again: Sequence[int] = ()
-    """The slots, by their places in the lists, that this step turned back into masks."""
-
-
-Watcher = Callable[[Sequence[Seen]], None]
-"""Told of every row that a step may have changed; it may end the work by raising."""
 
 
 def stack(
@@ -182,113 +221,138 @@ def stack(
     return ids.to(device), free.to(device), real.to(device)
 
 
-MARK = re.compile(r"<fill(?::(\d+))?>")
-LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
-ANSWER = "<answer>"
-LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
+class Framed(Protocol):
+    """The part of a network's shape that a growing canvas needs."""
+
+    def frame(self, vocab: Vocab) -> Frame:
+        """The ids that stand before and after every prompt."""
+        ...
 
 
-def has_gaps(text: str) -> bool:
-    """Whether the text has a mark."""
-    return MARK.search(text) is not None
+@dataclass(frozen=True)
+class GrowingCanvas:
+    """One row whose free spans have no length yet: frozen tokens, and gaps where slots may open."""
 
+    ids: tuple[int, ...]
+    grows: tuple[bool, ...]
+    """Whether slots may be inserted right after each token."""
+    room: int
+    """At most so many slots are inserted."""
 
-def check_lengths(texts: Sequence[str], slots: int | None) -> None:
-    """Refuse a number of slots that no text uses: every gap says its own length."""
-    if slots is not None and not any(_leaves_length_open(text) for text in texts):
-        raise ValueError("every gap has its own length: leave max_new_tokens out")
+    @property
+    def prompt_length(self) -> int:
+        """The frozen prefix: everything up to the first gap that grows."""
+        return self.grows.index(True) + 1
 
-
-def _leaves_length_open(text: str) -> bool:
-    """Whether some length is not said by the text: a prompt's, or that of a plain `<fill>`."""
-    marks = list(MARK.finditer(text))
-    return not marks or any(mark[1] is None for mark in marks)
-
-
-def prefix_of(text: str) -> str:
-    """What stands before the first gap: all of a prompt."""
-    return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
-
-
-def check_marks(text: str) -> None:
-    for found in LIKE_A_MARK.finditer(text):
-        if not MARK.fullmatch(found[0]):
-            raise ValueError(f"{found[0]!r} is no fill mark: write <fill> or <fill:12>")
-    for found in LIKE_ANSWER.finditer(text):
-        if found[0] != ANSWER:
-            raise ValueError(f"{found[0]!r} is no mark: write {ANSWER}")
-    before, *after = text.split(ANSWER)
-    if len(after) > 1 or (after and has_gaps(before)):
-        raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
-
-
-def canvas_of(
-    text: str, slots: int, vocab: Vocab, trained: int | None = None, longest: int | None = None
-) -> Canvas:
-    """The canvas of a prompt or of a text with gaps.
-
-    trained: answers of the training took so many tokens, EOS from their end on. A text with gaps
-    that says where its answer begins is then followed by EOS up to there, as the network knows it,
-    within the longest canvas that it knows.
-    """
-    check_marks(text)
-    prompt, mark, answer = text.partition(ANSWER) if has_gaps(text) else (text, "", "")
-    if not mark:
-        prompt, answer = "", text.replace(ANSWER, "")
-    # text, length or None, text, length or None, ..., text
-    first, *rest = MARK.split(answer)
-    # An empty beginning is BOS where there is one, as in training.
-    start = [] if vocab.bos_id is None else [vocab.bos_id]
-    before = vocab.encode(prompt)
-    parts: list[list[int] | int] = [[*before, *vocab.encode(first)] or start]
-    if not rest:
-        return Canvas.of([*parts, slots], vocab)
-    for length, frozen in zip(rest[::2], rest[1::2], strict=True):
-        parts.append(slots if length is None else int(length))
-        if frozen:
-            parts.append(vocab.encode(frozen))
-    canvas = Canvas.of(parts, vocab)
-    if not mark or trained is None:
-        return canvas
-    end = len(before) + trained
-    end = end if longest is None else min(end, longest)
-    return canvas.followed_by([vocab.eos_id] * (end - len(canvas.ids)))
-
-
-Frame = tuple[tuple[int, ...], tuple[int, ...]]
-"""Ids before and after every prompt; the latter part it from the answer."""
-
-
-def growing_canvas_of(text: str, room: int, vocab: Vocab, frame: Frame) -> GrowingCanvas:
-    """The canvas on which gaps open as needed, `room` slots in all at the most."""
-    check_marks(text)
-    if any(mark[1] is not None for mark in MARK.finditer(text)):
-        raise ValueError("a gap of this family finds its own length: write <fill>, not <fill:12>")
-    if not has_gaps(text):
-        text += "<fill>"
-    if ANSWER in text:
-        prompt, _, answer = text.partition(ANSWER)
-    else:
-        prompt = prefix_of(text)
-        answer = text[len(prompt) :]
-    # An empty beginning is BOS, as in training, unless the frame has one.
-    start = [] if frame[0] or vocab.bos_id is None else [vocab.bos_id]
-    ids = [*frame[0], *(vocab.encode(prompt) or start), *frame[1]]
-    grows = [False] * len(ids)
-    for number, piece in enumerate(re.split("<fill>", answer)):
-        if number:
+    @classmethod
+    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Framed) -> GrowingCanvas:
+        """The canvas of a text. It grows until a size is reached, whichever is first."""
+        assert sizes.new_tokens is not None
+        marked = Marked.of(text)
+        marked.refuse_lengths()
+        before, after = config.frame(vocab)
+        # A frame that begins with ids of its own needs no BOS for an empty prompt.
+        prompt = vocab.encode(marked.prompt) if before else _prompt_ids(marked.prompt, vocab)
+        ids = [*before, *prompt, *after, *vocab.encode(marked.frozen[0])]
+        grows = [False] * len(ids)
+        for piece in marked.frozen[1:]:
             grows[-1] = True
-        ids += vocab.encode(piece)
-        grows += [False] * (len(ids) - len(grows))
-    return GrowingCanvas(tuple(ids), tuple(grows), room)
+            ids += vocab.encode(piece)
+            grows += [False] * (len(ids) - len(grows))
+        return cls(tuple(ids), tuple(grows), _room(len(ids), sizes))
 
 
-LINE_END = re.compile(r"\A\r?\n")
+def _room(frozen: int, sizes: Sizes) -> int:
+    """How many slots may be inserted beside so many frozen tokens."""
+    assert sizes.new_tokens is not None
+    if sizes.length is None:
+        return sizes.new_tokens
+    room = sizes.length - frozen
+    if room < 1:
+        raise ValueError(
+            f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
+            "or raise max_length"
+        )
+    return room if sizes.only_length_told else min(room, sizes.new_tokens)
 
-Gap = int | None
-"""Free slots of a gap; None: not said."""
-Part = tuple[int, ...] | Gap
-"""A frozen segment, or a gap."""
+
+class SegmentShape(Protocol):
+    """The part of a network's shape that says what a segment is."""
+
+    @property
+    def slots(self) -> int:
+        """The most segments of a text."""
+        ...
+
+    @property
+    def segment_length(self) -> int:
+        """The most tokens of a segment."""
+        ...
+
+    @property
+    def segment_by(self) -> str:
+        """How text is cut into segments; "fixed" ones are not lines."""
+        ...
+
+
+class FramedSegments(Framed, Protocol):
+    """The shape of a network that inserts segments."""
+
+    @property
+    def latent(self) -> SegmentShape: ...
+
+
+Part = tuple[int, ...] | int | None
+"""A frozen segment, or a gap: the number of its free slots, None where the mark gives none."""
+
+
+def parts_of(marked: Marked, vocab: Vocab, shape: SegmentShape) -> tuple[list[int], list[Part]]:
+    """The prompt's ids, and in reading order the frozen segments and gaps behind it."""
+    in_lines = shape.segment_by != "fixed"
+    before, *rest = marked.frozen
+    if in_lines and not marked.has_answer and any(piece.strip() for piece in rest):
+        # Text behind a gap is cut into lines, so the prompt too must end with a whole one.
+        _check_line_start(marked.prompt)
+    parts: list[Part] = [*_frozen(before, vocab, shape)]
+    for length, after in zip(marked.gaps, rest, strict=True):
+        if in_lines:
+            _check_line_start(before)
+            after = LINE_END.sub("", after, count=1)
+        parts += [length, *_frozen(after, vocab, shape)]
+        before = after
+    return _prompt_ids(marked.prompt, vocab), parts
+
+
+def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...]]:
+    """The segments of a text that stays as it is."""
+    # What stands around a gap is a part of a program, and need not be a program itself.
+    segments = cut(text, vocab, shape.segment_by, shape.segment_length, part=True)
+    for segment in segments:
+        if len(segment) > shape.segment_length:
+            raise ValueError(
+                f"a segment of the text has {len(segment)} tokens, and the model's have at "
+                f"most {shape.segment_length}: break the line up"
+            )
+    return [tuple(segment) for segment in segments]
+
+
+def _check_line_start(before: str) -> None:
+    """Refuse a gap after this text, unless the text ends a line."""
+    if before and not before.endswith("\n"):
+        line = before.splitlines()[-1]
+        raise ValueError(
+            f"a fill mark stands inside the line {line!r}, and this model fills whole lines: put "
+            f"the mark at the start of a line ({ANSWER} may stand anywhere before it)"
+        )
+
+
+def _check_prompt(prompt: Sequence[int], sizes: Sizes) -> None:
+    """Refuse a prompt that alone is longer than anything the network was trained on."""
+    if sizes.prompt is not None and len(prompt) > sizes.prompt:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens, and the model was trained on sequences "
+            f"of at most {sizes.prompt}: shorten it"
+        )
 
 
 @dataclass(frozen=True)
@@ -310,89 +374,38 @@ class SegmentCanvas:
     def prompt_length(self) -> int:
         return len(self.ids)
 
+    @classmethod
+    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: SegmentShape) -> SegmentCanvas:
+        """The canvas of a text, with as many slots as the network was trained with, or fewer.
 
-@dataclass(frozen=True)
-class Cutter:
-    """How a network's segments are cut out of text."""
-
-    cut: Callable[[str], Sequence[Sequence[int]]]
-    """Text -> the ids of its segments, none of them empty."""
-    segment_length: int
-    """The most tokens of a segment."""
-    in_lines: bool = True
-    """Whether every segment ends with a line."""
-
-    def frozen(self, text: str) -> list[tuple[int, ...]]:
-        """The segments of a text that stays as it is."""
-        segments = [tuple(segment) for segment in self.cut(text)]
-        for segment in segments:
-            if len(segment) > self.segment_length:
-                raise ValueError(
-                    f"a segment of the text has {len(segment)} tokens, and the model's have at "
-                    f"most {self.segment_length}: break the line up"
-                )
-        return segments
-
-
-def parts_of(text: str, vocab: Vocab, cutter: Cutter) -> tuple[tuple[int, ...], list[Part]]:
-    """The prompt's ids, and in reading order the frozen segments and gaps behind it."""
-    check_marks(text)
-    if not has_gaps(text):
-        text += "<fill>"
-    if ANSWER in text:
-        prompt, _, answer = text.partition(ANSWER)
-    else:
-        prompt = prefix_of(text)
-        answer = text[len(prompt) :]
-        if cutter.in_lines and MARK.sub("", answer).strip():
-            _check_line_start(prompt)
-    # frozen, length or None, frozen, length or None, ..., frozen
-    first, *rest = MARK.split(answer)
-    parts: list[Part] = [*cutter.frozen(first)]
-    before = first
-    for length, after in zip(rest[::2], rest[1::2], strict=True):
-        if cutter.in_lines:
-            _check_line_start(before)
-            after = LINE_END.sub("", after, count=1)
-        parts += [None if length is None else int(length), *cutter.frozen(after)]
-        before = after
-    # An empty beginning is BOS where there is one, as in training.
-    start = [] if vocab.bos_id is None else [vocab.bos_id]
-    return tuple(vocab.encode(prompt) or start), parts
-
-
-def _check_line_start(before: str) -> None:
-    """Refuse a gap after this text, unless the text ends a line."""
-    if before and not before.endswith("\n"):
-        line = before.splitlines()[-1]
-        raise ValueError(
-            f"a fill mark stands inside the line {line!r}, and this model fills whole lines: put "
-            f"the mark at the start of a line ({ANSWER} may stand anywhere before it)"
-        )
-
-
-def segment_canvas_of(text: str, slots: int, vocab: Vocab, cutter: Cutter) -> SegmentCanvas:
-    """The canvas of a prompt or of a text with gaps, of at most `slots` segments."""
-    prompt, parts = parts_of(text, vocab, cutter)
-    unnumbered = sum(part is None for part in parts)
-    if unnumbered > 1:
-        raise ValueError("only one <fill> can take the slots that are left: number the others")
-    told = sum(part if isinstance(part, int) else part is not None for part in parts)
-    left = slots - told
-    if left < unnumbered:
-        raise ValueError(
-            f"the text asks for {told + unnumbered} segments, and there are {slots} slots: fill or "
-            "freeze fewer"
-        )
-    segments: list[tuple[int, ...] | None] = []
-    for part in parts:
-        if isinstance(part, tuple):
-            segments.append(part)
-        elif part == 0:
-            raise ValueError("a gap needs at least one slot: leave <fill:0> out")
-        else:
-            segments += [None] * (left if part is None else part)
-    return SegmentCanvas(prompt, tuple(segments))
+        One gap may leave its length open: it takes the slots that are left.
+        """
+        slots = config.slots if sizes.slots is None else sizes.slots
+        if slots > config.slots:
+            raise ValueError(
+                f"slots={slots}: the model was trained with {config.slots}, give at most so many"
+            )
+        prompt, parts = parts_of(Marked.of(text), vocab, config)
+        open_gaps = sum(part is None for part in parts)
+        if open_gaps > 1:
+            raise ValueError("only one <fill> can take the slots that are left: number the others")
+        given = sum(part if isinstance(part, int) else part is not None for part in parts)
+        left = slots - given
+        if left < open_gaps:
+            raise ValueError(
+                f"the text asks for {given + open_gaps} segments, and there are {slots} slots: "
+                "fill or freeze fewer"
+            )
+        segments: list[tuple[int, ...] | None] = []
+        for part in parts:
+            if isinstance(part, tuple):
+                segments.append(part)
+            elif part == 0:
+                raise ValueError("a gap needs at least one slot: leave <fill:0> out")
+            else:
+                segments += [None] * (left if part is None else part)
+        _check_prompt(prompt, sizes)
+        return cls(tuple(prompt), tuple(segments))
 
 
 @dataclass(frozen=True)
@@ -400,7 +413,7 @@ class GrowingSegments:
     """One row: frozen segments, and gaps where segments may be inserted."""
 
     prompt: tuple[int, ...]
-    """The anchor is its last token."""
+    """Its last token is the anchor, so that there is an item before the first gap."""
     segments: tuple[tuple[int, ...], ...]
     """The frozen ones, none of them empty."""
     grows: tuple[bool, ...]
@@ -423,118 +436,93 @@ class GrowingSegments:
         """The frozen prefix in tokens: everything up to the first gap that grows."""
         return len(self.prompt) + sum(map(len, self.segments[: self.prefix]))
 
-
-def growing_segments_of(
-    text: str, slots: int, vocab: Vocab, cutter: Cutter, frame: Frame
-) -> GrowingSegments:
-    """The canvas of a prompt or of a text with gaps, of at most `slots` segments in all."""
-    prompt, parts = parts_of(text, vocab, cutter)
-    segments: list[tuple[int, ...]] = []
-    grows = [False]
-    for part in parts:
-        if isinstance(part, int):
+    @classmethod
+    def of_text(
+        cls, text: str, sizes: Sizes, vocab: Vocab, config: FramedSegments
+    ) -> GrowingSegments:
+        """The canvas of a text, with room for as many segments as the network was trained with."""
+        slots = config.latent.slots if sizes.slots is None else sizes.slots
+        marked = Marked.of(text)
+        prompt, parts = parts_of(marked, vocab, config.latent)
+        marked.refuse_lengths()
+        segments: list[tuple[int, ...]] = []
+        grows = [False]
+        for part in parts:
+            if isinstance(part, tuple):
+                segments.append(part)
+                grows.append(False)
+            else:
+                grows[-1] = True
+        room = slots - len(segments)
+        if room < 1:
             raise ValueError(
-                "a gap of this family finds its own length: write <fill>, not <fill:12>"
+                f"the text's {len(segments)} segments leave no room among {slots} slots: freeze "
+                "fewer, or raise slots"
             )
-        if part is None:
-            grows[-1] = True
-        else:
-            segments.append(part)
-            grows.append(False)
-    room = slots - len(segments)
-    if room < 1:
-        raise ValueError(
-            f"the text's {len(segments)} segments leave no room among {slots} slots: freeze fewer, "
-            "or raise slots"
-        )
-    before, anchor = frame
-    return GrowingSegments((*before, *prompt, *anchor), tuple(segments), tuple(grows), room)
+        before, anchor = config.frame(vocab)
+        framed = (*before, *prompt, *anchor)
+        _check_prompt(framed, sizes)
+        return cls(framed, tuple(segments), tuple(grows), room)
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How large a canvas may be."""
+class Decoded:
+    """What a decoder did with one canvas, in all or up to some step, as a watcher is shown it.
 
-    new_tokens: int | None
-    """Free slots after a prompt; on a growing canvas, slots in all; None: segments are counted."""
-    length: int | None
-    """Tokens in all; None: not known."""
-    only_length_told: bool = False
-    """Only `length` was asked for: then a growing canvas may grow up to it."""
-    slots: int | None = None
-    """Segments; None: as in training."""
-    trained: int | None = None
-    """Tokens of every answer in training, EOS from its end on; None: not known, or otherwise."""
-    prompt: int | None = None
-    """Tokens of a prompt, where segments are counted; None: not known."""
+    Lists run over the positions after the frozen prefix.
+    """
 
+    token_ids: list[int]
+    """The mask id where a slot, or a whole segment, is still open."""
+    insert_step: list[int]
+    reveal_step: list[int]
+    """0 while open."""
+    log_prob: list[float]
+    """Under the untempered posterior at the moment of the reveal; NaN while open, and for what was
+    not drawn."""
+    steps: int
+    forwards: int
+    """Network calls that this row needed."""
+    ties: int
+    """Choices that the tie rule had to make."""
+    segment: list[int] | None = None
+    """The number of the segment's slot, where segments are revealed; of inserted ones (flexlatent)
+    the number in the order of the text. An open segment is one item."""
+    score: list[float] | None = None
+    """What the token's segment was chosen by; NaN where nothing was ranked."""
+    candidates: list[Proposal] | None = None
+    """All that was proposed, where it was asked for."""
+    changes: Sequence[Change] = ()
+    """What slots showed before their last reveal, where tokens can change or be masked again."""
+    columns: int | None = None
+    """Columns of the canvas that the calls computed, where that is counted."""
+    row: int = field(default=0, compare=False)
+    """The canvas's number in the request. It says nothing about what was decoded."""
 
-def fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Any) -> Canvas:
-    """A canvas whose every slot is there from the start."""
-    assert sizes.new_tokens is not None
-    canvas = canvas_of(text, sizes.new_tokens, vocab, sizes.trained, sizes.length)
-    if sizes.length is not None and len(canvas.ids) > sizes.length:
-        free = sum(canvas.free)
-        raise ValueError(
-            f"the prompt's {len(canvas.ids) - free} tokens and {free} new ones do not fit on a "
-            f"canvas of {sizes.length}: shorten the prompt, lower max_new_tokens or raise "
-            "max_length"
-        )
-    return canvas
+    @property
+    def step(self) -> int:
+        """The step after which the row looks like this."""
+        return self.steps
 
-
-def open_canvas(text: str, sizes: Sizes, vocab: Vocab, config: FlexConfig) -> GrowingCanvas:
-    """A canvas that grows until a size is reached, whichever is first."""
-    assert sizes.new_tokens is not None
-    canvas = growing_canvas_of(text, 0, vocab, config.frame(vocab))
-    frozen = len(canvas.ids)
-    if sizes.length is None:
-        return replace(canvas, room=sizes.new_tokens)
-    room = sizes.length - frozen
-    if room < 1:
-        raise ValueError(
-            f"the text's {frozen} tokens leave no room on a canvas of {sizes.length}: shorten it "
-            "or raise max_length"
-        )
-    return replace(canvas, room=room if sizes.only_length_told else min(room, sizes.new_tokens))
-
-
-def slot_canvas(text: str, sizes: Sizes, vocab: Vocab, config: LatentConfig) -> SegmentCanvas:
-    """A fixed number of slots for segments: what the network was trained with, or fewer."""
-    slots = config.slots if sizes.slots is None else sizes.slots
-    if slots > config.slots:
-        raise ValueError(
-            f"slots={slots}: the model was trained with {config.slots}, give at most so many"
-        )
-    return _within(segment_canvas_of(text, slots, vocab, _cutter(vocab, config)), sizes)
+    @property
+    def masked_again(self) -> list[int]:
+        """The slots, by their places in the lists, that the last step turned back into masks."""
+        return [
+            change.slot
+            for change in self.changes
+            if change.step == self.steps and change.token_id is None
+        ]
 
 
-def open_segments(
-    text: str, sizes: Sizes, vocab: Vocab, config: FlexLatentConfig
-) -> GrowingSegments:
-    """No segments but frozen ones, and room for as many as the network was trained with."""
-    slots = config.latent.slots if sizes.slots is None else sizes.slots
-    frame = config.frame(vocab)
-    return _within(
-        growing_segments_of(text, slots, vocab, _cutter(vocab, config.latent), frame), sizes
-    )
+Seen = Decoded
+"""The name that watchers' rows had in version 0.1."""
 
+Watcher = Callable[[Sequence[Decoded]], None]
+"""Called after each step with every row that the step may have changed; it may raise to end the
+work."""
 
-_Segmented = TypeVar("_Segmented", SegmentCanvas, GrowingSegments)
-
-
-def _within(canvas: _Segmented, sizes: Sizes) -> _Segmented:
-    """The canvas, unless its prompt alone is longer than anything the network was trained on."""
-    if sizes.prompt is not None and len(canvas.prompt) > sizes.prompt:
-        raise ValueError(
-            f"the prompt has {len(canvas.prompt)} tokens, and the model was trained on sequences "
-            f"of at most {sizes.prompt}: shorten it"
-        )
-    return canvas
-
-
-def _cutter(vocab: Vocab, config: LatentConfig) -> Cutter:
-    length = config.segment_length
-    # What stands around a gap is a part of a program, and need not be one.
-    pieces = partial(cut, vocab=vocab, by=config.segment_by, segment_length=length, part=True)
-    return Cutter(pieces, config.segment_length, in_lines=config.segment_by != "fixed")
+# The names by which the rows of the family table know the constructors.
+fixed_canvas = Canvas.of_text
+open_canvas = GrowingCanvas.of_text
+slot_canvas = SegmentCanvas.of_text
+open_segments = GrowingSegments.of_text

@@ -1,6 +1,10 @@
-"""The clock of insertion decoding: what happens in a step, on a grid of time or event by event.
+"""The clock of insertion decoding: what a step reveals, how much it inserts, and into which gaps.
 
-Time t runs from 0 to 1. Every missing token arrives with hazard a/(1 - t) and every mask is
+Flexmdm and flexlatent share it: what is missing and what is open are tokens and masks in the one,
+segments and open slots in the other, and the clock does not know which. A clock takes the time that
+is left and what the network says is missing, and gives a `Plan` for one step.
+
+Times. Time t runs from 0 to 1. Every missing token arrives with hazard a/(1 - t) and every mask is
 revealed with hazard b/(1 - t): a and b are the exponents of Gamma(t) = 1 - (1 - t)^a, the insertion
 schedule of the sampler, and of its unmasking schedule. With M open masks and E tokens missing:
 
@@ -30,13 +34,8 @@ lengths are uncertain: an insertion would come almost surely, however small E is
 The network is asked at progress tau = Gamma(t): as tau, or as the training time alpha^{-1}(tau) =
 1 - (1 - t)^(a / a_train), whichever it was trained on, within the times that training visits.
 
-What is missing and what is open are tokens and masks in flexmdm, segments and open slots in
-flexlatent: the clock does not know. Letters: B rows, L positions.
-
-How many slots a step inserts, and into which gaps.
-
-The network says g_i, the log of the expected number of tokens (flexmdm) or segments (flexlatent)
-still missing in gap i. With the insertion temperature T (paper, appendix D),
+Gaps. The network says g_i, the log of the expected number of tokens (flexmdm) or segments
+(flexlatent) still missing in gap i. With the insertion temperature T (paper, appendix D),
 
     n_i = E softmax(g / T)_i  over the gaps that may grow,      E = sum_i e^{g_i},
 
@@ -50,12 +49,12 @@ A step in which each missing item arrives with probability `share` inserts share
 
 A row that may insert only `room` more keeps the first `room` placements, or a random subset of that
 size of its new slots: no gap is favoured for standing further left.
-Letters: B rows, L gaps (gap i stands after position i).
 
-The options of a clock (clocks.py): what the families whose canvases grow have in common.
+`ClockOptions` are the settings that both families have. An option that the chosen path would not
+use is an error, never ignored.
 
-Each family's own options, and its defaults of another mode, are beside its decoder. An option that
-the chosen path would not use is an error, never ignored.
+Not here: which open items are revealed (policy.py), and the rows themselves (growing.py).
+Letters: B rows, L positions; gap i stands after position i.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Drawing tokens: temperature, then top-p, then top-k, then one uniform number per slot.
+"""From the logits of a slot to a token: posterior, filters, the draw, and the treatment of EOS.
 
-The order is fixed and stated because it matters: logits / T, then the smallest set of best tokens
+Draw. The order is fixed, because it matters: logits / T, then the smallest set of best tokens
 whose probability exceeds top_p (the token that crosses the line is kept), then the top_k best of
 those. Temperature 0 takes the best token, which the filters always keep.
 
 A draw inverts the cumulative distribution at one keyed uniform per slot: exact, and a vocabulary
-times cheaper in noise than Gumbel-max. Letters: N slots, V vocabulary.
+times cheaper in noise than Gumbel-max.
 
-What a network believes about one slot, computed so that near-certain slots can still be ranked.
-
-A softmax in float32 rounds every probability above 1 - 6e-8 to exactly 1, and confident slots then
-tie by the dozen. Here everything is measured from the best entry down: with s_v = l_v - max l and
+Posterior. It is computed so that near-certain slots can still be ranked. A softmax in float32
+rounds every probability above 1 - 6e-8 to exactly 1, and confident slots then tie by the dozen.
+Here everything is measured from the best entry down: with s_v = l_v - max l and
 
     rest = sum over v != best of exp(s_v)          (small when the slot is nearly certain)
 
@@ -19,17 +18,18 @@ tie by the dozen. Here everything is measured from the best entry down: with s_v
     sum p log p  = sum over v of exp(s_v) * s_v / (1 + rest) - log1p(rest)
 
 each of which keeps its relative precision down to the smallest float. Slots tie only when their
-logits say so. Letters: N slots, V vocabulary.
+logits say so.
 
-Where a text ends: everything the decoders do about the EOS token, as one named object.
-
-A fixed canvas is longer than the text, so masked models are trained to fill the rest with EOS, and
-what the sampler does about these EOS changes length, order and accuracy. The choices are:
+Stopping. A fixed canvas is longer than the text, so masked models are trained to fill the rest with
+EOS, and what the sampler does about these EOS changes length, order and accuracy. The choices are:
 
     plain    EOS is a token like any other
     last     a slot that proposes EOS comes after every open slot of the window that does not
     fill     once EOS is revealed, every open slot to its right becomes EOS at that same step
     forbid   EOS is never produced (infilling of a given length)
+
+Not here: which slots are revealed (policy.py), and calls of the network (proposals.py).
+Letters: N slots, V vocabulary.
 """
 
 from __future__ import annotations

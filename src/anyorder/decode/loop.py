@@ -1,12 +1,16 @@
-"""Rows of a batch that are decoded together, and leave it when they are complete.
+"""The one decoding loop: step, show, collect what is finished, go on with the rest.
 
-The state of a batch is a dataclass of tensors; each has one entry per row (B), or one line of slots
-per row (B L). Not here: who is complete, and what is kept beside such a dataclass.
+    while rows are left:
+        advance    one step of all rows (a family's `Stepper`)
+        watch      show the rows to the watcher, if there is one
+        collect    what became of rows that are finished
+        keep       drop them, so that the next step computes only what is still open
 
-How decoders tell a `Watcher` (canvas.py) what they do, step by step.
+A stepper owns the state of its batch, which usually is a dataclass of tensors with one entry per
+row (B) or one line of slots per row (B L).
 
-A row that is not finished can be collected as if it were: that is what its watcher is shown.
-Nothing here draws a canvas; the terminal's is apps/watching.py, the page's apps/playing.py.
+Not here: what a step does (families/*/decode.py), and how a canvas is drawn for a human
+(apps/show.py for the terminal, apps/play/ for the page).
 """
 
 from __future__ import annotations
@@ -14,46 +18,79 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, Seen, Watcher
+from anyorder.decode.canvas import Decoded, Watcher
+
+
+class Stepper(Protocol):
+    """A batch that is being decoded by one family. Steps are counted from 1."""
+
+    @property
+    def row(self) -> Tensor:
+        """The numbers in the request of the rows that are left.  # B"""
+        ...
+
+    def advance(self, step: int) -> None:
+        """Take one step with all rows."""
+        ...
+
+    def done(self, step: int) -> Tensor:
+        """Which rows are finished after `step` steps; 0 is asked before the first.  # B"""
+        ...
+
+    def collect(self, index: int, step: int) -> Decoded:
+        """What was done in `step` steps with the row at this index, finished or not."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only (indices, at least one)."""
+        ...
+
+
+def run(stepper: Stepper, watch: Watcher | None = None) -> list[Decoded]:
+    """Decode until every row is finished; the results in the order of the request."""
+    results: dict[int, Decoded] = {}
+    step = 0
+    while True:
+        # Asked before the first step too: a canvas without room is finished as it is.
+        done = stepper.done(step)
+        if bool(done.any()):  # the loop's one wait for the device in a step
+            results |= _collected(stepper, done.nonzero()[:, 0].tolist(), step)
+            left = (~done).nonzero()[:, 0]
+            if not len(left):
+                return [results[number] for number in sorted(results)]
+            stepper.keep(left)
+        step += 1
+        stepper.advance(step)
+        if watch is not None:
+            # A finished row is still among them: its last step is shown like the others.
+            watch(list(_collected(stepper, range(len(stepper.row)), step).values()))
+
+
+def _collected(stepper: Stepper, at: Sequence[int], step: int) -> dict[int, Decoded]:
+    """The rows at these indices, by their numbers in the request."""
+    numbers = stepper.row.tolist()
+    return {
+        numbers[index]: replace(stepper.collect(index, step), row=numbers[index]) for index in at
+    }
 
 
 def keep_rows(batch: Any, rows: Tensor, lengths: str) -> None:
-    """Drop the other rows, and the columns that only they needed.
+    """Drop the other rows of a dataclass of tensors, and the columns that only they needed.
 
     `lengths` names the field that says how long rows are: in slots (B), or by which are real (B L).
     """
     for each in fields(batch):
         setattr(batch, each.name, getattr(batch, each.name)[rows])
-    said = getattr(batch, lengths)
-    if not len(said):
-        return
-    longest = int((said.sum(dim=1) if said.dim() == 2 else said).max())
+    given = getattr(batch, lengths)
+    longest = int((given.sum(dim=1) if given.dim() == 2 else given).max())
     for each in fields(batch):
         value = getattr(batch, each.name)
         if value.dim() == 2:
             setattr(batch, each.name, value[:, :longest])
-
-
-def seen(row: int, so_far: Decoded) -> Seen:
-    """What a watcher is shown of row number `row`, collected after its last step."""
-    return Seen(
-        row=row,
-        step=so_far.steps,
-        token_ids=so_far.token_ids,
-        insert_step=so_far.insert_step,
-        reveal_step=so_far.reveal_step,
-        log_prob=so_far.log_prob,
-        segment=so_far.segment,
-        masked_again=[
-            change.slot
-            for change in so_far.changes
-            if change.step == so_far.steps and change.token_id is None
-        ],
-    )
 
 
 def counted_from(first: int, watch: Watcher | None) -> Watcher | None:
@@ -61,20 +98,20 @@ def counted_from(first: int, watch: Watcher | None) -> Watcher | None:
     if watch is None or first == 0:
         return watch
 
-    def shifted(rows: Sequence[Seen]) -> None:
+    def renumbered(rows: Sequence[Decoded]) -> None:
         watch([replace(each, row=first + each.row) for each in rows])
 
-    return shifted
+    return renumbered
 
 
 class Timed:
-    """A watcher that keeps count of its own time, which is not the decoder's."""
+    """A watcher that counts its own time, so that it can be taken off the decoder's."""
 
     def __init__(self, watch: Watcher) -> None:
         self.watch = watch
         self.seconds = 0.0
 
-    def __call__(self, rows: Sequence[Seen]) -> None:
+    def __call__(self, rows: Sequence[Decoded]) -> None:
         started = time.perf_counter()
         self.watch(rows)
         self.seconds += time.perf_counter() - started

@@ -1,7 +1,7 @@
 """A stored trace, looked at again: the posteriors of the canvases that it went through.
 
-The network is called once on each canvas (moments.py), at the time at which the sampler asked it
-(replay_times.py; mdm has none): the call that decided the next step is made again, and nothing is
+The network is called once on each canvas (decode/replay.py), at the time at which the sampler asked
+it (mdm has none): the call that decided the next step is made again, and nothing is
 drawn. Read are chosen slots only, from the untempered posterior over the ids that the sampler let a
 slot hold: mdm bars the mask (and EOS where it was forbidden), flexmdm also BOS, EOS and PAD, its
 mode compat nothing.
@@ -10,12 +10,7 @@ Canvases of several traces and steps share a call, sorted by length. The vocabul
 HEAD_BUDGET logits at a time, canvas by canvas. A canvas with more than KEPT_BUDGET of them passes
 through it twice, once for the masses of all tokens and once for the profiles of a few.
 
-Not here: what is made of posteriors (measure/placement.py), and choosing slots.
-Letters: B canvases, L positions, N slots that are read, K tokens, V vocabulary, D width.
-
-At which time the sampler asked the network about each canvas of a trace that grew.
-
-A trace counts steps; the network wants its own time. After s steps,
+Times. A trace counts steps; the network wants its own time. After s steps of a trace that grew,
 
     clock "steps"    1 - t = (N - s) / N, and nothing after the last (clocks.py)
     mode "compat"    t is s times 1 / N, added up in float32, and stops short of 1
@@ -25,9 +20,10 @@ A trace counts steps; the network wants its own time. After s steps,
                      (one reveal, one insertion, nothing) must be what the trace says happened.
 
 The clocks are those of flexmdm and flexlatent alike; what is inserted and revealed are tokens
-(`TokenView`) or segments (segment_times.py).
+(`TokenView`) or segments (replay_segments.py).
 
-Not here: posteriors. Letters: B rows, L positions.
+Not here: what is made of posteriors (measure), choosing slots, and traces of segments.
+Letters: B canvases (rows), L positions, N slots that are read, K tokens, V vocabulary, D width.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A stored trace of segments, looked at again: the posteriors along its tentative segments.
 
-Facts from the LatentMDM release's own analysis. The canvas after s steps is rebuilt
-(segment_moments.py) and the latent network is called on it once, at the time at which the sampler
-asked it (replay_times.py; latentmdm has none). Every open segment that is looked at then has a
+As in the LatentMDM release's own analysis. The canvas after s steps is rebuilt, and the latent
+network is called on it once, at the time at which the sampler asked it (replay.py; latentmdm has
+none). Every open segment that is looked at then has a
 tentative text, and the *positions* of placement are the places along these texts, each up to and
 including its closing EOS: at place j the posterior of the token, given the tentative tokens before
 it. The tentative text is
@@ -12,24 +12,21 @@ it. The tentative text is
 
 so that the probability of a committed token is the `log_prob` of the trace. At temperature 0, the
 sampler's candidates are these very texts. Greedy texts are found by verifying the segment's final
-text and going on from its first wrong token (candidates.py): most need one pass. Then all texts are
-read once, and the states are kept; the vocabulary head runs in pieces, as in replayer.py.
+text and going on from its first wrong token (latentmdm/candidates.py): most need one pass. Then all
+texts are read once, and the states are kept; the vocabulary head runs in pieces, as in replay.py.
 
 Barred are MASK, PAD and BOS, which no segment may hold, and where no segment is empty (flexlatent)
 EOS at its first place; elsewhere EOS closes it.
-Letters: B canvases, S slots, N segments that are read, T places of a segment, D width.
 
-The canvases of segments that a stored trace went through, as a network saw them.
+Canvases. A trace says of every token which segment it belongs to and when that was inserted and
+revealed; an empty segment is one EOS. So after s steps the canvas holds the segments inserted by
+then, in reading order, each revealed or open. Segments that were frozen in front of the first free
+place stand in the trace's prompt, and only the canvas it began with can tell them apart.
 
-A trace says of every token which segment it belongs to and when that was inserted and revealed; an
-empty segment is one EOS. So after s steps the canvas holds the segments inserted by then, in
-reading order, each revealed or open. Segments that were frozen in front of the first free place
-stand in the trace's prompt, and only the canvas it began with can tell them apart.
-
-Places of tokens are numbered through the segments: place j of segment n is n * L_seg + j. Step
-s + 1 was decided on the canvas after s steps, and the tokens *committed* from it are those of the
-segments revealed next, at their own places (moments.py says when that is). Segments that were not
-drawn (emptied by the tail rule) are no commitments; nor are the ends that close segments with
+Places of tokens are numbered through the segments: place j of segment n is n * L_seg + j. Step s +
+1 was decided on the canvas after s steps, and the tokens *committed* from it are those of the
+segments revealed next, at their own places (decode/replay.py says when that is). Segments that were
+not drawn (emptied by the tail rule) are no commitments; nor are the ends that close segments with
 content, which a trace does not hold.
 
 What the erasing tail rule of mode compat threw away is in a trace only if its candidates are.
@@ -37,17 +34,13 @@ What the erasing tail rule of mode compat threw away is in a trace only if its c
 A segment is looked at while it is open, if any of its final tokens is: what stands at a place of
 its tentative text has no final text of its own.
 
-Not here: the network and tentative texts (segment_replayer.py). Letters: C committed tokens.
+Inputs. Of many canvases, those of one trace above all, most prompts and segments are the same: each
+is read and encoded once. For the event clock of flexlatent the walk is that of replay.py, over
+canvases of segments with an anchor in front.
 
-Rebuilt canvases of segments as a network reads them: prompts, and a latent for every slot.
-
-Of many canvases, those of one trace above all, most prompts and segments are the same: each is read
-and encoded once. Letters: B canvases, S slots, N rows, T tokens, D width.
-
-The event clock of flexlatent, seen again: what its calls read, and what they said was missing.
-
-The walk itself is replay_times.py; here its canvases are those of segments, an anchor in front, and
-what is inserted and revealed are whole segments. Letters: B rows, L items (anchor and segments).
+Not here: traces of tokens, and what is made of posteriors (measure).
+Letters: B canvases (rows), S slots, L items (anchor and segments), N segments that are read,
+T places of a segment, C committed tokens, D width.
 """
 
 from __future__ import annotations

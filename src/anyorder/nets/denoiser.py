@@ -1,30 +1,23 @@
-"""All that a decoder knows of a network: hidden states, and a head for chosen positions.
+"""What decoders know of a network: hidden states, a head for chosen positions, and little more.
 
-Decoders ask for the hidden states of a whole canvas and for the logits of its open positions only.
-A `Denoiser` promises that hidden[:, i] already predicts token i, so how a network was trained (its
-logits one place to the left, no time, padding by attention mask) stays inside this file.
+Decoders ask for the hidden states of a whole canvas, and for the logits of its open positions only:
+the vocabulary head is the dearest part of a small model. The protocols are
 
-Not here: sampling, vocabularies, loading.
-Letters: B rows, L positions, N chosen positions, D width of a hidden state, V vocabulary.
+    Denoiser         tokens (and perhaps a time) -> states -> logits       mdm, duo
+    Inserter         the same, and the log of what is missing in each gap  flexmdm
+    Planner          states -> log-odds of revealing a slot now            mdm with a planner head
+    SphereDenoiser   unit vectors in place of tokens                       sflm
 
-A masked model whose state at i - 1 predicts token i, as in Dream, DiffuCoder and Dream-Coder.
+A `Denoiser` promises that hidden[:, i] predicts token i. Where a network's state at i - 1 does,
+`shift_states` (transformer.py) moves the states: `Shifted` wraps a network of somebody else,
+`ShiftedNet` is a backbone of ours. `as_denoiser` adapts callables that return logits.
 
-    hidden_0 = states_0,    hidden_i = states_{i-1}        states = backbone(x)
+`States` says which rows of a vocabulary a text may hold, for processes that draw tokens uniformly
+(duo) or give every slot a token (sflm): ordinary tokens, EOS and PAD, but never the mask, BOS,
+other special tokens or unused rows of the table.
 
-Such models began as left-to-right ones, and kept the place of the prediction: position 0 has
-nothing before it and keeps its own state. The weights are those of the backbone alone.
-
-Not here: the same convention of flexmdm (`flex.py`) and of networks that are not ours
-(`denoiser.py`).
-Letters: B rows, L positions, D width.
-
-Which rows of a vocabulary a text may hold: the states of a process that draws tokens anew.
-
-A text holds ordinary tokens and its end, and PAD where an answer stands on the right side of its
-canvas. It never holds the mask, BOS, other special tokens or unused rows of the table, so a
-uniform draw must not give them, and a network's logits for them count for nothing.
-
-State number k is id `ids[k]`, in the order of the ids. Letters: K states, V rows of the table.
+Not here: sampling, loading; networks over segments have their own protocols (segments.py).
+Letters: B rows, L positions, N chosen positions, D width of a hidden state, K states, V vocabulary.
 """
 
 from __future__ import annotations
@@ -40,7 +33,13 @@ from torch import Tensor, nn
 
 from anyorder.nets.init import take_weights
 from anyorder.nets.shapes import ShiftedConfig
-from anyorder.nets.transformer import Rereader, ShiftedColumns, Transformer, rereader_of
+from anyorder.nets.transformer import (
+    Rereader,
+    ShiftedColumns,
+    Transformer,
+    rereader_of,
+    shift_states,
+)
 from anyorder.vocab import Vocab
 
 
@@ -126,10 +125,7 @@ class SphereDenoiser(Protocol):
 
 
 class Shifted:
-    """A denoiser around a network whose states at i - 1 predict token i, as in Dream.
-
-    Position 0 has nothing before it and keeps its own state.
-    """
+    """A denoiser around a network whose states at i - 1 predict token i, as in Dream."""
 
     def __init__(self, inner: Denoiser) -> None:
         self.inner = inner
@@ -137,14 +133,13 @@ class Shifted:
     def hidden(
         self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
     ) -> Tensor:
-        states = self.inner.hidden(ids, mask=mask, time=time)
-        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+        return shift_states(self.inner.hidden(ids, mask=mask, time=time))
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.inner.head(hidden)
 
     def rereader(self, rows: int, columns: int) -> Rereader:
-        """The inner network's, moved by the same place (`kept.py`)."""
+        """The inner network's, moved by the same place."""
         return ShiftedColumns(rereader_of(self.inner, rows, columns))
 
 
@@ -229,7 +224,10 @@ def _takes(network: Callable[..., Any], name: str) -> bool:
 
 
 class ShiftedNet(nn.Module):
-    """A masked model with shifted states. The weights are a function of (config, seed)."""
+    """A masked model whose state at i - 1 predicts token i: Dream, DiffuCoder, Dream-Coder.
+
+    All weights are the backbone's, and a function of (config, seed).
+    """
 
     def __init__(self, config: ShiftedConfig, *, seed: int = 0) -> None:
         super().__init__()
@@ -240,15 +238,14 @@ class ShiftedNet(nn.Module):
         self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
     ) -> Tensor:
         """States of which the one at i predicts token i: B L -> B L D."""
-        states = self.backbone.hidden(ids, mask=mask, time=time)
-        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+        return shift_states(self.backbone.hidden(ids, mask=mask, time=time))
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of chosen states: (..., D) -> (..., V)."""
         return self.backbone.head(hidden)
 
     def rereader(self, rows: int, columns: int) -> ShiftedColumns:
-        """The backbone's, moved by the same place (`kept.py`)."""
+        """The backbone's, moved by the same place."""
         return ShiftedColumns(self.backbone.rereader(rows, columns))
 
     def start_from(self, base: nn.Module) -> None:

@@ -4,13 +4,13 @@ Every linear map starts at N(0, 1 / fan_in), biases at 0, norm weights at 1, mod
 two maps of a layer that write into the residual stream are scaled by s / sqrt(2 layers), where s
 is the scale of the embedding table, so that at first the stream still says which token it is.
 
-A network over segments (`latent.py`) has three streams and one table, which is its head as well.
-There a name has to pass three stacks and one vector. With random maps alone it arrives as noise,
-and small networks stayed for thousands of steps where they knew every word but the names
-(docs/latentmdm.md). So attention begins near copying what it attends to: the identity is added to
-its value map and, times the scale of the table, to its output map. Where the decoder ends in a
-norm, all is as for a tied table. Without one the states count as they are, and where all that is
-attended to is alike (the first column of the decoder sees only itself) each of the L layers of
+A network over segments (families/latentmdm/net.py) has three streams and one table, which is its
+head as well. There a name has to pass three stacks and one vector. With random maps alone it
+arrives as noise, and small networks stayed for thousands of steps where they knew every word but
+the names (docs/latentmdm.md). So attention begins near copying what it attends to: the identity is
+added to its value map and, times the scale of the table, to its output map. Where the decoder ends
+in a norm, all is as for a tied table. Without one the states count as they are, and where all that
+is attended to is alike (the first column of the decoder sees only itself) each of the L layers of
 latent network and decoder adds about what was there: the states have (1 + L) times the scale of the
 table, measured at the shapes of the paper, and p = (1 + L) s^2.
 

@@ -1,17 +1,17 @@
-"""The perfect network: exact posteriors of a small data distribution, by enumeration.
+"""Perfect networks: exact posteriors of a small data distribution, by enumeration.
 
-Given every sequence of the data with its probability, the posterior of slot i on a canvas z is
+A decoder that is right must reproduce the data distribution when it is given such a network; a loss
+that is right must reach the data's entropy. Tests use them. They are not for real vocabularies: the
+work is at least (sequences x positions) for each canvas.
+
+Masked (`Oracle`). Given every sequence of the data with its probability, the posterior of slot i on
+a canvas z is
 
     p(x_i = v | z) = sum of p(x) over sequences x that agree with z and have x_i = v, normalised.
 
-A decoder that is right must reproduce the data distribution when it is given this network; a loss
-that is right must reach the data's entropy. Not for real vocabularies: the work is
-(sequences x positions) per canvas.
-
-The perfect insertion network: exact posteriors and expected gaps of a small data law.
-
-A canvas z (after its prompt) is a clean sequence x with some tokens deleted and some masked. All
-order-preserving embeddings of z into x that agree with its visible tokens count alike:
+Inserting (`InsertionOracle`): posteriors and expected gaps. A canvas z (after its prompt) is a
+clean sequence x with some tokens deleted and some masked. All order-preserving embeddings of z into
+x that agree with its visible tokens count alike:
 
     P(x, embedding | z at progress alpha)  is proportional to  p(x) (1 - alpha)^(len x - len z),
 
@@ -25,17 +25,11 @@ the tokens from j on,
 
 so that posteriors and gaps are ratios of polynomials in 1 - alpha, whose coefficients are kept for
 every canvas once seen. At alpha = 1 they are their limits: as few deletions as possible.
+Frozen tokens after the prompt count as visible ones; gaps that cannot grow are not known here.
 
-Not for real vocabularies: the work is (sequences x positions x slots) for each new canvas. Frozen
-tokens after the prompt count as visible ones; gaps that cannot grow are not known here.
-Letters: B rows, L positions, S sequences, J their longest, M slots of one canvas, V vocabulary,
-K numbers of deletions above the fewest possible, U different canvases.
-
-The perfect uniform-state network: exact predictions of a small data law, by enumeration.
-
-For a canvas z at alpha, with q(z_j | x_j) = alpha [z_j = x_j] + (1 - alpha) / K at free places and
-[z_j = x_j] at frozen ones, the prediction that minimises the bound (process/uniform.py) is the
-posterior of place i given all *other* places,
+Uniform-state (`UniformOracle`). For a canvas z at alpha, with q(z_j | x_j) = alpha [z_j = x_j] + (1
+- alpha) / K at free places and [z_j = x_j] at frozen ones, the prediction that minimises the bound
+(process/uniform.py) is the posterior of place i given all *other* places,
 
     p_i(v) is proportional to  sum over x with x_i = v of p(x) * product over j != i of q(z_j | x_j)
 
@@ -43,15 +37,11 @@ because the reverse step's formula adds what z_i says by itself. `joint` takes t
 j, the plain posterior p(x_i | z): a sampler then counts z_i twice, and is wrong for more than one
 token. Frozen places are a property of the request, which a network is not told; the oracle is.
 
-Not for real vocabularies: the work is (sequences x positions) per canvas.
-Letters: B rows, L positions, S sequences, V rows of the table.
-
-The perfect segment networks: exact posteriors of a small law over sequences of segments.
-
-The different segments of the data are the letters of an alphabet, and a sequence of segments is a
-word over it, so that the posteriors of whole segments are those of `Oracle` (a fixed number of
-slots, where () is the empty segment), and with gaps those of `InsertionOracle` (any number). The
-segment decoder's part is to walk the trie of segments: with q_a the posterior of segment a,
+Segments (`SegmentOracle` and `SegmentInsertionOracle`). The different segments of the data are the
+letters of an alphabet, and a sequence of segments is a word over it, so that the posteriors of
+whole segments are those of `Oracle` (a fixed number of slots, where () is the empty segment), and
+with gaps those of `InsertionOracle` (any number). The segment decoder's part is to walk the trie of
+segments: with q_a the posterior of segment a,
 
     p(next token = v | prefix, condition) = sum of q_a over the segments that go on with prefix v
                                             / sum of q_a over those that begin with prefix,
@@ -61,9 +51,11 @@ q_a as the product of their probabilities. After a prefix that cannot be, all to
 
 Vectors have one width, the larger of A + 1 and V: latents are one-hot (the segment, or the mask),
 conditions hold log q and states log p; the head passes states on. Latents of any other kind are
-refused. Prompts say nothing. Not for real data: the work is (segments x tokens) for each slot.
-Letters: B rows, S slots, N segments being written, T tokens, A segments of the alphabet,
-V vocabulary, D width.
+refused. Prompts say nothing.
+
+Letters: B rows, L positions, S sequences (over segments: slots), J their longest, M slots of one
+canvas, K numbers of deletions above the fewest possible, U different canvases, N segments being
+written, T tokens, A segments of the alphabet, V vocabulary (rows of the table), D width.
 """
 
 from __future__ import annotations

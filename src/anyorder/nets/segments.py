@@ -1,4 +1,4 @@
-"""All that a decoder knows of a network over segments: latentmdm's and flexlatent's.
+"""What decoders know of a network over segments (latentmdm, flexlatent), and the segment writer.
 
 A row is a prompt and a number of slots, one vector for each (paper, Section 4.2):
 
@@ -10,10 +10,8 @@ From these vectors the latent network makes one *condition* for every slot, and 
 segment of a condition, token by token, until EOS or `segment_length` tokens. EOS closes segments
 inside the network only; callers give and get ids without it, except to and from a writer.
 
-Not here: networks (`latent.py`, `flex_latent.py`), and how segments are chosen (decode).
-Letters: B rows, P prompt positions, S slots, N segments, T tokens, D width, V vocabulary.
-
-Segments being written by a causal stack, each behind its condition, with a key/value cache.
+`SegmentWriter` writes segments with a causal stack and a key/value cache, each behind its
+condition:
 
     columns    condition, y_1, y_2, ...      at positions 0, 1, 2, ...
     the state at column j predicts y_{j+1}
@@ -21,8 +19,9 @@ Segments being written by a causal stack, each behind its condition, with a key/
 The condition waits until something is asked: a `read` that comes before `first` feeds it together
 with the tokens, so that checking a known segment under a new condition is one pass.
 
-Not here: heads, choosing tokens, gradients (`LatentNet.decode_states` is for training).
-Letters: N segments, T tokens, D width.
+Not here: the networks (families/latentmdm/net.py, families/flexlatent/net.py), how tokens and
+segments are chosen (decode), and gradients (`LatentNet.decode_states` is for training).
+Letters: B rows, P prompt positions, S slots, N segments, T tokens, D width, V vocabulary.
 """
 
 from __future__ import annotations

@@ -3,29 +3,13 @@
     x <- x + Attention(norm(x)),    x <- x + W_down(silu(W_gate y) * W_up y),  y = norm(x)
     states = norm(x)                (or x itself, without a final norm)
 
-norm is RMSNorm with float32 statistics. Queries and keys are rotated (RoPE): position p turns the
-pair (x_j, x_{j + W/2}) by the angle p * theta^(-2j/W). With `time_modulated`, each layer's norms
-are followed by a scale and shift of the time (`modulation.py`).
+norm is RMSNorm with float32 statistics.
 
-Two savings that change no number: a caller that reads the last columns only gets the queries and
-the feed-forward map of the last layer at these (`skip`); and columns that look at nothing else are
-read once, as keys and values that later calls look back on (`remember`, `Memory`).
+Positions are rotary (RoPE), in the rotate-half layout of Qwen2 and Llama: position p turns the pair
+(x_j, x_{j + W/2}) of every query and key by the angle p * theta^(-2j/W). A turn keeps norms, and
+the product of a turned query and a turned key depends on the difference of their positions alone.
 
-Not here: token tables and vocabulary heads (`transformer.py`, `latent.py`), losses, sampling,
-dropout, learnt positions.
-Letters: B rows, L columns of this call, S keys attended to, H query heads, G key/value heads,
-W head width, D width.
-
-Rotary positions (RoPE), in the rotate-half layout of Qwen2 and Llama.
-
-Position p turns the pair (x_j, x_{j + W/2}) of every head by the angle p * theta^(-2j/W). A turn
-keeps norms, and the product of a turned query and a turned key depends on the difference of their
-positions alone.
-
-Not here: frequency scaling for contexts longer than those trained on.
-Letters: B rows, L positions, H heads, W head width.
-
-Time conditioning of the backbone: one embedding per row, one scale and shift per layer.
+Time, with `time_modulated`, is one embedding per row, and one scale and shift per layer:
 
     s(t)  = [cos(1000 t f) | sin(1000 t f)],   f_j = 10000^(-j / half),   half = D / 2
     c     = W2 silu(W1 s(t)),                  W1: D -> 4D, W2: 4D -> D
@@ -33,10 +17,17 @@ Time conditioning of the backbone: one embedding per row, one scale and shift pe
 
 The same scale and shift follow both norms of a layer, the scale is the first half, nothing stands
 between the two linear maps, and the final norm is left alone. W_layer starts at zero, so a net
-given time conditioning computes exactly what it computed before.
+given time conditioning computes exactly what it computed before. What "time" means is decided by a
+process.
 
-Not here: what "time" means (a process decides), and any other conditioning.
-Letters: B rows, D width.
+Two savings that change no number: a caller that reads the last columns only gets the queries and
+the feed-forward map of the last layer at these (`skip`); and columns that look at nothing else are
+read once, as keys and values that later calls look back on (`remember`, `Memory`).
+
+Not here: token tables and vocabulary heads (transformer.py, families/latentmdm/net.py), losses,
+sampling, dropout, learnt positions, frequency scaling for contexts longer than those trained on.
+Letters: B rows, L columns of this call, S keys attended to, H query heads, G key/value heads,
+W head width, D width.
 """
 
 from __future__ import annotations
@@ -272,7 +263,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Vectors -> states. Weights are drawn by whoever has the stack, with its tables (`start.py`).
+    """Vectors -> states. Weights are drawn by whoever has the stack, with its tables (init.py).
 
     A subclass that adds tables of its own and wants them first in lists of parameters calls
     `nn.Module.__init__`, adds them, then calls `add_layers`.

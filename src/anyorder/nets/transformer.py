@@ -1,13 +1,11 @@
-"""The one backbone over tokens: a table, the layers of `stack.py`, and a vocabulary head.
+"""The one backbone over tokens: a table, the layers of stack.py, and a vocabulary head.
 
     x = E[ids],    hidden = stack(x),    logits = E hidden      (or a head of its own)
 
 `hidden` and `head` are apart so that callers pay for the vocabulary only where they need it.
+`shift_states` is for networks that predict token i at i - 1.
 
-Not here: the layers, losses, sampling, and other heads than the vocabulary's.
-Letters: B rows, L positions of this call, D width, V vocabulary.
-
-Calls on some columns of a canvas, the others as keys and values that were kept.
+A `Rereader` calls the net on some columns of a canvas, and keeps the keys and values of the others:
 
     read      every column of a row: the states of the net, bit for bit; keys and values are kept
     reread    the columns of a span: they see themselves as they are now, all others as kept
@@ -17,9 +15,10 @@ column depends on every other, and rereading is an approximation (Fast-dLLM, arX
 kept columns are those of the last `read`. It is exact where they could not have changed, as in a
 net of one layer, whose keys and values depend on their own token only.
 
-Not here: which columns are reread, and when all are read again (decode/cached.py).
-Letters: B rows of a call, L columns of the canvas, A columns of a span, G key/value heads, W head
-width, D width.
+Not here: the layers, losses, sampling, other heads than the vocabulary's, and the choice of columns
+that are reread (families/mdm/cache.py).
+Letters: B rows of a call, L positions (columns of the canvas), A columns of a span, G key/value
+heads, W head width, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -135,8 +134,19 @@ class KeptColumns:
             self.keys[layer], self.values[layer] = keys[rows], values[rows]
 
 
+def shift_states(states: Tensor) -> Tensor:
+    """States of which the one at i predicts token i, from a network whose state at i - 1 does.
+
+        shifted_0 = states_0,    shifted_i = states_{i-1}
+
+    Masked models that began as left-to-right ones kept the place of the prediction (Dream and its
+    relatives). Position 0 has nothing before it and keeps its own state.  # B L D -> B L D
+    """
+    return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+
+
 class ShiftedColumns:
-    """The `Rereader` of a network whose states at i - 1 predict token i (`denoiser.Shifted`).
+    """The `Rereader` of a network whose states are shifted (`shift_states`).
 
     A span needs the state before its first column too, which is computed with it.
     """
@@ -147,8 +157,7 @@ class ShiftedColumns:
         self.inner = inner
 
     def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        states = self.inner.read(ids, mask, rows)
-        return torch.cat([states[:, :1], states[:, :-1]], dim=1)
+        return shift_states(self.inner.read(ids, mask, rows))
 
     def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
         led = (span.first > 0).long()  # B: column 0 has nothing before it
@@ -245,11 +254,11 @@ class Transformer(Stack):
         )
 
     def rereader(self, rows: int, columns: int) -> KeptColumns:
-        """This net, with keys and values kept between calls on some columns (`kept.py`)."""
+        """This net, with keys and values kept between calls on some columns."""
         return KeptColumns(self, self.embed, rows, columns)
 
     def reset_parameters(self, seed: int = 0) -> None:
-        """Draw all weights afresh (`start.py`); on the meta device there are none to draw."""
+        """Draw all weights afresh (init.py); on the meta device there are none to draw."""
         if not self.embed.weight.is_meta:
             draw_weights(self, seed)
 

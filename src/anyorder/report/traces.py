@@ -322,7 +322,7 @@ def _segment_scores(trace: Trace) -> dict[str, int]:
 
 
 class CanvasSeen(Protocol):
-    """One canvas after a step; decode/canvas.py: Seen is one. Open slots hold the mask id.
+    """One canvas after a step; decode/canvas.py: Decoded is one. Open slots hold the mask id.
 
     `segment`, where the decoder gives it (a list, one number per item), says which items belong to
     one segment; an open segment is a single item.

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,22 +54,19 @@ class Candidate(NamedTuple):
     """Whether the step committed it."""
 
 
-class Proposed(Protocol):
-    """What a decoder records: a candidate without its text, NaN where nothing was ranked."""
+class Proposal(NamedTuple):
+    """What a decoder records of a candidate: its ids, before there is a text."""
 
-    @property
-    def step(self) -> int: ...
-    @property
-    def segment(self) -> int: ...
-    @property
-    def token_ids(self) -> Sequence[int]: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def taken(self) -> bool: ...
+    step: int
+    segment: int
+    token_ids: Sequence[int]
+    """Without the end that closes a segment; empty for an empty one."""
+    score: float
+    """NaN where nothing was ranked."""
+    taken: bool
 
 
-def spelled(vocab: Vocab | None, proposed: Iterable[Proposed]) -> tuple[Candidate, ...]:
+def spelled(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tuple[Candidate, ...]:
     """Recorded proposals with their text; without a vocabulary that of token 17 is `<17>`."""
     found = []
     for each in proposed:
@@ -135,7 +132,7 @@ class About(TypedDict, total=False):
     log_prob: FloatArray | None
     segment: IntArray | None
     score: FloatArray | None
-    candidates: Sequence[Proposed] | None
+    candidates: Sequence[Proposal] | None
     forwards: int | None
     columns: int | None
     seconds: float | None

@@ -40,7 +40,7 @@ import torch
 
 from anyorder.apps.play.form import Asked, BadInput, prepared
 from anyorder.bench.tasks import Problem, find_task
-from anyorder.decode.canvas import ANSWER, Seen
+from anyorder.decode.canvas import ANSWER, Decoded
 from anyorder.families.family import FAMILIES
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, Request, load, shipped_folder
 from anyorder.report.traces import LiveSteps, TraceGroup, pack
@@ -58,7 +58,7 @@ class InPlace:
     _width: dict[int, int] = field(default_factory=dict)
     """How many items each segment has had."""
 
-    def __call__(self, seen: Seen) -> Seen:
+    def __call__(self, seen: Decoded) -> Decoded:
         """The same canvas; nothing changes where there are no segments."""
         if not seen.segment:
             return seen
@@ -215,7 +215,7 @@ class Work:
         vocab = self.model.vocab
         live, in_place = LiveSteps(vocab, cuts=not self._may_change()), InPlace(vocab.eos_id)
 
-        def watch(rows: Sequence[Seen]) -> None:
+        def watch(rows: Sequence[Decoded]) -> None:
             nonlocal step
             (seen,) = rows
             step = seen.step

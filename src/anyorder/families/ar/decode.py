@@ -1,7 +1,10 @@
 """Autoregressive decoding: x_i ~ p(x_i | x_1 ... x_{i-1}), left to right, with a key-value cache.
 
-Ragged prompts are prefilled in one call; afterwards each call feeds one token per row. Rows that
-wrote EOS leave the batch. Letters: B rows, V vocabulary.
+Prompts of different length are read in one call; afterwards each call feeds one token per row.
+Rows that wrote EOS leave the batch.
+
+Not here: text on the right of a gap, which a left-to-right model cannot read.
+Letters: B rows, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Posterior, pick
-from anyorder.decode.loop import seen
+from anyorder.decode.loop import run
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
@@ -53,27 +56,7 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Continue every prompt until EOS or until its free slots are used up."""
-    device = torch.device(device)
-    prompts = [_prompt_of(canvas) for canvas in canvases]
-    writer = _Writer(vocab, options.draw(), canvases, keys, device)
-    ids, _, real = stack(prompts, vocab, device)
-    longest = max(len(canvas.ids) for canvas in canvases)
-    cache = net.new_cache(len(prompts), longest)
-    hidden = net.hidden(ids, mask=real, cache=cache)
-    last = real.sum(dim=1) - 1
-    state = hidden[torch.arange(len(prompts), device=device), last]
-    while True:
-        token = writer.write(net.head(state).float())
-        if watch is not None:
-            watch([seen(row, writer.collect(row)) for row in writer.row.tolist()])
-        going = writer.going()
-        if not bool(going.any()):
-            return [writer.collect(row) for row in range(len(canvases))]
-        if not bool(going.all()):
-            rows = going.nonzero()[:, 0]
-            cache, token = cache.select(rows), token[rows]
-            writer.keep(rows)
-        state = net.hidden(token[:, None], cache=cache)[:, 0]
+    return run(_Stepper(net, vocab, options.draw(), canvases, keys, torch.device(device)), watch)
 
 
 def _prompt_of(canvas: Canvas) -> Canvas:
@@ -88,18 +71,22 @@ def _prompt_of(canvas: Canvas) -> Canvas:
     return Canvas(canvas.ids[:length], canvas.free[:length])
 
 
-class _Writer:
-    """Draws each row's next token and keeps what was written."""
+class _Stepper:
+    """One decoding step: each row's next token."""
 
     def __init__(
         self,
+        net: Transformer,
         vocab: Vocab,
         draw: Draw,
         canvases: Sequence[Canvas],
         keys: Sequence[int],
         device: torch.device,
     ) -> None:
-        self.vocab, self.draw = vocab, draw
+        self.net, self.vocab, self.draw = net, vocab, draw
+        self.prompts = [_prompt_of(canvas) for canvas in canvases]
+        longest = max(len(canvas.ids) for canvas in canvases)
+        self.cache = net.new_cache(len(canvases), longest)
         self.row = torch.arange(len(canvases), device=device)
         self.key = torch.tensor(keys, dtype=torch.int64, device=device)
         self.start = torch.tensor([canvas.prompt_length for canvas in canvases], device=device)
@@ -107,43 +94,48 @@ class _Writer:
         most = int(self.slots.max())
         self.tokens = torch.full((len(canvases), most), vocab.pad_id, device=device)
         self.log_prob = torch.zeros(len(canvases), most, dtype=torch.float64, device=device)
-        self.length = torch.zeros(len(canvases), dtype=torch.int64, device=device)
-        self.written = 0
 
-    def write(self, logits: Tensor) -> Tensor:
-        """Draw one token for each remaining row from its logits (B V).  # B"""
+    def advance(self, step: int) -> None:
+        logits = self.net.head(self._state(step)).float()  # B V
         logits[:, self.vocab.mask_id] = -torch.inf
         logits[:, self.vocab.size :] = -torch.inf
-        noise = uniform(0, int(Stream.TOKEN), self.key, self.start + self.written)
+        noise = uniform(0, int(Stream.TOKEN), self.key, self.start + step - 1)
         token = pick(logits, self.draw, noise)
-        self.tokens[self.row, self.written] = token
         log_prob = Posterior(logits).log_prob(token)
         if bool(log_prob.isnan().any()):
-            raise ValueError(f"logits of token {self.written} are not finite: check the weights")
-        self.log_prob[self.row, self.written] = log_prob
-        self.written += 1
-        self.length[self.row] = self.written
-        return token
+            raise ValueError(f"logits of token {step - 1} are not finite: check the weights")
+        self.tokens[:, step - 1] = token
+        self.log_prob[:, step - 1] = log_prob
 
-    def going(self) -> Tensor:
-        """Rows that have neither ended nor run out of slots.  # B"""
-        token = self.tokens[self.row, self.written - 1]
-        return (token != self.vocab.eos_id) & (self.written < self.slots)
+    def _state(self, step: int) -> Tensor:
+        """The state that predicts each row's next token.  # B D"""
+        if step > 1:
+            # The token of the last step is read only now: a row that ended with it has left.
+            return self.net.hidden(self.tokens[:, step - 2, None], cache=self.cache)[:, 0]
+        ids, _, real = stack(self.prompts, self.vocab, self.row.device)
+        hidden = self.net.hidden(ids, mask=real, cache=self.cache)
+        # Prompts differ in length: the state is that of each row's own last token.
+        return hidden[self.row, real.sum(dim=1) - 1]
+
+    def done(self, step: int) -> Tensor:
+        """Rows that have ended or have run out of slots.  # B"""
+        if step == 0:
+            return torch.zeros_like(self.row, dtype=torch.bool)
+        return (self.tokens[:, step - 1] == self.vocab.eos_id) | (self.slots <= step)
 
     def keep(self, rows: Tensor) -> None:
-        self.row, self.key, self.start = self.row[rows], self.key[rows], self.start[rows]
-        self.slots = self.slots[rows]
+        self.cache = self.cache.select(rows)
+        for name in ("row", "key", "start", "slots", "tokens", "log_prob"):
+            setattr(self, name, getattr(self, name)[rows])
 
-    def collect(self, row: int) -> Decoded:
-        """What was written in the row of this number, so far or for good."""
-        length = int(self.length[row])
-        order = list(range(1, length + 1))
+    def collect(self, index: int, step: int) -> Decoded:
+        order = list(range(1, step + 1))
         return Decoded(
-            token_ids=self.tokens[row, :length].tolist(),
+            token_ids=self.tokens[index, :step].tolist(),
             insert_step=order,
             reveal_step=order,
-            log_prob=self.log_prob[row, :length].tolist(),
-            steps=length,
-            forwards=length,
+            log_prob=self.log_prob[index, :step].tolist(),
+            steps=step,
+            forwards=step,
             ties=0,
         )

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher, stack
+from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Posterior, behind, filtered, pick_from, refuse_nan
-from anyorder.decode.loop import keep_rows
+from anyorder.decode.loop import keep_rows, run
 from anyorder.decode.proposals import pieces
 from anyorder.families.duo.config import DuoOptions
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
@@ -80,105 +80,47 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    stepper = _Stepper(net, vocab, options.resolved(), torch.device(device))
-    rows = stepper.start(canvases, keys)
-    film = _Film(canvases, int(rows.steps.max()))
-    film.record(rows, 0)
-    results: dict[int, Decoded] = {}
-    step = 0
-    while len(rows.row):
-        step += 1
-        stepper.advance(rows, step)
-        film.record(rows, step)
-        if watch is not None:
-            watch(
-                [_seen(rows, at, canvases[int(rows.row[at])], step) for at in range(len(rows.row))]
-            )
-        finished = rows.steps == step
-        if bool(finished.any()):
-            for at in finished.nonzero()[:, 0].tolist():
-                number = int(rows.row[at])
-                results[number] = film.decoded(number, rows.log_prob[at], step, vocab.mask_id)
-            rows.keep((~finished).nonzero()[:, 0])
-    return [results[number] for number in range(len(canvases))]
-
-
-class _Film:
-    """What every slot showed after each step."""
-
-    def __init__(self, canvases: Sequence[Canvas], steps: int) -> None:
-        self.canvases = canvases
-        longest = max(len(canvas.ids) for canvas in canvases)
-        self.shown = np.zeros((steps + 1, len(canvases), longest), dtype=np.int32)
-
-    def record(self, rows: _Rows, step: int) -> None:
-        ids = rows.ids.cpu().numpy()
-        self.shown[step, rows.row.cpu().numpy(), : ids.shape[1]] = ids
-
-    def decoded(self, number: int, log_prob: Tensor, steps: int, mask_id: int) -> Decoded:
-        """All that happened to one row after its frozen prefix."""
-        canvas = self.canvases[number]
-        span = _span(canvas)
-        shown = self.shown[: steps + 1, number, span].astype(np.int64)
-        reveal, changes = changes_of(shown, mask_id)
-        # Noise that was kept to the end: the first step is what made a token of it.
-        kept = np.flatnonzero(np.array(canvas.free[span]) & (reveal == 0))
-        reveal[kept] = 1
-        changes += [Change(0, int(slot), int(shown[0, slot])) for slot in kept]
-        return Decoded(
-            token_ids=shown[-1].tolist(),
-            insert_step=[0] * len(reveal),
-            reveal_step=reveal.tolist(),
-            log_prob=log_prob[span].tolist(),
-            steps=steps,
-            forwards=steps,
-            ties=0,
-            changes=sorted(changes),
-        )
-
-
-def _span(canvas: Canvas) -> slice:
-    return slice(canvas.prompt_length, len(canvas.ids))
-
-
-def _seen(rows: _Rows, at: int, canvas: Canvas, step: int) -> Seen:
-    span = _span(canvas)
-    token_ids = rows.ids[at, span].tolist()
-    return Seen(
-        row=int(rows.row[at]),
-        step=step,
-        token_ids=token_ids,
-        insert_step=[0] * len(token_ids),
-        reveal_step=rows.since[at, span].tolist(),
-        log_prob=rows.log_prob[at, span].tolist(),
-    )
+    options = options.resolved()
+    return run(_Stepper(net, vocab, options, canvases, keys, torch.device(device)), watch)
 
 
 class _Stepper:
     """One ancestral step of all rows."""
 
     def __init__(
-        self, net: Denoiser, vocab: Vocab, options: DuoOptions, device: torch.device
+        self,
+        net: Denoiser,
+        vocab: Vocab,
+        options: DuoOptions,
+        canvases: Sequence[Canvas],
+        keys: Sequence[int],
+        device: torch.device,
     ) -> None:
-        self.net, self.vocab, self.options, self.device = net, vocab, options, device
+        self.net, self.vocab, self.options, self.canvases = net, vocab, options, canvases
         self.draw, self.stopping = options.draw(), options.stopping()
         # A process over fewer states: then noise does not hold EOS either.
         without = frozenset([vocab.eos_id] if self.stopping.forbids else [])
         self.states = States.of(vocab, without=without).to(device)
+        self.rows = self._noise_rows(keys, device)
+        # What every slot showed after each step: a slot may change until the end.
+        most = int(self.rows.steps.max())
+        self.shown = np.zeros((most + 1, *self.rows.ids.shape), dtype=np.int32)  # N+1 B L
+        self._record(0)
 
-    def start(self, canvases: Sequence[Canvas], keys: Sequence[int]) -> _Rows:
+    def _noise_rows(self, keys: Sequence[int], device: torch.device) -> _Rows:
         """Uniform noise on every free slot."""
-        ids, free, real = stack(canvases, self.vocab, self.device)
+        canvases = self.canvases
+        ids, free, real = stack(canvases, self.vocab, device)
         steps = [self.options.steps or sum(canvas.free) for canvas in canvases]
         rows = _Rows(
-            row=torch.arange(len(canvases), device=self.device),
-            key=torch.tensor(keys, dtype=torch.int64, device=self.device),
-            steps=torch.tensor(steps, device=self.device),
+            row=torch.arange(len(canvases), device=device),
+            key=torch.tensor(keys, dtype=torch.int64, device=device),
+            steps=torch.tensor(steps, device=device),
             ids=ids,
             free=free,
             real=real,
             since=free.long(),
-            log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=self.device),
+            log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
         )
         row, slot = free.nonzero(as_tuple=True)
         noise = _noise(rows, row, slot, 0, STATE)
@@ -186,17 +128,61 @@ class _Stepper:
         rows.log_prob[free] = -float(np.log(self.states.count))
         return rows
 
-    def advance(self, rows: _Rows, step: int) -> None:
+    @property
+    def row(self) -> Tensor:
+        return self.rows.row
+
+    def done(self, step: int) -> Tensor:
+        return self.rows.steps == step
+
+    def keep(self, rows: Tensor) -> None:
+        self.rows.keep(rows)
+
+    def _record(self, step: int) -> None:
+        ids = self.rows.ids.cpu().numpy()
+        self.shown[step, self.rows.row.cpu().numpy(), : ids.shape[1]] = ids
+
+    def collect(self, index: int, step: int) -> Decoded:
+        """A row after its frozen prefix; with all that it showed before, once it is finished."""
+        rows, number = self.rows, int(self.rows.row[index])
+        canvas = self.canvases[number]
+        span = slice(canvas.prompt_length, len(canvas.ids))
+        token_ids = rows.ids[index, span].tolist()
+        reveal_step = rows.since[index, span].tolist()
+        changes: list[Change] = []
+        if step == int(rows.steps[index]):
+            # `since` is not enough: an EOS that a draw took away and `fill` put back has stayed.
+            shown = self.shown[: step + 1, number, span].astype(np.int64)
+            reveal, changes = changes_of(shown, self.vocab.mask_id)
+            # Noise that was kept to the end: the first step is what made a token of it.
+            kept = np.flatnonzero(np.array(canvas.free[span]) & (reveal == 0))
+            reveal[kept] = 1
+            changes += [Change(0, int(slot), int(shown[0, slot])) for slot in kept]
+            reveal_step = reveal.tolist()
+        return Decoded(
+            token_ids=token_ids,
+            insert_step=[0] * len(token_ids),
+            reveal_step=reveal_step,
+            log_prob=rows.log_prob[index, span].tolist(),
+            steps=step,
+            forwards=step,
+            ties=0,
+            changes=sorted(changes),
+        )
+
+    def advance(self, step: int) -> None:
+        rows = self.rows
         last = rows.steps == step
         alpha_t, alpha_s = (_alpha(rows.steps, at) for at in (step - 1, step))
         alpha_s = alpha_s.masked_fill(last, 1.0)
         hidden = self.net.hidden(rows.ids, mask=rows.real, time=alpha_t.float())  # B L D
-        ids = rows.ids.clone()
+        ids = rows.ids.clone()  # every slot is drawn given the canvas before the step
         for row, slot in pieces(rows.free, self.vocab):
             logits = self.states.logits(self.net.head(hidden[row, slot]))  # M K
             here = self.states.number[rows.ids[row, slot]]
             clean, prob_here = self._predict(logits, here, step)
             parts = mixture(prob_here, alpha_t[row], alpha_s[row], self.states.count)
+            # Two numbers for each slot: which of the three things happens, and with which token.
             branch = _noise(rows, row, slot, step, BRANCH)
             noise = _noise(rows, row, slot, step, STATE)
             new = here.clone()
@@ -214,6 +200,7 @@ class _Stepper:
         rows.ids = ids
         if self.stopping.fills:
             self._fill_after_eos(rows, last, step)
+        self._record(step)
 
     def _predict(self, logits: Tensor, here: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Logits that clean tokens are drawn from (M K), and the probability of what is there."""

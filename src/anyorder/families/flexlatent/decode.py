@@ -4,9 +4,9 @@ flexmdm's process (paper, Section 4.1) over latentmdm's segments (Section 4.2); 
 to future work. A row starts with no segments but what is frozen. Each step is one call of the
 latent network at the time of the clock (clocks.py), and then
 
-    reveal   the clock says how many open segments each row reveals, the policy which (contest.py);
-             they are encoded and stand for good
-    insert   open slots go into the gaps, by what the same call says is missing (gaps.py)
+    reveal   the clock says how many open segments each row reveals, the policy which
+             (families/latentmdm/candidates.py); they are encoded and stand for good
+    insert   open slots go into the gaps, by what the same call says is missing (clocks.py)
 
 What is still open when time is over is revealed at once by one more call. Rows leave the batch when
 their time is over, or when they are full and nothing is open.
@@ -14,22 +14,20 @@ their time is over, or when they are full and nothing is open.
 Only insertions decide how many segments there are: none is padding, and EOS, which closes a
 segment, is never its first token. The law is the data's, up to the error of a grid of steps, when
 the policy does not look at drawn tokens (left_to_right, random) and temperature is 1; average,
-minimum and first prefer likely segments. Letters: B rows, L positions.
+minimum and first prefer likely segments.
 
-Rows of segments that grow: where each slot stands, what it holds, and its latent.
+`SegmentGrowth` is the state of a batch. Positions move with every insertion and are kept in
+`Growth` (growing.py), the anchor at position 0. All else is kept by slot number, which stays: 0 is
+the anchor, then come the frozen segments in order, then the slots in order of their insertion.
+Nothing is ever removed or changed once revealed.
 
-Positions move with every insertion and are kept in `Growth` (growing.py), the anchor at position 0.
-All else is kept by slot number, which stays: 0 is the anchor, then come the frozen segments in
-order, then the slots in order of their insertion. Nothing is ever removed or changed once revealed.
-Not here: which slots are inserted and which are revealed.
-Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T tokens,
-D width.
+Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T tokens, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import nan
 from typing import NamedTuple
 
@@ -37,15 +35,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.decode.canvas import Candidate, Decoded, GrowingSegments, Watcher
+from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
 from anyorder.decode.clocks import Pace, finished
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import Beginning, Growth
-from anyorder.decode.loop import seen
+from anyorder.decode.loop import run
 from anyorder.decode.proposals import Sight
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
 from anyorder.nets.segments import ReadPrompt, SegmentInserter, SegmentLook
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 
@@ -72,7 +71,7 @@ class SegmentGrowth:
     """What stands in each slot, or would."""
     latents: Tensor  # B C D
     score: Tensor  # B C, what the segment was chosen by; NaN where nothing was ranked
-    proposed: dict[int, list[Candidate]] = field(default_factory=dict)
+    proposed: dict[int, list[Proposal]] = field(default_factory=dict)
     """What was recorded of each row of the request, slots by number; none: nothing is."""
 
     @classmethod
@@ -170,75 +169,58 @@ class SegmentGrowth:
         for owner, slot, tokens, count, score, taken in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            candidate = Candidate(step, slot, tokens[:count], score, taken)
+            candidate = Proposal(step, slot, tokens[:count], score, taken)
             self.proposed.setdefault(owner, []).append(candidate)
 
-    def collect(
-        self, index: Tensor, canvases: Sequence[GrowingSegments], step: int
-    ) -> dict[int, Decoded]:
-        """What was done with some of the rows, given by index, in `step` steps; by row number."""
-        columns = (self.rows.row, self.rows.forwards, self.rows.ties)
-        lines = zip(*(column[index].tolist() for column in columns), strict=True)
-        return {
-            row: _decoded(
-                text, canvases[row].prefix, self.proposed.get(row), (step, forwards, ties)
-            )
-            for (row, forwards, ties), text in zip(lines, self._shown(index), strict=True)
-        }
+    def collect(self, index: int, prefix: int, step: int) -> Decoded:
+        """What was done with one row in `step` steps, after its first `prefix` segments.
 
-    def _shown(self, index: Tensor) -> list[list[Shown]]:
-        """All segments of some rows, frozen ones too, in the order of the text."""
+        Segments are numbered in the order of the text, the frozen ones too.
+        """
+        rows, text = self.rows, self._shown(index)
+        numbered = list(enumerate(text))[prefix:]
+        of_token = [(number, segment) for number, segment in numbered for _ in segment.ids]
+        return Decoded(
+            token_ids=[token for _, segment in numbered for token in segment.ids],
+            insert_step=[segment.insert for _, segment in of_token],
+            reveal_step=[segment.reveal for _, segment in of_token],
+            log_prob=[chance for _, segment in numbered for chance in segment.log_prob],
+            steps=step,
+            forwards=int(rows.forwards[index]),
+            ties=int(rows.ties[index]),
+            segment=[number for number, _ in of_token],
+            score=[segment.score for _, segment in of_token],
+            candidates=_in_text_order(self.proposed.get(int(rows.row[index])), text),
+        )
+
+    def _shown(self, index: int) -> list[Shown]:
+        """All segments of one row, frozen ones too, in the order of the text."""
         rows = self.rows
-        number = rows.slot[index].clamp(min=0)  # N L
-        at = (index[:, None].expand_as(number).flatten(), number.flatten())
-        open = rows.open[index].flatten()
+        places = slice(1, int(rows.length[index]))  # position 0 is the anchor
+        number, open = rows.slot[index, places], rows.open[index, places]  # N
+        at = (torch.full_like(number, index), number)
         ids, length = self.segments.content(*at)
         log_prob = self.segments.log_prob[at].masked_fill(open[:, None], nan)
         ids[open, 0], length[open] = self.segments.vocab.mask_id, 1
-        steps = (rows.insert[index].flatten(), rows.reveal[index].flatten())
-        columns = (number.flatten(), ids, length, log_prob, *steps, self.score[at])
-        lines = zip(
-            *(column.unflatten(0, number.shape).tolist() for column in columns), strict=True
-        )
+        steps = (rows.insert[index, places], rows.reveal[index, places])
+        columns = (number, ids, length, log_prob, *steps, self.score[at])
         return [
-            [
-                Shown(slot, tokens[:n], chances[:n], insert, reveal, score)
-                for slot, tokens, n, chances, insert, reveal, score in zip(*line, strict=True)
-            ][1:count]
-            for line, count in zip(lines, rows.length[index].tolist(), strict=True)
+            Shown(slot, tokens[:count], chances[:count], insert, reveal, score)
+            for slot, tokens, count, chances, insert, reveal, score in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
         ]
 
 
-def _decoded(
-    text: Sequence[Shown],
-    prefix: int,
-    proposed: Sequence[Candidate] | None,
-    counts: tuple[int, int, int],
-) -> Decoded:
-    """A row after its frozen prefix. Segments are numbered in the order of the text, all of it.
-
-    `counts` are steps, forwards and ties.
-    """
-    numbered = list(enumerate(text))[prefix:]
-    of_token = [(number, segment) for number, segment in numbered for _ in segment.ids]
-    candidates = None
-    if proposed is not None:
-        order = {segment.slot: number for number, segment in enumerate(text)}
-        candidates = [replace(each, segment=order[each.segment]) for each in proposed]
-        candidates.sort(key=lambda each: (each.step, each.segment))
-    steps, forwards, ties = counts
-    return Decoded(
-        token_ids=[token for _, segment in numbered for token in segment.ids],
-        insert_step=[segment.insert for _, segment in of_token],
-        reveal_step=[segment.reveal for _, segment in of_token],
-        log_prob=[chance for _, segment in numbered for chance in segment.log_prob],
-        steps=steps,
-        forwards=forwards,
-        ties=ties,
-        segment=[number for number, _ in of_token],
-        score=[segment.score for _, segment in of_token],
-        candidates=candidates,
-    )
+def _in_text_order(
+    proposed: Sequence[Proposal] | None, text: Sequence[Shown]
+) -> list[Proposal] | None:
+    """What was proposed, with the numbers that slots have in the text; None: not recorded."""
+    if proposed is None:
+        return None
+    order = {segment.slot: number for number, segment in enumerate(text)}
+    renumbered = [each._replace(segment=order[each.segment]) for each in proposed]
+    return sorted(renumbered, key=lambda each: (each.step, each.segment))
 
 
 def _padded(texts: Sequence[Sequence[int]], vocab: Vocab) -> Tensor:
@@ -278,22 +260,7 @@ def decode(
     check(canvases, options)
     _check_fit(net, vocab, canvases)
     state = SegmentGrowth.start(net, vocab, canvases, keys, options.draw(), torch.device(device))
-    stepper = _Stepper(state, options)
-    results: dict[int, Decoded] = {}
-    step = 0
-    while len(state):
-        done = finished(state.rows)
-        if bool(done.any()):
-            results |= state.collect(done.nonzero()[:, 0], canvases, step)
-            state.keep((~done).nonzero()[:, 0])
-        else:
-            step += 1
-            stepper.advance(step)
-            if watch is not None:
-                everybody = torch.arange(len(state), device=device)
-                now = state.collect(everybody, canvases, step)
-                watch([seen(row, so_far) for row, so_far in now.items()])
-    return [results[row] for row in range(len(canvases))]
+    return run(_Stepper(state, options, canvases), watch)
 
 
 def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
@@ -311,8 +278,10 @@ def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSeg
 class _Stepper:
     """One decoding step: a look, a plan, reveals, insertions."""
 
-    def __init__(self, state: SegmentGrowth, options: FlexLatentOptions) -> None:
-        self.state = state
+    def __init__(
+        self, state: SegmentGrowth, options: FlexLatentOptions, canvases: Sequence[GrowingSegments]
+    ) -> None:
+        self.state, self.canvases = state, canvases
         self.pace = Pace(options, state.net)
         self.contest = Contest(
             state.segments,
@@ -324,6 +293,20 @@ class _Stepper:
         if self.records:
             state.proposed = {row: [] for row in state.rows.row.tolist()}
 
+    @property
+    def row(self) -> Tensor:
+        return self.state.rows.row
+
+    def done(self, step: int) -> Tensor:
+        return finished(self.state.rows)
+
+    def collect(self, index: int, step: int) -> Decoded:
+        canvas = self.canvases[int(self.state.rows.row[index])]
+        return self.state.collect(index, canvas.prefix, step)
+
+    def keep(self, rows: Tensor) -> None:
+        self.state.keep(rows)
+
     def advance(self, step: int) -> None:
         state, rows = self.state, self.state.rows
         look = state.look(self.pace.time(rows))
@@ -334,7 +317,9 @@ class _Stepper:
         if self.records:
             state.record(choice, open, step)
         taken = state.commit(choice, step)
+        # Reveal first: insertions move positions, and `choice` speaks of the old ones.
         rows.open_slots(plan.inserts, step)
         rows.left, rows.bound = plan.left, plan.bound
-        going = ~finished(rows)[taken[0]]  # nobody looks at the others any more
+        # A finished row leaves after this step, so nobody reads its last latents.
+        going = ~finished(rows)[taken[0]]
         state.encode(*(each[going] for each in taken))

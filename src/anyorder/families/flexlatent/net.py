@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from anyorder.families.flexmdm.net import GAP_SEED, LEAST_REMAINING, GapHead
+from anyorder.families.flexmdm.net import GapHead, log_remaining
 from anyorder.families.latentmdm.net import LatentNet, PromptVectors
 from anyorder.nets.init import take_weights
 from anyorder.nets.segments import ReadPrompt, SegmentLook, SegmentWriter
@@ -45,7 +45,11 @@ class AnchoredPrompt:
 
 
 class FlexLatentNet(nn.Module):
-    """A `SegmentInserter`. The weights are a function of (config, seed)."""
+    """A `SegmentInserter`: a `LatentNet`, a time and a gap head.
+
+    The weights are a function of (config, seed). The `LatentNet` is a part (`backbone`), not a base
+    class: the names of its weights in files, optimiser states and shards begin with `backbone.`.
+    """
 
     coordinate = "progress"
 
@@ -53,10 +57,7 @@ class FlexLatentNet(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = LatentNet(config.latent, seed=seed)
-        self.gap = GapHead(config.backbone.width, "both")
-        if not self.gap.outer.weight.is_meta:
-            generator = torch.Generator(self.gap.outer.weight.device)
-            self.gap.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
+        self.gap = GapHead(config.backbone.width, "both", seed=seed)
 
     @property
     def insertion_exponent(self) -> float:
@@ -96,8 +97,7 @@ class FlexLatentNet(nn.Module):
         states = self.backbone.conditions(prompt.prompt, items, real, time=time)
         gaps = self.gap(states, real).float()
         if self.config.gap_offset:
-            remaining = (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()  # B
-            gaps = gaps + remaining[:, None]
+            gaps = gaps + log_remaining(time)[:, None]
         return SegmentLook(states[:, 1:], gaps)
 
     def encode(self, ids: Tensor, length: Tensor) -> Tensor:

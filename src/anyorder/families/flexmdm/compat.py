@@ -26,22 +26,16 @@ drawn again, and the last step may leave one. Equal scores are told apart by `to
 temperature is the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g /
 T_ins); 1 leaves it out.
 
-Not here: infilling (the release has none) and top-p. Letters: B rows, L slots, N masks, V ids.
+`Buffer` holds the rows: all of one size, filled from the left, the rest is PAD. Inserted slots push
+what stands right of them further right, until the buffer is full. Unlike decode/growing.py it never
+changes its width, because the release's draws have its shape.
 
-The release's buffer: rows of one size, filled from the left, the rest is PAD.
+`extra_of` gives the release's two extras, which the exact decoder can use too. An extra is a
+function from what a step chose to another choice: it may take further open slots, put some back, or
+change tokens. Both break up long runs of masks, and are off by default.
 
-Slots that are inserted push what stands right of them further right, until the buffer is full.
-Unlike growing.py it never changes its width, because the release's draws have its shape.
-Letters: B rows, L slots of the buffer.
-
-Second thoughts about a step: rules that change what was chosen before it is committed.
-
-A step of flexmdm chooses which open slots to reveal and draws their tokens. An extra is a function
-from that choice to another one: it may take further open slots, put some back, or change tokens.
-The release has two, which break up long runs of masks; both are off by default.
-
-Not here: the rules themselves (runs.py), and insertions. Letters: B rows, L positions, N open slots
-of one row, V vocabulary.
+Not here: the rules of the extras (runs.py), infilling (the release has none) and top-p.
+Letters: B rows, L slots of the buffer, N masks, V ids.
 """
 
 from __future__ import annotations
@@ -55,10 +49,10 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingCanvas, Seen, Watcher
+from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
 from anyorder.decode.clocks import schedules
 from anyorder.decode.draw import Posterior, refuse_nan
-from anyorder.decode.loop import seen
+from anyorder.decode.loop import run
 from anyorder.families.flexmdm import runs
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.flexmdm.runs import Choice
@@ -224,30 +218,10 @@ def decode_compat(
 ) -> list[Decoded]:
     """Decode the rows together, on the generator's device; all draws come from the generator."""
     check_compat(canvases)
-    buffer = Buffer.start(canvases, vocab, generator.device)
-    sampler = _Sampler(net, vocab, options, generator)
-    t = torch.zeros((), device=generator.device)
-    for step in range(1, sampler.steps):
-        look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
-        sampler.unmask(buffer, look.states, t, step)
-        sampler.insert(buffer, look.gaps, t, step)
-        if watch is not None:
-            rows = [seen(row, each) for row, each in enumerate(_collected(buffer, canvases, step))]
-            watch([_with_masks_open(row, vocab.mask_id) for row in rows])
-        t = (t + sampler.clock.dt).clamp(max=LATEST)
-    look = net.look(buffer.ids, mask=buffer.active, time=sampler.clock.model(t, len(canvases)))
-    sampler.fill(buffer, look.states)
-    results = _collected(buffer, canvases, sampler.steps)
-    if watch is not None:
-        watch([seen(row, each) for row, each in enumerate(results)])
-    return results
+    return run(_Stepper(net, vocab, options, canvases, generator), watch)
 
 
-def _collected(buffer: Buffer, canvases: Sequence[GrowingCanvas], steps: int) -> list[Decoded]:
-    return [buffer.collect(row, canvas, steps) for row, canvas in enumerate(canvases)]
-
-
-def _with_masks_open(row: Seen, mask_id: int) -> Seen:
+def _with_masks_open(row: Decoded, mask_id: int) -> Decoded:
     """A mask that was drawn may still be drawn again: until the last step it counts as open."""
     masked = [token == mask_id for token in row.token_ids]
     return replace(
@@ -340,17 +314,49 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-class _Sampler:
+class _Stepper:
     """The three things a step does: unmask, insert, and at the end fill."""
 
     def __init__(
-        self, net: Inserter, vocab: Vocab, options: FlexOptions, generator: Generator
+        self,
+        net: Inserter,
+        vocab: Vocab,
+        options: FlexOptions,
+        canvases: Sequence[GrowingCanvas],
+        generator: Generator,
     ) -> None:
         assert options.mode == "compat" and options.steps is not None
         self.net, self.vocab, self.options, self.generator = net, vocab, options, generator
+        self.canvases = canvases
         self.steps = options.steps
         self.clock = _Clock.of(net, options)
         self.extra = extra_of(options, vocab)
+        self.buffer = Buffer.start(canvases, vocab, generator.device)
+        self.row = torch.arange(len(canvases), device=generator.device)
+        self.t = torch.zeros((), device=generator.device)
+
+    def advance(self, step: int) -> None:
+        buffer, t = self.buffer, self.t
+        time = self.clock.model(t, len(self.canvases))
+        look = self.net.look(buffer.ids, mask=buffer.active, time=time)
+        if step == self.steps:
+            self.fill(buffer, look.states)
+            return
+        self.unmask(buffer, look.states, t, step)
+        self.insert(buffer, look.gaps, t, step)
+        # Added up, not step / N: the release's float32 errors are part of its draws.
+        self.t = (t + self.clock.dt).clamp(max=LATEST)
+
+    def done(self, step: int) -> Tensor:
+        """All rows take the same number of steps.  # B"""
+        return torch.full_like(self.row, step == self.steps, dtype=torch.bool)
+
+    def keep(self, rows: Tensor) -> None:
+        raise AssertionError("all rows end together")
+
+    def collect(self, index: int, step: int) -> Decoded:
+        row = self.buffer.collect(index, self.canvases[index], step)
+        return row if step == self.steps else _with_masks_open(row, self.vocab.mask_id)
 
     def logits(self, states: Tensor) -> Tensor:
         logits = self.net.head(states).float()  # B L V

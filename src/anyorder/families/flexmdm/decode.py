@@ -5,7 +5,7 @@ row, asked at the progress of its time (clocks.py):
 
     unmask   the clock says how many masks each row reveals, the policy which; their tokens are
              drawn from the posterior, as in mdm
-    insert   masked slots go into the gaps, by what the same call says is missing (gaps.py)
+    insert   masked slots go into the gaps, by what the same call says is missing (clocks.py)
 
 Later insertions move what stands right of them, so a reveal fixes a token and its order, not its
 position. What is still masked when time is over is revealed at once by one more call. Rows leave
@@ -13,7 +13,9 @@ the batch when their time is over, or when they are full and have no masks.
 
 In exact mode scores should not look at the drawn token: ranking by its probability (`sampled`, as
 published) is biased however many steps are taken. EOS, BOS, PAD and the mask are never drawn: only
-insertions decide the length. mode="compat" is flexmdm_compat.py. Letters: B rows, L positions.
+insertions decide the length.
+
+Not here: mode="compat" (compat.py). Letters: B rows, L positions.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from torch import Tensor
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
 from anyorder.decode.clocks import Pace, finished
 from anyorder.decode.growing import Rows
-from anyorder.decode.loop import seen
+from anyorder.decode.loop import run
 from anyorder.decode.policy import take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.families.flexmdm.compat import Chosen, check_compat, decode_compat, extra_of
@@ -65,31 +67,22 @@ def decode(
     if options.mode == "compat":
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
-    stepper = _Stepper(net, vocab, options)
     rows = Rows.start(canvases, keys, vocab, torch.device(device))
-    results: dict[int, Decoded] = {}
-    step = 0
-    while len(rows):
-        done = finished(rows)
-        if bool(done.any()):
-            for index in done.nonzero()[:, 0].tolist():
-                number = int(rows.row[index])
-                results[number] = rows.collect(index, canvases[number], step)
-            rows.keep((~done).nonzero()[:, 0])
-        else:
-            step += 1
-            stepper.advance(rows, step)
-            if watch is not None:
-                numbers = enumerate(rows.row.tolist())
-                watch([seen(row, rows.collect(at, canvases[row], step)) for at, row in numbers])
-    return [results[number] for number in range(len(canvases))]
+    return run(_Stepper(net, vocab, options, canvases, rows), watch)
 
 
 class _Stepper:
     """One decoding step: a look, a plan, reveals, insertions."""
 
-    def __init__(self, net: Inserter, vocab: Vocab, options: FlexOptions) -> None:
-        self.net, self.vocab = net, vocab
+    def __init__(
+        self,
+        net: Inserter,
+        vocab: Vocab,
+        options: FlexOptions,
+        canvases: Sequence[GrowingCanvas],
+        rows: Rows,
+    ) -> None:
+        self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
         self.extra = extra_of(options, vocab)
         self.pace = Pace(options, net)
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
@@ -103,10 +96,25 @@ class _Stepper:
             draws_first=self.extra is not None,
         )
 
-    def advance(self, rows: Rows, step: int) -> None:
+    @property
+    def row(self) -> Tensor:
+        return self.rows.row
+
+    def done(self, step: int) -> Tensor:
+        return finished(self.rows)
+
+    def collect(self, index: int, step: int) -> Decoded:
+        return self.rows.collect(index, self.canvases[int(self.rows.row[index])], step)
+
+    def keep(self, rows: Tensor) -> None:
+        self.rows.keep(rows)
+
+    def advance(self, step: int) -> None:
+        rows = self.rows
         look = self.net.look(rows.ids, mask=rows.real, time=self.pace.time(rows))
         rows.forwards += 1
         plan = self.pace.plan(rows, look.gaps, step)
+        # Reveal first: insertions move positions, and `look` speaks of the old ones.
         self._reveal(rows, Sight(look.states, rows.key, rows.slot, step), plan.reveals)
         rows.grow(plan.inserts, step, self.vocab)
         rows.left, rows.bound = plan.left, plan.bound

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from anyorder.nets.denoiser import GAP_LIMIT, Look, unshifted
 from anyorder.nets.init import take_weights
 from anyorder.nets.shapes import FlexConfig
-from anyorder.nets.transformer import Transformer
+from anyorder.nets.transformer import Transformer, shift_states
 
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 GAP_SEED = 0x6A9
@@ -40,14 +40,20 @@ LEAST_REMAINING = 1e-30
 
 
 class GapHead(nn.Module):
-    """States beside each gap -> log of the expected count, before any offset: B L D -> B L."""
+    """States beside each gap -> log of the expected count, before any offset: B L D -> B L.
 
-    def __init__(self, width: int, reads: str) -> None:
+    The weights are a function of (width, reads, seed); on the meta device none are drawn.
+    """
+
+    def __init__(self, width: int, reads: str, *, seed: int = 0) -> None:
         super().__init__()
         self.both = reads == "both"
         self.norm = nn.LayerNorm(width)
         self.inner = nn.Linear(2 * width if self.both else width, width)
         self.outer = nn.Linear(width, 1)
+        if not self.outer.weight.is_meta:
+            generator = torch.Generator(self.outer.weight.device)
+            self.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
 
     def forward(self, states: Tensor, real: Tensor | None) -> Tensor:
         x = self.norm(states)
@@ -66,6 +72,11 @@ class GapHead(nn.Module):
         nn.init.constant_(self.outer.bias, -1.0)
 
 
+def log_remaining(time: Tensor) -> Tensor:
+    """log(1 - t), in double precision up to its end, where float32 has lost its digits.  # B"""
+    return (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()
+
+
 class FlexNet(nn.Module):
     """Canvas and time -> token states and gaps. The weights are a function of (config, seed)."""
 
@@ -73,10 +84,7 @@ class FlexNet(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = Transformer(config.backbone, seed=seed)
-        self.gap = GapHead(config.backbone.width, config.gap_reads)
-        if not self.gap.outer.weight.is_meta:
-            generator = torch.Generator(self.gap.outer.weight.device)
-            self.gap.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
+        self.gap = GapHead(config.backbone.width, config.gap_reads, seed=seed)
 
     @property
     def coordinate(self) -> str:
@@ -95,19 +103,16 @@ class FlexNet(nn.Module):
         states = self.backbone.hidden(ids, mask=mask, time=time)  # B L D
         gaps = self.gap(states, mask).float()  # B L
         if self.config.gap_offset:
-            gaps = gaps + self._log_remaining(time)[:, None]
+            exponent = 1.0 if self.coordinate == "progress" else self.insertion_exponent
+            gaps = gaps + exponent * log_remaining(time)[:, None]
         if self.config.convention == "release":
-            states = torch.cat([states[:, :1], states[:, :-1]], dim=1)
+            # Only token predictions move: gap i is read from the states beside token i.
+            states = shift_states(states)
         return Look(states, gaps)
 
     def head(self, states: Tensor) -> Tensor:
         """Logits of chosen states: (..., D) -> (..., V)."""
         return self.backbone.head(states)
-
-    def _log_remaining(self, time: Tensor) -> Tensor:
-        """log(1 - alpha) at each row's time.  # B"""
-        exponent = 1.0 if self.coordinate == "progress" else self.insertion_exponent
-        return exponent * (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()
 
     def additions(self) -> set[str]:
         """The names of the parameters that a plain masked model does not have."""

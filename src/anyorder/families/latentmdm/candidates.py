@@ -1,8 +1,8 @@
-"""Candidates: what each open segment would be now, verified and extended instead of written anew.
+"""Candidates for open segments: how they are written, and which of them a step takes.
 
-Paper, Section 4.2: in every step each open slot has a tentative segment, drawn token by token from
-its condition, and conditions change from step to step. Most candidates change little. So each is
-kept as a guess, and under new conditions
+Writing (`Candidates`; paper, Section 4.2). In every step each open slot has a tentative segment,
+drawn token by token from its condition, and conditions change from step to step. Most candidates
+change little. So each is kept as a guess, and under new conditions
 
     verify   one pass reads the whole guess; position j draws x_j given the guess before j
     accept   the guess up to the first x_j that differs from it, and that x_j instead
@@ -15,13 +15,9 @@ its beginning is asked for or it cannot be chosen any more; it stays a guess tha
 All segments of all rows are verified and extended together. Those that are finished leave, the
 vocabulary head sees no position twice, and each round of tokens asks the device once. EOS closes a
 segment; the mask, padding and BOS are never drawn.
-Not here: scores and choice (contest.py), conditions and canvases (latentmdm.py, flexlatent.py).
-Letters: B rows, S slot numbers, T positions of a segment (L_seg), N segments, M places in segments
-that a round asks about, D width, V vocabulary.
 
-Which open segments a step takes: what must be written of them, their scores, and the choice.
-
-Paper, appendix E. What is written before the choice depends on what the score reads:
+Choosing (`Contest`; paper, appendix E). What is written before the choice depends on what the score
+reads:
 
     nothing   (left_to_right, random)   choose, then write what is taken
     opening   (first)                   the first token of all, then the rest of what is taken
@@ -32,8 +28,10 @@ is below the k-th best finished one; no choice and no tie changes by that. With 
 the choice is Gumbel-top-k over score / T: segments are drawn one after another, each with a
 probability proportional to exp(score / T).
 
-Not here: how candidates are written (candidates.py), how many are taken, and what becomes of them.
-Letters: B rows, L positions, N segments.
+Not here: conditions and canvases (decode.py of latentmdm and flexlatent), how many are taken, and
+what becomes of them.
+Letters: B rows, L positions, S slot numbers, T positions of a segment (L_seg), N segments, M places
+in segments that a round asks about, D width, V vocabulary.
 """
 
 from __future__ import annotations

@@ -2,19 +2,17 @@
 
 Paper, Section 4.2 and appendix E. A row has a fixed number of slots, each of them open (the mask
 vector), revealed (its segment's latent) or empty. Each step: one call of the latent network gives
-every open slot a condition; a contest among their candidates (contest.py) takes k; these are
+every open slot a condition; a contest among their candidates (candidates.py) takes k; these are
 encoded and stand for good. What an empty segment says about the slots after it is the tail rule
-(latentmdm_options.py). Rows that are complete leave the batch, and their last segments are never
-encoded.
+(config.py). Rows that are complete leave the batch, and their last segments are never encoded.
+
+`SegmentRows` is the state of a batch. The tokens of the segments that stand in slots, and of the
+candidates for open slots, are in one table (`Candidates`).
 
 mode="compat" writes all candidates anew with fresh noise in every step, and its tail rule erases.
-Letters: B rows, S slots, N segments, T positions of a segment, D width.
 
-Rows of slots: what stands in each slot while segments are being revealed.
-
-A slot is open, or it holds a segment: a frozen one, a revealed one, or an empty one because the
-tail rule says so. The tokens of all of them, and of the candidates for open slots, stand in one
-table (candidates.py). Not here: which segments are chosen. Letters: B rows, S slots, D width.
+Not here: how segments are written and chosen (candidates.py), and slots that are inserted
+(families/flexlatent). Letters: B rows, S slots, N segments, T positions of a segment, D width.
 """
 
 from __future__ import annotations
@@ -26,12 +24,13 @@ from math import nan
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Candidate, Decoded, SegmentCanvas, Watcher
-from anyorder.decode.loop import seen
+from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher
+from anyorder.decode.loop import run
 from anyorder.decode.proposals import Sight
 from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.nets.segments import ReadPrompt, SegmentNet
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 
@@ -110,7 +109,7 @@ class SegmentRows:
             self.latents[row[full], slot[full]] = net.encode(ids[full, :longest], length[full])
 
     def collect(
-        self, index: int, canvas: SegmentCanvas, step: int, proposed: list[Candidate] | None
+        self, index: int, canvas: SegmentCanvas, step: int, proposed: list[Proposal] | None
     ) -> Decoded:
         """What was done with one row: its content in slot order, then an EOS for each empty slot.
 
@@ -206,29 +205,20 @@ def decode(
     reuse = options.mode == "exact"
     segments = Candidates(net, vocab, options.draw(), key, net.slots, reuse=reuse)
     rows = SegmentRows.start(net, canvases, segments)
-    stepper = _Stepper(net, rows, options)
-    results: dict[int, Decoded] = {}
-    step = 0
-    while len(rows.row):
-        step += 1
-        stepper.advance(step)
-        if watch is not None:
-            numbers = enumerate(rows.row.tolist())
-            watch([seen(row, stepper.collect(at, canvases[row], step)) for at, row in numbers])
-        finished = ~rows.open.any(dim=1)
-        if bool(finished.any()):
-            for index in finished.nonzero()[:, 0].tolist():
-                number = int(rows.row[index])
-                results[number] = stepper.collect(index, canvases[number], step)
-            rows.keep((~finished).nonzero()[:, 0])
-    return [results[number] for number in range(len(canvases))]
+    return run(_Stepper(net, options, canvases, rows), watch)
 
 
 class _Stepper:
     """One decoding step: conditions, the choice, the tail rule, latents."""
 
-    def __init__(self, net: SegmentNet, rows: SegmentRows, options: LatentOptions) -> None:
-        self.net, self.rows = net, rows
+    def __init__(
+        self,
+        net: SegmentNet,
+        options: LatentOptions,
+        canvases: Sequence[SegmentCanvas],
+        rows: SegmentRows,
+    ) -> None:
+        self.net, self.canvases, self.rows = net, canvases, rows
         self.k, self.tail = options.k, options.build_tail()
         self.contest = Contest(
             candidates=rows.segments,
@@ -237,7 +227,7 @@ class _Stepper:
             complete=options.candidates,
             anew=options.mode == "compat",
         )
-        self.proposed: dict[int, list[Candidate]] = {row: [] for row in rows.row.tolist()}
+        self.proposed: dict[int, list[Proposal]] = {row: [] for row in rows.row.tolist()}
         self.records = options.candidates
 
     def advance(self, step: int) -> None:
@@ -252,6 +242,7 @@ class _Stepper:
         rows.ties += choice.ties
         emptied = self._emptied(choice.taken)
         rows.commit(choice, emptied, step)
+        # A complete row leaves after this step, so nobody reads its last latents.
         unfinished = rows.open.any(dim=1, keepdim=True)
         rows.encode(self.net, (choice.taken | emptied) & unfinished)
 
@@ -280,9 +271,20 @@ class _Stepper:
         for row, slot, tokens, size, score, taken in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            self.proposed[row].append(Candidate(step, slot, tokens[:size], score, taken))
+            self.proposed[row].append(Proposal(step, slot, tokens[:size], score, taken))
 
-    def collect(self, index: int, canvas: SegmentCanvas, step: int) -> Decoded:
-        """What was done with one row up to this step."""
-        proposed = self.proposed[int(self.rows.row[index])] if self.records else None
-        return self.rows.collect(index, canvas, step, proposed)
+    @property
+    def row(self) -> Tensor:
+        return self.rows.row
+
+    def done(self, step: int) -> Tensor:
+        return ~self.rows.open.any(dim=1)
+
+    def collect(self, index: int, step: int) -> Decoded:
+        number = int(self.rows.row[index])
+        # A copy: a watcher may keep the row, and later steps propose more.
+        proposed = list(self.proposed[number]) if self.records else None
+        return self.rows.collect(index, self.canvases[number], step, proposed)
+
+    def keep(self, rows: Tensor) -> None:
+        self.rows.keep(rows)

@@ -169,7 +169,7 @@ class LatentNet(nn.Module):
         take_weights(self, base)
 
     def reset_parameters(self, seed: int = 0) -> None:
-        """Draw all weights afresh (`start.py`); on the meta device there are none to draw."""
+        """Draw all weights afresh (nets/init.py); on the meta device there are none to draw."""
         if not self.embed.weight.is_meta:
             draw_segment_weights(self, seed)
 

@@ -8,7 +8,7 @@
 
 as in Fast-dLLM (arXiv 2505.22618; its `dual cache` is `block`). A kept column always stands for the
 token that the canvas shows there, else the row is read anew; what may be out of date is only what
-that column has seen of the others. How a network keeps columns is nets/kept.py.
+that column has seen of the others. How a network keeps columns is `Rereader` (nets/transformer.py).
 
 When a row is read anew depends on that row alone, so that batched equals alone; a row that reveals
 nothing in a step is not computed in it.

@@ -4,7 +4,9 @@ Paper, Section 2, "MDM inference". Each step: one network call on the canvas; th
 open slots of its window and takes some; their tokens are drawn from the posterior and committed for
 good, unless remasking (remasking.py) takes them back. The vocabulary head runs only on slots that a
 score must read, or on the taken ones when the score reads none of it (left_to_right, random,
-planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cached.py).
+planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cache.py).
+
+Not here: scores and quotas (decode/policy.py, decode/quota.py), and drawing (decode/draw.py).
 Letters: B rows, L positions, D width.
 """
 
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import behind
-from anyorder.decode.loop import keep_rows, seen
+from anyorder.decode.loop import keep_rows, run
 from anyorder.decode.policy import Ranking, take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
@@ -97,27 +99,7 @@ def decode(
     options = options.resolved()
     check_network(net, options)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
-    stepper = _Stepper(net, vocab, options, _reader(net, options, rows.sheet()), rows.ids.device)
-    results: dict[int, Decoded] = {}
-    step = 0
-    while len(rows.row):
-        step += 1
-        stepper.advance(rows, step)
-        if watch is not None:
-            told = [
-                seen(row, stepper.collect(rows, at, canvases[row], step))
-                for at, row in enumerate(rows.row.tolist())
-            ]
-            watch(told)
-        finished = ~rows.open.any(dim=1)
-        if stepper.is_final(step) and bool(finished.any()):
-            for index in finished.nonzero()[:, 0].tolist():
-                number = int(rows.row[index])
-                results[number] = stepper.collect(rows, index, canvases[number], step)
-            left = (~finished).nonzero()[:, 0]
-            rows.keep(left)
-            stepper.reader.keep(left, rows.ids.shape[1])
-    return [results[number] for number in range(len(canvases))]
+    return run(_Stepper(net, vocab, options, canvases, rows), watch)
 
 
 def _reader(net: Denoiser, options: MdmOptions, sheet: Sheet) -> Reader:
@@ -169,9 +151,15 @@ class _Stepper:
     """One decoding step: window, proposals, choice, commitment."""
 
     def __init__(
-        self, net: Denoiser, vocab: Vocab, options: MdmOptions, reader: Reader, device: torch.device
+        self,
+        net: Denoiser,
+        vocab: Vocab,
+        options: MdmOptions,
+        canvases: Sequence[Canvas],
+        rows: _Rows,
     ) -> None:
-        self.net, self.vocab, self.reader = net, vocab, reader
+        self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
+        self.reader = _reader(net, options, rows.sheet())
         self.policy = options.build_policy()
         self.stopping = options.stopping()
         self.planner_temperature = options.planner_temperature or 1.0
@@ -187,18 +175,31 @@ class _Stepper:
         remasking = options.remasking()
         self.remasker: Remasker | None = None
         if remasking is not None and options.steps is not None:
-            self.remasker = Remasker(remasking, options.steps, device)
+            self.remasker = Remasker(remasking, options.steps, rows.ids.device)
 
-    def is_final(self, step: int) -> bool:
-        """Whether what is complete after this step stays so."""
-        return self.remasker is None or self.remasker.is_over(step)
+    @property
+    def row(self) -> Tensor:
+        return self.rows.row
 
-    def collect(self, rows: _Rows, index: int, canvas: Canvas, step: int) -> Decoded:
+    def done(self, step: int) -> Tensor:
+        """Rows without an open slot, once no later step can open one again.  # B"""
+        complete = ~self.rows.open.any(dim=1)
+        if self.remasker is not None and not self.remasker.is_over(step):
+            return torch.zeros_like(complete)
+        return complete
+
+    def keep(self, rows: Tensor) -> None:
+        self.rows.keep(rows)
+        self.reader.keep(rows, self.rows.ids.shape[1])
+
+    def collect(self, index: int, step: int) -> Decoded:
+        rows = self.rows
+        number = int(rows.row[index])
+        canvas = self.canvases[number]
         span = slice(canvas.prompt_length, len(canvas.ids))
         token_ids, reveal = rows.ids[index, span].tolist(), rows.reveal[index, span].tolist()
         changes: Sequence[Change] = ()
         if self.remasker is not None:
-            number = int(rows.row[index])
             changes = self.remasker.changes(number, canvas.prompt_length, reveal)
         return Decoded(
             token_ids=token_ids,
@@ -212,7 +213,8 @@ class _Stepper:
             changes=changes,
         )
 
-    def advance(self, rows: _Rows, step: int) -> None:
+    def advance(self, step: int) -> None:
+        rows = self.rows
         eligible = self._enter_window(rows)
         progress = self._progress(rows, eligible)
         rows.window_step = rows.window_step + 1  # `progress` holds the old one
@@ -224,6 +226,7 @@ class _Stepper:
         if counts is None or bool(counts.any()):  # what reveals nothing needs no call
             taken = self._reveal(rows, _Choice(eligible, progress, counts), step)
         if self.remasker is not None and turns is not None:
+            # After the reveals, which looked at the canvas before anything was masked again.
             self._mask_again(rows, turns.masked_again)
             self.remasker.note(rows.row, step, taken | turns.masked_again, rows.ids, rows.open)
 
@@ -236,6 +239,7 @@ class _Stepper:
     def _reveal(self, rows: _Rows, choice: _Choice, step: int) -> Tensor:
         """One network call, and what is taken from it.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
+        # A cache may skip rows that reveal nothing; where scores decide, that is not known yet.
         needed = None if choice.counts is None else choice.counts > 0
         states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
         sight = Sight(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
@@ -244,10 +248,11 @@ class _Stepper:
         if counts is None:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
             counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
+        # A row that takes nothing did not need this call: batched it must count as alone.
         rows.forwards += counts > 0
         rows.columns += columns * (counts > 0)
         taken, ties = take(ranking, counts)
-        if self.policy.score.reads != "nothing":
+        if self.policy.score.reads != "nothing":  # a fixed order has no ties to break
             rows.ties += ties
         self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
         self._commit(rows, taken, step)

@@ -4,7 +4,8 @@ S-FLM's sampler (process/sphere.py has its equations). N steps are N network cal
 t_0 .. t_{N-1} of linspace(1, 1e-5, N + 1). Each call but the last moves every free slot along the
 velocity of its posterior, from the signal a(t_k) to a(t_{k+1}); the last one takes tokens from its
 posterior and moves nothing. Frozen slots, a prompt or the text around a gap, hold the clean vectors
-of their tokens at every call. Slots hold what a text may hold (nets/states.py), without PAD.
+of their tokens at every call. Slots hold what a text may hold (`States` in nets/denoiser.py),
+without PAD.
 
 There is no token before the end, and no order is chosen. What a step shows of a slot is its most
 likely token: `reveal_step` is the step from which it stayed, `changes` what it was before.
@@ -15,17 +16,16 @@ Letters: B rows, L positions, M free slots of all rows, K states, V vocabulary, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Posterior, behind, filtered, pick_from, refuse_nan
-from anyorder.decode.loop import seen
+from anyorder.decode.loop import run
 from anyorder.decode.proposals import slices
 from anyorder.families.sflm.config import SflmOptions
 from anyorder.nets.denoiser import SphereDenoiser, States
@@ -84,55 +84,22 @@ def decode(
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = options.resolved()
-    flow = _Flow(net, vocab, options)
-    rows = flow.start(canvases, keys, torch.device(device))
-    history = [rows.ids]
-    for moment in flow.moments():
-        flow.advance(rows, moment)
-        history.append(rows.ids)
-        if watch is not None:
-            so_far = (_collect(rows, at, each, moment.step) for at, each in enumerate(canvases))
-            watch([seen(row, each) for row, each in enumerate(so_far)])
-    shown = torch.stack(history).cpu().numpy()  # N+1 B L
-    return [
-        _collect(rows, at, canvas, options.steps, shown[:, at], vocab.mask_id)
-        for at, canvas in enumerate(canvases)
-    ]
+    return run(_Stepper(net, vocab, options, canvases, keys, torch.device(device)), watch)
 
 
-def _collect(
-    rows: _Rows,
-    index: int,
-    canvas: Canvas,
-    step: int,
-    shown: np.ndarray | None = None,
-    mask_id: int = 0,
-) -> Decoded:
-    """One row after `step`; with all that it showed (N+1 L), also what changed."""
-    span = slice(canvas.prompt_length, len(canvas.ids))
-    token_ids = rows.ids[index, span].tolist()
-    reveal_step = rows.since[index, span].tolist()
-    changes: list[Change] = []
-    if shown is not None:
-        settled, changes = changes_of(shown[:, span], mask_id)
-        assert settled.tolist() == reveal_step
-    return Decoded(
-        token_ids=token_ids,
-        insert_step=[0] * len(token_ids),
-        reveal_step=reveal_step,
-        log_prob=rows.log_prob[index, span].tolist(),
-        steps=step,
-        forwards=step,
-        ties=0,
-        changes=changes,
-    )
+class _Stepper:
+    """One step of the flow: a network call, and where it moves the points."""
 
-
-class _Flow:
-    """The network, its table and the schedule: what one step needs."""
-
-    def __init__(self, net: SphereDenoiser, vocab: Vocab, options: SflmOptions) -> None:
-        self.net, self.vocab, self.options = net, vocab, options
+    def __init__(
+        self,
+        net: SphereDenoiser,
+        vocab: Vocab,
+        options: SflmOptions,
+        canvases: Sequence[Canvas],
+        keys: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        self.net, self.vocab, self.options, self.canvases = net, vocab, options, canvases
         self.velocity, self.stopping = options.chosen_velocity(), options.stopping()
         table = net.unit_table()  # V D
         if len(table) < vocab.size:
@@ -144,9 +111,15 @@ class _Flow:
         without |= {vocab.eos_id} if self.stopping.forbids else set()
         self.states = States.of(vocab, without=frozenset(without)).to(table.device)
         self.table = sphere.unit(table[self.states.ids].double())  # K D
+        schedule = sphere.Truncated(net.most_signal, net.least_signal)
+        self.signals = schedule.value(sphere.grid(options.steps)).to(table.device)  # N+1
+        self.rows = self._noise_rows(keys, device)
+        self.row = torch.arange(len(canvases), device=device)
+        self.history = [self.rows.ids]
+        """What every slot showed after each step."""
 
-    def start(self, canvases: Sequence[Canvas], keys: Sequence[int], device: torch.device) -> _Rows:
-        ids, free, real = stack(canvases, self.vocab, device)
+    def _noise_rows(self, keys: Sequence[int], device: torch.device) -> _Rows:
+        ids, free, real = stack(self.canvases, self.vocab, device)
         row, position = free.nonzero(as_tuple=True)
         key = torch.tensor(keys, dtype=torch.int64, device=device)[row]
         return _Rows(
@@ -161,15 +134,41 @@ class _Flow:
             points=sphere.sampling_noise(key, position, self.table.shape[1]),
         )
 
-    def moments(self) -> Iterator[_Moment]:
-        steps, net = self.options.steps, self.net
-        schedule = sphere.Truncated(net.most_signal, net.least_signal)
-        signals = schedule.value(sphere.grid(steps)).to(self.table.device)
-        for step in range(1, steps + 1):
-            yield _Moment(step, signals[step - 1], signals[step] if step < steps else None)
+    def done(self, step: int) -> Tensor:
+        """All rows take the same number of steps.  # B"""
+        return torch.full_like(self.row, step == self.options.steps, dtype=torch.bool)
 
-    def advance(self, rows: _Rows, moment: _Moment) -> None:
+    def keep(self, rows: Tensor) -> None:
+        raise AssertionError("all rows end together")
+
+    def collect(self, index: int, step: int) -> Decoded:
+        """A row after its frozen prefix; with all that it showed before, once it is finished."""
+        rows, canvas = self.rows, self.canvases[index]
+        span = slice(canvas.prompt_length, len(canvas.ids))
+        token_ids = rows.ids[index, span].tolist()
+        reveal_step = rows.since[index, span].tolist()
+        changes: list[Change] = []
+        if step == self.options.steps:
+            shown = torch.stack([ids[index, span] for ids in self.history])  # N+1 L
+            settled, changes = changes_of(shown.cpu().numpy(), self.vocab.mask_id)
+            assert settled.tolist() == reveal_step
+        return Decoded(
+            token_ids=token_ids,
+            insert_step=[0] * len(token_ids),
+            reveal_step=reveal_step,
+            log_prob=rows.log_prob[index, span].tolist(),
+            steps=step,
+            forwards=step,
+            ties=0,
+            changes=changes,
+        )
+
+    def advance(self, step: int) -> None:
         """One network call: what it shows, and where it moves the points."""
+        rows = self.rows
+        last = step == self.options.steps
+        moment = _Moment(step, self.signals[step - 1], None if last else self.signals[step])
+        # The points stay in float64; only what the network reads is rounded.
         vectors = torch.index_put(
             rows.clean, (rows.row, rows.position), rows.points.to(rows.clean.dtype)
         )
@@ -203,6 +202,7 @@ class _Flow:
             ids = self._filled(rows, ids)
         rows.since = torch.where(ids != rows.ids, moment.step, rows.since)
         rows.ids = ids
+        self.history.append(ids)
 
     def _filled(self, rows: _Rows, ids: Tensor) -> Tensor:
         """Free slots behind the first free EOS become EOS, which was not drawn there."""
