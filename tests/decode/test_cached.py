@@ -13,11 +13,11 @@ from torch import nn
 
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.mdm import decode as mdm
-from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.config import MdmOptions, PlannedConfig
 from anyorder.families.mdm.planner import PlannedNet
 from anyorder.nets.denoiser import ShiftedNet, as_denoiser
 from anyorder.nets.oracles import Oracle
-from anyorder.nets.shapes import PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab

@@ -18,10 +18,10 @@ from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.families.flexmdm import compat as flexmdm_compat
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.compat import decode_compat
-from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.config import FlexConfig, FlexOptions
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Inserter, Look
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.schedule import Power
 from anyorder.trace.trace import Trace
 

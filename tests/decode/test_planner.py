@@ -14,9 +14,9 @@ from anyorder.decode.quota import Bernoulli, Expected, Factor, Progress, Thresho
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.mdm import decode as mdm
-from anyorder.families.mdm.config import MdmOptions
+from anyorder.families.mdm.config import MdmOptions, PlannedConfig
 from anyorder.families.mdm.planner import PlannedNet
-from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import Stream, key_of, uniform
 from anyorder.vocab import Vocab
 

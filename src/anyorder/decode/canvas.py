@@ -40,13 +40,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from anyorder.data.segments import cut
-from anyorder.nets.shapes import FlexConfig, FlexLatentConfig, LatentConfig
 from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
 
@@ -483,7 +482,31 @@ def fixed_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Any) -> Canvas:
     return canvas
 
 
-def open_canvas(text: str, sizes: Sizes, vocab: Vocab, config: FlexConfig) -> GrowingCanvas:
+class Framed(Protocol):
+    """A network's shape that knows which ids stand around every prompt."""
+
+    def frame(self, vocab: Vocab) -> Frame: ...
+
+
+class Cut(Protocol):
+    """A network's shape that knows what a segment is."""
+
+    @property
+    def slots(self) -> int: ...
+    @property
+    def segment_length(self) -> int: ...
+    @property
+    def segment_by(self) -> str: ...
+
+
+class FramedCut(Framed, Protocol):
+    """Both."""
+
+    @property
+    def latent(self) -> Cut: ...
+
+
+def open_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Framed) -> GrowingCanvas:
     """A canvas that grows until a size is reached, whichever is first."""
     assert sizes.new_tokens is not None
     canvas = growing_canvas_of(text, 0, vocab, config.frame(vocab))
@@ -499,7 +522,7 @@ def open_canvas(text: str, sizes: Sizes, vocab: Vocab, config: FlexConfig) -> Gr
     return replace(canvas, room=room if sizes.only_length_told else min(room, sizes.new_tokens))
 
 
-def slot_canvas(text: str, sizes: Sizes, vocab: Vocab, config: LatentConfig) -> SegmentCanvas:
+def slot_canvas(text: str, sizes: Sizes, vocab: Vocab, config: Cut) -> SegmentCanvas:
     """A fixed number of slots for segments: what the network was trained with, or fewer."""
     slots = config.slots if sizes.slots is None else sizes.slots
     if slots > config.slots:
@@ -509,9 +532,7 @@ def slot_canvas(text: str, sizes: Sizes, vocab: Vocab, config: LatentConfig) -> 
     return _within(segment_canvas_of(text, slots, vocab, _cutter(vocab, config)), sizes)
 
 
-def open_segments(
-    text: str, sizes: Sizes, vocab: Vocab, config: FlexLatentConfig
-) -> GrowingSegments:
+def open_segments(text: str, sizes: Sizes, vocab: Vocab, config: FramedCut) -> GrowingSegments:
     """No segments but frozen ones, and room for as many as the network was trained with."""
     slots = config.latent.slots if sizes.slots is None else sizes.slots
     frame = config.frame(vocab)
@@ -533,7 +554,7 @@ def _within(canvas: _Segmented, sizes: Sizes) -> _Segmented:
     return canvas
 
 
-def _cutter(vocab: Vocab, config: LatentConfig) -> Cutter:
+def _cutter(vocab: Vocab, config: Cut) -> Cutter:
     length = config.segment_length
     # What stands around a gap is a part of a program, and need not be one.
     pieces = partial(cut, vocab=vocab, by=config.segment_by, segment_length=length, part=True)

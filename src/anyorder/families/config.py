@@ -1,4 +1,4 @@
-"""Settings that several families share: how tokens are drawn, and the clock of insertion.
+"""Settings that several families share: a network's shape, how tokens are drawn, insertion's clock.
 
 Each setting is defined once, here or in a family's own config.py, with its help text below it: the
 command line, the playground and the run card read it there. Never torch. What fills in and checks
@@ -8,8 +8,93 @@ options by the tables of policies and quotas is `resolve` in a family's decode.p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, Protocol, Self
+
+import tyro
+
+from anyorder.nets.shapes import TransformerConfig
+
+
+class Specials(Protocol):
+    """What a shape asks of a vocabulary: the ids that may stand around a prompt."""
+
+    @property
+    def bos_id(self) -> int | None: ...
+    @property
+    def eos_id(self) -> int: ...
+    @property
+    def pad_id(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """The shape of the network; vocabulary and direction follow from data and family."""
+
+    width: int = 64
+    """Size of a hidden state."""
+    layers: int = 6
+    """Transformer layers."""
+    heads: int = 4
+    """Attention heads."""
+    kv_heads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Key/value heads; unset: as many as heads."""
+    mlp_width: int = 192
+    """Inner width of the feed-forward map."""
+    rope_theta: float = 10000.0
+    """Base of the rotary frequencies."""
+    qkv_bias: bool = True
+    """Biases on queries, keys and values."""
+    o_bias: bool = False
+    """Bias on the attention's output."""
+    tied: bool = True
+    """Whether the head shares the embedding's weights."""
+    vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Rows of the embedding table; unset: the vocabulary's size."""
+    norm_eps: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
+    """Added to the norms' mean square; unset: 1e-6 (Llama and LLaDA have 1e-5)."""
+    shift: Annotated[bool | None, tyro.conf.arg(metavar="True", help_behavior_hint="")] = None
+    """mdm: the state at i - 1 predicts token i, as in Dream and in what begins left to right."""
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % self.heads:
+            raise ValueError(f"net.width={self.width} must be a multiple of net.heads={self.heads}")
+
+    def backbone(self, vocab_size: int, *, causal: bool) -> TransformerConfig:
+        """The whole shape: what the recipe leaves open follows from vocabulary and family."""
+        return TransformerConfig(
+            vocab_size=vocab_size if self.vocab_size is None else self.vocab_size,
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
+            head_width=self.width // self.heads,
+            mlp_width=self.mlp_width,
+            causal=causal,
+            rope_theta=self.rope_theta,
+            norm_eps=TransformerConfig.norm_eps if self.norm_eps is None else self.norm_eps,
+            qkv_bias=self.qkv_bias,
+            o_bias=self.o_bias,
+            tied=self.tied,
+        )
+
+
+def settings_of(net: NetConfig, kind: type) -> dict[str, Any]:
+    """The fields of `kind`, which a recipe's network and the network's own shape have in common."""
+    return {each.name: getattr(net, each.name) for each in fields(kind)}
+
+
+def check_choices(owner: Any, choices: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a field that is none of its choices."""
+    for name, known in choices.items():
+        among(name, getattr(owner, name), known)
+
+
+def check_exponents(owner: Any) -> None:
+    """Refuse schedules that are none."""
+    for name in ("insertion_exponent", "unmasking_exponent"):
+        _exponent(name, getattr(owner, name))
 
 
 @dataclass(frozen=True)

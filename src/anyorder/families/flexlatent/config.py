@@ -11,11 +11,68 @@ an error, never ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from anyorder.families.config import ClockOptions, DrawOptions
+import tyro
+
+from anyorder.families.config import ClockOptions, DrawOptions, Specials, check_exponents
 from anyorder.families.flexmdm.config import InsertionConfig
-from anyorder.families.latentmdm.config import check_reconstruct
+from anyorder.families.latentmdm.config import LatentConfig, LatentNetConfig, check_reconstruct
+from anyorder.nets.shapes import TransformerConfig
+
+
+@dataclass(frozen=True)
+class FlexLatentSettings:
+    """What the networks of flexlatent have besides those of latentmdm: clocks and a gap head."""
+
+    insertion_exponent: float = 1.7
+    """alpha(t) = 1 - (1 - t)^this."""
+    unmasking_exponent: float = 2.89
+    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
+    gap_offset: bool = False  # a prompt mostly decides how many lines there are, at any time
+    """Add the known log(1 - alpha) to the gap head's output."""
+
+
+@dataclass(frozen=True)
+class FlexLatentNetConfig(FlexLatentSettings, LatentNetConfig):
+    """The networks of flexlatent: those of latentmdm, time, and a gap head."""
+
+    empty: tyro.conf.Fixed[Any] = "none"
+    """No segment is ever empty."""
+
+
+@dataclass(frozen=True)
+class OnLatent:
+    """The shape of a network that has the networks of latentmdm and more."""
+
+    latent: LatentConfig
+
+
+@dataclass(frozen=True)
+class FlexLatentConfig(FlexLatentSettings, OnLatent):
+    """The shape of the networks, and the clocks of their training."""
+
+    def __post_init__(self) -> None:
+        if not self.latent.backbone.time_modulated:
+            raise ValueError("flexlatent needs a backbone with time_modulated=True")
+        if self.latent.empty != "none":
+            raise ValueError(
+                f"empty={self.latent.empty!r}: flexlatent has no padding segments, give 'none'"
+            )
+        check_exponents(self)
+
+    @property
+    def backbone(self) -> TransformerConfig:
+        return self.latent.backbone
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> FlexLatentConfig:
+        """From the dictionary that a model's config.json holds."""
+        return cls(**record | {"latent": LatentConfig.from_record(record["latent"])})
+
+    def frame(self, vocab: Specials) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that stand before and after every prompt."""
+        return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
 
 
 @dataclass(frozen=True)

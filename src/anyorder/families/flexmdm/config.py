@@ -10,7 +10,65 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anyorder.families.config import ClockOptions, DrawOptions
+from anyorder.families.config import (
+    ClockOptions,
+    DrawOptions,
+    NetConfig,
+    Specials,
+    check_choices,
+    check_exponents,
+)
+from anyorder.nets.shapes import OnBackbone
+
+
+@dataclass(frozen=True)
+class FlexSettings:
+    """What a network of flexmdm has besides its backbone, and what its inputs mean."""
+
+    convention: Literal["plain", "release"] = "plain"
+    """plain: prompt, anchor, answer; release: BOS, prompt, PAD, answer, with shifted logits."""
+    coordinate: Literal["progress", "raw"] = "progress"
+    """What the network is told: insertion progress alpha(t), or raw time t."""
+    insertion_exponent: float = 1.7
+    """alpha(t) = 1 - (1 - t)^this."""
+    unmasking_exponent: float = 2.89
+    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
+    gap_offset: bool = True
+    """Add the known log(1 - alpha) to the gap head's output."""
+    gap_reads: Literal["left", "both"] = "both"
+    """The states beside a gap that its head reads."""
+
+
+@dataclass(frozen=True)
+class FlexNetConfig(FlexSettings, NetConfig):
+    """The network of flexmdm: the backbone, its time, and the gap head (nets/flex.py)."""
+
+
+@dataclass(frozen=True)
+class FlexConfig(FlexSettings, OnBackbone):
+    """The shape of the network, and what its inputs mean."""
+
+    def __post_init__(self) -> None:
+        if self.backbone.causal or not self.backbone.time_modulated:
+            raise ValueError("flexmdm needs a bidirectional backbone with time_modulated=True")
+        check_choices(
+            self,
+            {
+                "convention": ("plain", "release"),
+                "coordinate": ("progress", "raw"),
+                "gap_reads": ("left", "both"),
+            },
+        )
+        check_exponents(self)
+
+    def frame(self, vocab: Specials) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that stand before and after every prompt."""
+        if self.convention == "plain":
+            return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
+        if vocab.bos_id is None:
+            raise ValueError("the release convention begins with BOS: use a vocabulary that has it")
+        return (vocab.bos_id,), (vocab.pad_id,)
+
 
 COMPAT_POLICIES = ("sampled", "entropy", "random")
 

@@ -7,10 +7,105 @@ an error, never ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from anyorder.families.config import DrawOptions
+from anyorder.families.config import DrawOptions, NetConfig, check_choices, settings_of
+from anyorder.nets.shapes import OnBackbone, TransformerConfig
+
+CHOICES = {
+    "segment_by": ("line", "statement", "fixed"),
+    "pooling": ("content", "with_eos"),
+    "empty": ("learned", "eos", "none"),
+    "attention": ("bidirectional", "prefix_lm"),
+}
+
+
+@dataclass(frozen=True)
+class LatentSettings:
+    """What the networks over segments have besides their backbone."""
+
+    encoder_layers: int = 2
+    """Layers of the segment encoder."""
+    decoder_layers: int = 2
+    """Layers of the segment decoder."""
+    pooling: Literal["content", "with_eos"] = "content"
+    """A segment's vector: the mean over its tokens, or over its closing EOS as well (release)."""
+    empty: Literal["learned", "eos", "none"] = "learned"
+    """What stands for an empty segment: a vector of its own, or the embedding of EOS (release)."""
+    attention: Literal["bidirectional", "prefix_lm"] = "bidirectional"
+    """prefix_lm: the prompt does not see the segments, so that it is read once for all steps."""
+    encoder_norm: bool = True
+    """A norm after the encoder's last layer."""
+    latent_norm: bool = True
+    """A norm after the latent transformer's last layer."""
+    decoder_norm: bool = True
+    """A norm after the decoder's last layer."""
+
+
+@dataclass(frozen=True)
+class LatentNetConfig(LatentSettings, NetConfig):
+    """The networks of latentmdm: encoder, latent transformer, decoder (nets/latent.py)."""
+
+    layers: int = 4
+    """Layers of the latent transformer."""
+    empty: Literal["learned", "eos"] = "learned"  # 'none' is for networks that insert segments
+
+
+@dataclass(frozen=True)
+class LatentConfig(LatentSettings, OnBackbone):
+    """The shape of the three networks, and what a segment is to them.
+
+    The backbone is the latent transformer; encoder and decoder are like it except for their layers.
+    With `empty` none, no segment is ever empty.
+    """
+
+    slots: int = 16
+    """L_s: slots of a training example."""
+    segment_length: int = 32
+    """L_seg: positions of a segment, the closing EOS included unless the segment fills them all."""
+    segment_by: Literal["line", "statement", "fixed"] = "line"
+    """How training texts were cut into segments."""
+    eos_id: int | None = None
+    """The id that closes a segment; needed where the network feeds it by itself."""
+
+    def __post_init__(self) -> None:
+        if self.backbone.causal or not self.backbone.tied:
+            raise ValueError(
+                "networks over segments need a bidirectional backbone (causal=False) and one table "
+                "for input and head (tied=True)"
+            )
+        for name in ("encoder_layers", "decoder_layers", "slots", "segment_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        check_choices(self, CHOICES)
+        if self.eos_id is None:
+            if self.empty == "eos" or self.pooling == "with_eos":
+                raise ValueError(
+                    "empty='eos' and pooling='with_eos' feed EOS: give eos_id, the vocabulary's"
+                )
+        elif not 0 <= self.eos_id < self.backbone.vocab_size:
+            raise ValueError(
+                f"eos_id={self.eos_id} is no id below vocab_size={self.backbone.vocab_size}: "
+                "give the vocabulary's"
+            )
+
+    @classmethod
+    def of(cls, backbone: TransformerConfig, recipe: Any, eos: int) -> LatentConfig:
+        """What a recipe says of the networks, and what its segments and its vocabulary add."""
+        segments = recipe.segments
+        return cls(
+            backbone,
+            slots=segments.slots,
+            segment_length=segments.segment_length,
+            segment_by=segments.by,
+            eos_id=eos,
+            **settings_of(recipe.net, LatentSettings),
+        )
+
+    def part(self, layers: int, *, causal: bool) -> TransformerConfig:
+        """The shape of the encoder or the decoder."""
+        return replace(self.backbone, layers=layers, causal=causal, time_modulated=False)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,46 @@ an error, never ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import tyro
 
-from anyorder.families.config import DrawOptions
+from anyorder.families.config import DrawOptions, NetConfig
+from anyorder.nets.shapes import OnBackbone
+
+
+@dataclass(frozen=True)
+class PlannerSettings:
+    """What a planner head has besides its backbone (planner.py)."""
+
+    planner_mlp_width: int = 128
+    """Inner width of the head's feed-forward map."""
+    planner_features: int = 64
+    """Sinusoids that tell the head how much is masked (published: 256)."""
+
+
+@dataclass(frozen=True)
+class PlannedNetConfig(PlannerSettings, NetConfig):
+    """The network of a planned mdm: the backbone and a planner head (nets/planner.py)."""
+
+
+@dataclass(frozen=True)
+class PlannedConfig(PlannerSettings, OnBackbone):
+    """The shape of a backbone and of its planner head."""
+
+    planner_mlp_width: int = field()  # a file without it is damaged
+    planner_features: int = 256
+
+    def __post_init__(self) -> None:
+        if self.backbone.causal or self.backbone.time_modulated:
+            raise ValueError("a planner needs a bidirectional backbone without time modulation")
+        if self.planner_mlp_width < 1:
+            raise ValueError(f"planner_mlp_width={self.planner_mlp_width}: give at least 1")
+        if self.planner_features < 2 or self.planner_features % 2:
+            raise ValueError(
+                f"planner_features={self.planner_features}: give an even number from 2 on"
+            )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,54 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from anyorder.families.config import NetConfig, check_choices
+from anyorder.nets.shapes import OnBackbone
+
+
+@dataclass(frozen=True)
+class SphereSettings:
+    """What is to choose of a network over unit vectors besides its backbone."""
+
+    architecture: Literal["backbone", "dit"] = "backbone"
+    """The one backbone of all families, or the published DiT, which has no attention biases."""
+
+
+@dataclass(frozen=True)
+class SphereNetConfig(SphereSettings, NetConfig):
+    """The network of sflm over unit vectors (nets/sphere.py)."""
+
+    tied: bool = False
+    """Whether the head is the table of token vectors; published, and of the dit, are two."""
+    delta: float = 0.1
+    """The schedule ends where the clean token is the nearest but for this chance."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.architecture == "dit" and (self.o_bias or self.kv_heads is not None):
+            raise ValueError("the dit uses neither net.o_bias nor net.kv_heads: leave them out")
+        if self.architecture == "dit" and self.tied:
+            raise ValueError("the dit has a head of its own: leave net.tied out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SphereConfig(SphereSettings, OnBackbone):
+    """The shape of the network, and the signals that it was trained with."""
+
+    most_signal: float
+    """The end of the schedule; the truncation a* of vocabulary and width."""
+    least_signal: float = 1e-3
+    """Its beginning."""
+
+    def __post_init__(self) -> None:
+        check_choices(self, {"architecture": ("backbone", "dit")})
+        if self.backbone.causal or not self.backbone.time_modulated:
+            raise ValueError("sflm needs a bidirectional network with time_modulated=True")
+        if not 0 < self.least_signal < self.most_signal <= 1:
+            raise ValueError(
+                f"signals from {self.least_signal} to {self.most_signal} are no schedule: "
+                "give 0 < least_signal < most_signal <= 1"
+            )
+
 
 @dataclass(frozen=True)
 class Velocity:
