@@ -39,10 +39,10 @@ from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas
 from anyorder.families.flexmdm import decode as flexmdm
-from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.config import FlexConfig, FlexOptions
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Look
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.vocab import Vocab
 from tables import show
 

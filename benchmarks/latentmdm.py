@@ -47,10 +47,10 @@ from anyorder.data.segments import SegmentConfig
 from anyorder.decode.canvas import Canvas, SegmentCanvas
 from anyorder.families.ar import decode as ar
 from anyorder.families.latentmdm import decode as latentmdm
-from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.latentmdm.config import LatentConfig, LatentOptions
 from anyorder.families.latentmdm.loss import segment_mean
 from anyorder.families.latentmdm.net import LatentNet
-from anyorder.nets.shapes import LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process import masking
 from anyorder.process.noise import Noise, uniform

@@ -60,6 +60,8 @@ FOREIGN_BANS = {
     "_kernel": TORCH,
     "process": FILES,  # pure tensor functions
 }
+SHAPES = "anyorder.nets.shapes"
+"""The backbone's shape: the one thing besides each other that the settings of families import."""
 LAZY_ONLY = {"cli": TORCH, "__init__": TORCH}
 
 
@@ -107,12 +109,33 @@ def room_of(name: str) -> str:
     return name.split(".")[1] if "." in name else "__init__"
 
 
+def is_settings(name: str) -> bool:
+    """Whether a dotted name is, or is in, the config.py of families or of one family."""
+    parts = name.split(".")
+    return parts[:2] == ["anyorder", "families"] and "config" in parts[2:4]
+
+
+def settings_violations(source: str, module: str) -> list[str]:
+    """Settings are data: who reads them pays for no network, and they know settings only."""
+    found = []
+    for item in imports(source, module, package=False):
+        top, where = item.name.split(".")[0], f"{module}:{item.line} imports {item.name}"
+        known = is_settings(item.name) or item.name.startswith(f"{SHAPES}.")
+        if top in TORCH:
+            found.append(f"{where}: settings never import torch")
+        elif top == "anyorder" and not known:
+            found.append(f"{where}: settings import nothing of ours but settings")
+    return found
+
+
 def violations(source: str, module: str, *, package: bool = False) -> list[str]:
     """What is forbidden in this file, one line each."""
     room = room_of(module)
     found = []
     if room not in RULES:
         return [f"{module}: no import rule for the room {room!r}; add one to tests/test_imports.py"]
+    if is_settings(module):
+        return settings_violations(source, module)
     for item in imports(source, module, package=package):
         top = item.name.split(".")[0]
         where = f"{module}:{item.line} imports {item.name}"
@@ -181,6 +204,27 @@ FORBIDDEN = {
     "torch in measure": ("anyorder.measure.order_scores", "import torch.nn.functional as F"),
     "torch at the top of the command line": ("anyorder.cli", "import torch"),
     "files in process": ("anyorder.process.masking", "from pathlib import Path"),
+    "torch in settings": ("anyorder.families.mdm.config", "import torch"),
+    "a decoder in settings": (
+        "anyorder.families.mdm.config",
+        "def f():\n    from anyorder.decode.policy import Policy",
+    ),
+    "a network in settings": (
+        "anyorder.families.config",
+        "from anyorder.nets.transformer import Transformer",
+    ),
+    "a row in settings": (
+        "anyorder.families.mdm.config",
+        "from anyorder.families.family import Family",
+    ),
+    "a family's shape in nets": (
+        "anyorder.nets.transformer",
+        "from anyorder.families.flexmdm.config import FlexConfig",
+    ),
+    "a family's shape in hub": (
+        "anyorder.hub.formats",
+        "from anyorder.families.flexmdm.config import FlexConfig",
+    ),
     "room without a rule": ("anyorder.attic.junk", "import math"),
 }
 
@@ -202,6 +246,12 @@ ALLOWED = {
     "descriptions in a report": (
         "anyorder.report.runs",
         "from anyorder.families.descriptions import describe",
+    ),
+    "settings of another family": (
+        "anyorder.families.flexlatent.config",
+        "from anyorder.families.latentmdm.config import LatentConfig\n"
+        "from anyorder.families.config import DrawOptions\n"
+        "from anyorder.nets.shapes import TransformerConfig",
     ),
     "others' names": ("anyorder.trace.store", "import torchlike\nimport numpy as np"),
     "lazy torch": ("anyorder.cli", "def f():\n    import torch"),
@@ -289,3 +339,20 @@ def test_train_can_be_called_whatever_was_imported_before() -> None:
     assert run_python(f"{stub}{call}") == expected
     assert run_python(f"{stub}import anyorder.training\n{call}") == expected
     assert run_python(f"{stub}from anyorder.training import TrainConfig\n{call}") == expected
+
+
+def test_names_and_settings_of_families_cost_no_torch() -> None:
+    """The folders of families all have settings and a row, and recipes read the settings alone."""
+    code = (
+        "from importlib import import_module\n"
+        "from anyorder.families import FAMILIES, family_names\n"
+        "for name in family_names():\n"
+        "    import_module(f'anyorder.families.{name}.config')\n"
+        "import anyorder.recipes\n"
+        "print('mdm' in FAMILIES, 'nonsense' in FAMILIES, 'torch' in sys.modules)\n"
+    )
+    assert run_python(code) == "True False False"
+    rows = {path.parent.name for path in (SOURCE / "anyorder" / "families").glob("*/family.py")}
+    assert rows == {
+        path.parent.name for path in (SOURCE / "anyorder" / "families").glob("*/config.py")
+    }

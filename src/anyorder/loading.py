@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import anyorder.families.published  # noqa: F401  (makes their formats known)
 from anyorder.families.family import Family, find_family
 from anyorder.files import sha256_of
 from anyorder.hub.files import (
@@ -33,14 +34,8 @@ from anyorder.hub.files import (
     is_hub_id,
     open_folder,
 )
-from anyorder.hub.formats import (
-    EXTRAS_FILE,
-    Folder,
-    Published,
-    names_apart,
-    names_for,
-    read_published,
-)
+from anyorder.hub.formats import Folder, Published, read_published
+from anyorder.hub.layouts import find_layout
 from anyorder.hub.vocab import open_vocab
 from anyorder.hub.weights import (
     OUR_KEY,
@@ -221,13 +216,13 @@ def _stores(
     published: Published, files: SafetensorFiles, folder: Path
 ) -> dict[Store, dict[str, str]]:
     """Which of our names are in which file."""
-    names = names_for(published.layout, published.config)
-    extras = names_apart(published.layout, published.config)
-    if not extras:
+    layout = find_layout(published.layout)
+    names, apart = layout.names(published.config), layout.apart(published.config)
+    if not apart:
         return {files: names}
-    backbone = {ours: theirs for ours, theirs in names.items() if ours not in extras}
+    others = {ours: theirs for ours, theirs in names.items() if ours not in apart}
     # The smaller store first: its file is mapped while little else is in memory.
-    return {TensorPickle(folder / EXTRAS_FILE): extras, files: backbone}
+    return {TensorPickle(folder / layout.apart_file): apart, files: others}
 
 
 def _files_of(stores: Mapping[Store, Any]) -> list[Path]:

@@ -22,10 +22,11 @@ from anyorder.apps.jobs import SampleJob
 from anyorder.apps.placement import placement
 from anyorder.apps.sample import sample_to_run
 from anyorder.families.family import find_family
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.model import Card, Model, Request, build
 from anyorder.nets.denoiser import Look
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.vocab import Vocab
 

@@ -16,8 +16,10 @@ from anyorder.apps.placement import placement
 from anyorder.apps.sample import sample_to_run
 from anyorder.apps.show import segment_film
 from anyorder.cli import main
+from anyorder.families.flexlatent.config import FlexLatentConfig
+from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.model import Card, Model, build, load
-from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.trace import Run, RunCard
 from anyorder.vocab import Vocab
 

@@ -23,11 +23,11 @@ from anyorder.apps.train import train
 from anyorder.bench.tasks import Stories
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
 from anyorder.data.batches import Batch
-from anyorder.families.mdm.config import TuningConfig
+from anyorder.families.mdm.config import PlannedConfig, TuningConfig
 from anyorder.families.mdm.loss import corrupt_block, log_confidence
 from anyorder.families.mdm.planner import PlannedNet, planner_names
 from anyorder.model import Model
-from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.masking import factor_choice
 from anyorder.process.noise import Noise

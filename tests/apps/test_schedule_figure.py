@@ -7,8 +7,9 @@ from dataclasses import asdict
 import pytest
 
 from anyorder.apps.report import schedule_drawing, schedule_figure, shares_of
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.model import Card, Model, build
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 

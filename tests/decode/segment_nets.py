@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from segment_mocks import VOCAB
 
+from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.families.latentmdm.net import LatentNet
-from anyorder.nets.shapes import LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import uniform
 
 SLOTS, ROOM = 6, 7

@@ -27,9 +27,10 @@ from flexlatent_mocks import (
 
 from anyorder.decode.canvas import Decoded, GrowingSegments
 from anyorder.families.flexlatent import decode as flexlatent
-from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.flexlatent.config import FlexLatentConfig, FlexLatentOptions
 from anyorder.families.flexlatent.net import FlexLatentNet
-from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
+from anyorder.families.latentmdm.config import LatentConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace.trace import Trace
 
@@ -74,7 +75,9 @@ def small_net(attention: Any) -> FlexLatentNet:
         vocab_size=VOCAB.size, width=32, layers=2, heads=4, kv_heads=2, head_width=8, mlp_width=48,
         time_modulated=True,
     )  # fmt: skip
-    latent = LatentConfig(backbone, 1, 1, 8, 5, empty="none", attention=attention)
+    latent = LatentConfig(
+        backbone, 1, 1, slots=8, segment_length=5, empty="none", attention=attention
+    )
     net = FlexLatentNet(FlexLatentConfig(latent), seed=1).eval()
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():  # far from uniform, so that segments and gaps differ clearly

@@ -13,9 +13,9 @@ from torch import Tensor
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.compat import Chosen
-from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.config import FlexConfig, FlexOptions
 from anyorder.families.flexmdm.net import FlexNet
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace.trace import Trace
 

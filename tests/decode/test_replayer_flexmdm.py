@@ -17,11 +17,11 @@ from torch import Tensor
 from anyorder.decode.canvas import GrowingCanvas
 from anyorder.decode.replay import Moment, Replay
 from anyorder.families.flexmdm import decode as flexmdm
-from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.config import FlexConfig, FlexOptions
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.replay import flex_reader
 from anyorder.nets.denoiser import Look
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
 
 SPECIAL = [VOCAB.mask_id, VOCAB.pad_id, VOCAB.eos_id, VOCAB.bos_id]

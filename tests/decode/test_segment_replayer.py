@@ -17,10 +17,10 @@ from anyorder.decode.canvas import Decoded, GrowingSegments, SegmentCanvas
 from anyorder.decode.replay import Replay
 from anyorder.families import replay as replayer
 from anyorder.families.flexlatent import decode as flexlatent
-from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.flexlatent.config import FlexLatentConfig, FlexLatentOptions
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.latentmdm import decode as latentmdm
-from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.latentmdm.config import LatentConfig, LatentOptions
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.families.replay_segments import (
     SegmentMoment,
@@ -30,7 +30,7 @@ from anyorder.families.replay_segments import (
 )
 from anyorder.measure.placement_scores import Dense, place
 from anyorder.nets.oracles import SegmentOracle
-from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.sflm import decode as sflm
-from anyorder.families.sflm.config import SflmOptions
+from anyorder.families.sflm.config import SflmOptions, SphereConfig
 from anyorder.families.sflm.net import SphereNet
 from anyorder.model import wrap
-from anyorder.nets.shapes import SphereConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process import sphere
 from anyorder.process.noise import key_of
 from anyorder.trace.snapshots import changes_of

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from anyorder.data.corpora.stories import stories_vocab
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 
 BACKBONE = TransformerConfig(13, 16, 2, 2, 1, 8, 24, time_modulated=True)

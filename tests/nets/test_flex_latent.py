@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.data.corpora.stories import stories_vocab
+from anyorder.families.flexlatent.config import FlexLatentConfig
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.families.latentmdm.net import LatentNet
-from anyorder.nets.shapes import FlexLatentConfig, LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 
 BACKBONE = TransformerConfig(

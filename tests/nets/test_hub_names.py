@@ -9,11 +9,15 @@ import pytest
 import torch
 
 import made_checkpoints as made
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.flexmdm.published import RELEASE, extra_names
+from anyorder.families.mdm.config import PlannedConfig
 from anyorder.families.mdm.planner import PlannedNet
-from anyorder.hub.formats import RELEASE, extra_names, names_for, planner_names
+from anyorder.families.mdm.published import planner_tensors
+from anyorder.hub.layouts import names_for
 from anyorder.nets.denoiser import ShiftedNet
-from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 
 SEVEN_B = TransformerConfig(152_064, 3584, 28, 28, 4, 128, 18_944, rope_theta=1e6, tied=False)
@@ -71,7 +75,7 @@ def test_names_and_shapes_are_those_of_the_descriptions() -> None:
     plain = replace(shape, kv_heads=made.HEADS, qkv_bias=False)
     config = PlannedConfig(plain, made.INNER)
     found = shapes_of("dultra", config, PlannedNet)
-    assert {name: found[name] for name in planner_names(config).values()} == made.planner_shapes()
+    assert {name: found[name] for name in planner_tensors(config).values()} == made.planner_shapes()
     assert len(made.planner_shapes()) == 20
     assert len(extra_names(flex(SEVEN_B))) == len(made.extra_shapes(28)) == 66
 

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.families.latentmdm.net import FEW_ROWS, LARGE_TABLE, LatentNet
 from anyorder.hub.weights import load_weights, save_weights
-from anyorder.nets.shapes import LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Reach
 from anyorder.nets.transformer import Transformer
 

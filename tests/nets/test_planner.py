@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anyorder.families.mdm.config import PlannedConfig
 from anyorder.families.mdm.planner import PlannedNet, planner_names
-from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import sinusoids
 from anyorder.nets.transformer import Transformer
 

@@ -7,11 +7,14 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from anyorder.families.family import masked_network, plain_network
+from anyorder.families.backbone import plain_network
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.mdm.config import PlannedConfig
+from anyorder.families.mdm.family import masked_network
 from anyorder.families.mdm.planner import PlannedNet
 from anyorder.nets.denoiser import ShiftedNet
-from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 
 SHAPE = TransformerConfig(13, 16, 2, 2, 1, 8, 24)

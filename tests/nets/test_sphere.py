@@ -10,9 +10,9 @@ import torch
 from small_timed import SMALL_TIMED
 from torch import Tensor, nn
 
+from anyorder.families.sflm.config import SphereConfig
 from anyorder.families.sflm.net import BODIES, SphereNet
 from anyorder.hub.weights import load_weights, save_weights
-from anyorder.nets.shapes import SphereConfig
 
 CONFIG = SphereConfig(SMALL_TIMED, most_signal=0.4, least_signal=1e-3)
 

@@ -19,11 +19,11 @@ from scipy import optimize
 from torch import Tensor
 
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
-from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.config import FlexConfig, InsertionConfig
 from anyorder.families.flexmdm.loss import insertion_bound
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Look
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
 

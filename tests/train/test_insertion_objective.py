@@ -12,11 +12,11 @@ import torch
 
 from anyorder.apps.train import train, train_recipe
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
-from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.config import FlexConfig, InsertionConfig
 from anyorder.families.flexmdm.loss import _items, clocks_of, insertion_bound
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.model import load
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process import insertion
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override

@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 import torch
 
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.model import load
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.training import TrainConfig, lora
 from anyorder.training.processes import Reader

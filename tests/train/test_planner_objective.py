@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
-from anyorder.families.mdm.config import ImitationConfig, TuningConfig
+from anyorder.families.mdm.config import ImitationConfig, PlannedConfig, TuningConfig
 from anyorder.families.mdm.loss import corrupt_block, imitation, imitation_parts, log_confidence
 from anyorder.families.mdm.planner import PlannedNet, planner_names
-from anyorder.nets.shapes import PlannedConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Noise
 from anyorder.training import FitOptions, TrainConfig, fit

@@ -13,11 +13,11 @@ from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, st
 from anyorder.families.ar.loss import causal_mean
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.duo.loss import uniform_bound
-from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.config import FlexConfig, InsertionConfig
 from anyorder.families.flexmdm.loss import insertion_bound
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.mdm.loss import masked_bound, masked_mean
-from anyorder.nets.shapes import FlexConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.training import FitOptions, TrainConfig, fit
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
 from anyorder.families.latentmdm import loss as segment_parts
-from anyorder.families.latentmdm.config import SegmentLossConfig
+from anyorder.families.latentmdm.config import LatentConfig, SegmentLossConfig
 from anyorder.families.latentmdm.loss import (
     SegmentNats,
     Segments,
@@ -26,7 +26,7 @@ from anyorder.families.latentmdm.loss import (
 )
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.nets.oracles import SegmentOracle
-from anyorder.nets.shapes import LatentConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process import masking
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab

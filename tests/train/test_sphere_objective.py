@@ -13,11 +13,11 @@ from torch import Tensor
 from anyorder.apps.dry_run import measure_sizes
 from anyorder.apps.train import network_config, train
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
-from anyorder.families.sflm.config import SphereLossConfig
+from anyorder.families.sflm.config import SphereConfig, SphereLossConfig
 from anyorder.families.sflm.loss import noised_positions, noised_vectors, sphere_mean
 from anyorder.families.sflm.net import SphereNet
 from anyorder.model import load
-from anyorder.nets.shapes import SphereConfig, TransformerConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.process import sphere
 from anyorder.process.noise import Noise
 from anyorder.recipes import find_recipe, override

@@ -73,7 +73,9 @@ def test_runs_from_before_a_field_existed_go_on() -> None:
 
 
 def test_reading_a_configuration_does_not_import_torch() -> None:
-    code = "import sys, anyorder.training.config as c; c.TrainConfig(); print('torch' in sys.modules)"
+    code = (
+        "import sys, anyorder.training.config as c; c.TrainConfig(); print('torch' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -31,21 +31,12 @@ import torch
 from torch import Tensor
 
 from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
+from anyorder.hub import layouts
 from anyorder.hub.files import HubApi, push
-from anyorder.hub.formats import EXTRAS_FILE, TITLES, names_apart, names_for
-from anyorder.hub.weights import (
-    FITS,
-    OUR_KEY,
-    config_json,
-    layout_of,
-    own_parts,
-    save_parts,
-    tokenizer_config,
-)
+from anyorder.hub.layouts import config_json, find_layout, layout_of, tokenizer_config
+from anyorder.hub.weights import OUR_KEY, own_parts, save_parts
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model
-
-LAYOUTS = {**TITLES, "anyorder": "anyorder's own"}
 
 
 def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
@@ -60,7 +51,7 @@ def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
             {
                 "family": family.name,
                 "parameters": f"{count:,}",
-                "layout": LAYOUTS[layout],
+                "layout": _title(layout),
                 "vocabulary": f"{model.vocab.size:,} ids, digest `{model.vocab.digest()}`",
                 "longest sequence": model.card.max_length or "not known",
                 "model digest before export": f"`{model.digest or 'none'}`",
@@ -73,6 +64,10 @@ def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
         "## Files\n\n" + _table({f"`{name}`": f"`{digest}`" for name, digest in files.items()}),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _title(layout: str) -> str:
+    return "anyorder's own" if layout == OURS else find_layout(layout).title
 
 
 def _heading(tags: list[str]) -> str:
@@ -189,9 +184,11 @@ def _layout(model: Model, wanted: str | None) -> str:
         return layout_of(model.config) or OURS
     if wanted == OURS:
         return OURS
-    if wanted not in FITS:
-        raise ValueError(f"unknown layout {wanted!r}: choose {', '.join(FITS)} or {OURS}")
-    if not FITS[wanted](model.config):
+    if wanted not in layouts.LAYOUTS:
+        raise ValueError(
+            f"unknown layout {wanted!r}: choose {', '.join(layouts.LAYOUTS)} or {OURS}"
+        )
+    if not find_layout(wanted).fits(model.config):
         raise ValueError(
             f"this {model.family.name} network cannot be told in the layout {wanted}: leave "
             f"--layout out ({layout_of(model.config) or OURS} fits)"
@@ -214,10 +211,10 @@ def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> N
         return
     tensors = dict(own_parts(model.net))
     config: Any = model.config
-    names = names_for(layout, config)
-    apart = names_apart(layout, config)
+    found = find_layout(layout)
+    names, apart = found.names(config), found.apart(config)
     if apart:
-        with replacing_path(folder / EXTRAS_FILE) as path:
+        with replacing_path(folder / found.apart_file) as path:
             torch.save({theirs: cast(tensors[ours]()) for ours, theirs in apart.items()}, path)
     parts = [
         (theirs, lambda m=tensors[ours]: cast(m()))

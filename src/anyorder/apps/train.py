@@ -22,7 +22,6 @@ from anyorder.families.family import find_family
 from anyorder.families.objective import Objective
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
-from anyorder.nets.shapes import TransformerConfig
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.training import lora
 from anyorder.training.config import TrainConfig
@@ -210,22 +209,7 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
 
 def network_config(recipe: Recipe, vocab_size: int, eos: int = 0) -> Any:
     """The network's configuration, complete; its shape does not depend on which id is EOS."""
-    net, family = recipe.net, find_family(recipe.family)
-    backbone = TransformerConfig(
-        vocab_size=vocab_size if net.vocab_size is None else net.vocab_size,
-        width=net.width,
-        layers=net.layers,
-        heads=net.heads,
-        kv_heads=net.heads if net.kv_heads is None else net.kv_heads,
-        head_width=net.width // net.heads,
-        mlp_width=net.mlp_width,
-        causal=family.causal,
-        rope_theta=net.rope_theta,
-        qkv_bias=net.qkv_bias,
-        o_bias=net.o_bias,
-        tied=net.tied,
-    )
-    return family.network.complete(backbone, recipe, eos)
+    return find_family(recipe.family).network_config(recipe, vocab_size, eos)
 
 
 def checked_vocab_size(recipe: Recipe) -> int:

@@ -1,85 +1,37 @@
-"""The one table where the columns meet: a family is a process, a network and a decoder.
+"""What a family is: a process, a network and a decoder. And which families there are.
 
-Adding a family means adding a row here (CONTRIBUTING.md walks through it). Nothing else in the
-library compares family names.
-
-The kinds of network that families have, between a recipe, config.json and a module.
-
-One function for each kind. What they compute is nets/; which family has which is families.py.
+A family is a folder of this package: config.py (its settings, torch-free), net.py, loss.py,
+decode.py, and family.py, which binds these in one row, `FAMILY`. A row is imported when it is first
+asked for, so that the names of families cost nothing (CONTRIBUTING.md walks through adding one).
+Never torch here. Nothing else in the library compares family names.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
-from anyorder.decode.canvas import (
-    Decoded,
-    Frame,
-    Sizes,
-    fixed_canvas,
-    open_canvas,
-    open_segments,
-    slot_canvas,
-)
-from anyorder.decode.replay import TraceReader
-from anyorder.families.ar import decode as ar
-from anyorder.families.ar.loss import causal_mean
-from anyorder.families.duo import decode as duo
-from anyorder.families.duo.config import DuoOptions
-from anyorder.families.duo.loss import uniform_bound
-from anyorder.families.flexlatent import decode as flexlatent
-from anyorder.families.flexlatent.config import FlexLatentOptions
-from anyorder.families.flexlatent.loss import segment_insertion_bound
-from anyorder.families.flexlatent.net import FlexLatentNet
-from anyorder.families.flexmdm import decode as flexmdm
-from anyorder.families.flexmdm.config import FlexOptions
-from anyorder.families.flexmdm.loss import insertion_bound
-from anyorder.families.flexmdm.net import FlexNet
-from anyorder.families.latentmdm import decode as latentmdm
-from anyorder.families.latentmdm.config import LatentOptions
-from anyorder.families.latentmdm.loss import segment_mean, segment_tokens
-from anyorder.families.latentmdm.net import LatentNet
-from anyorder.families.mdm import decode as mdm
-from anyorder.families.mdm import loss as objectives
-from anyorder.families.mdm.config import MdmOptions
-from anyorder.families.mdm.loss import imitation
-from anyorder.families.mdm.planner import PlannedNet, planner_names
-from anyorder.families.objective import Objective
-from anyorder.families.replay import flex_reader, masked_reader
-from anyorder.families.replay_segments import flex_latent_reader, latent_reader
-from anyorder.families.sflm import decode as sflm
-from anyorder.families.sflm.config import SflmOptions
-from anyorder.families.sflm.loss import sphere_mean
-from anyorder.families.sflm.net import SphereNet
-from anyorder.nets.denoiser import ShiftedNet, unshifted
-from anyorder.nets.init import take_weights
-from anyorder.nets.shapes import (
-    FlexConfig,
-    FlexLatentConfig,
-    LatentConfig,
-    PlannedConfig,
-    ShiftedConfig,
-    SphereConfig,
-    TransformerConfig,
-)
-from anyorder.nets.transformer import Transformer
-from anyorder.process.sphere import LEAST_SIGNAL, enough_signal
-from anyorder.vocab import Vocab
+    from anyorder.decode.canvas import Decoded, Frame, Sizes
+    from anyorder.decode.replay import TraceReader
+    from anyorder.families.objective import Objective
+    from anyorder.nets.shapes import TransformerConfig
+    from anyorder.vocab import Vocab
 
-Completion = Callable[[TransformerConfig, Any, int], Any]
+GRID = tuple((i + 0.5) / 8 for i in range(8))
+"""Corruption levels of a validation grid."""
 
 
 @dataclass(frozen=True)
 class Network:
     """How a network is configured, read, built and begun."""
 
-    complete: Completion
+    complete: Callable[[TransformerConfig, Any, int], Any]
     """(backbone, the recipe, EOS) -> the network's configuration."""
     read: Callable[[dict[str, Any]], Any]
     """What config.json holds -> the network's configuration."""
@@ -87,194 +39,10 @@ class Network:
     """(configuration, seed=) -> a network with fresh weights."""
     start: Callable[[Any, nn.Module], None]
     """(network, trained one): takes over the weights of one of its kind or of a plain backbone."""
+    shifts: bool = False
+    """Whether a recipe may ask for shifted states (net.shift)."""
     additions: Callable[[Any], set[str]] = lambda net: set()
     """network -> the names of the parameters that a plain backbone does not have."""
-
-
-def plain_network() -> Network:
-    """The backbone alone."""
-    return Network(
-        complete=_told(lambda backbone, recipe, eos: backbone),
-        read=lambda record: TransformerConfig(**record),
-        build=Transformer,
-        start=_start_plain,
-    )
-
-
-def masked_network() -> Network:
-    """The backbone, alone, with shifted states, or with a planner head, as the recipe asks."""
-    return Network(
-        complete=_told(_masked_config, shifts=True),
-        read=_read_masked,
-        build=lambda config, *, seed=0: MASKED_NETS[type(config)](config, seed=seed),
-        start=lambda net, base: MASKED_STARTS[type(net)](net, base),
-        additions=planner_names,
-    )
-
-
-def timed_network() -> Network:
-    """The backbone, told a time."""
-    return Network(
-        complete=_told(lambda backbone, recipe, eos: replace(backbone, time_modulated=True)),
-        read=lambda record: TransformerConfig(**record),
-        build=Transformer,
-        start=_start_timed,
-        additions=lambda net: {name for name, _ in net.named_parameters() if TIME.match(name)},
-    )
-
-
-def flex_network() -> Network:
-    """The backbone with time and a gap head."""
-    return Network(
-        complete=_told(_flex_config),
-        read=FlexConfig.from_record,
-        build=FlexNet,
-        start=FlexNet.start_from,
-        additions=FlexNet.additions,
-    )
-
-
-def sphere_network() -> Network:
-    """The backbone, or the published DiT, over unit vectors."""
-    return Network(
-        complete=_told(_sphere_config),
-        read=SphereConfig.from_record,
-        build=SphereNet,
-        start=take_weights,
-    )
-
-
-def latent_network() -> Network:
-    """Encoder, latent transformer and decoder."""
-    return Network(
-        complete=_told(_latent_config),
-        read=LatentConfig.from_record,
-        build=LatentNet,
-        start=LatentNet.start_from,
-    )
-
-
-def flex_latent_network() -> Network:
-    """The same with time and a gap head."""
-    return Network(
-        complete=_told(_flex_latent_config),
-        read=FlexLatentConfig.from_record,
-        build=FlexLatentNet,
-        start=FlexLatentNet.start_from,
-        additions=FlexLatentNet.additions,
-    )
-
-
-TIME = re.compile(r"time\.|blocks\.\d+\.modulation\.")
-"""The parameters of a backbone's time."""
-
-
-def _start_timed(net: nn.Module, base: nn.Module) -> None:
-    """A base without time predicts at first what it predicted before, at all times."""
-    has_time = isinstance(base, Transformer) and base.config.time_modulated
-    take_weights(net, base, without=None if has_time else TIME)
-
-
-def _start_plain(net: nn.Module, base: nn.Module) -> None:
-    """A causal net predicts the next token, as a shifted masked model does."""
-    shifts = bool(vars(net)["config"].causal)
-    take_weights(net, unshifted(base, wanted=shifts, remedy="give the recipe net.shift=True"))
-
-
-def _told(complete: Completion, *, shifts: bool = False) -> Completion:
-    """The same, with what a recipe may say of every backbone; `shifts`: net.shift is known."""
-
-    def completed(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
-        eps, shift = (getattr(recipe.net, name, None) for name in ("norm_eps", "shift"))
-        if shift and not shifts:
-            raise ValueError(f"{recipe.family} does not use net.shift: leave it out")
-        return complete(backbone if eps is None else replace(backbone, norm_eps=eps), recipe, eos)
-
-    return completed
-
-
-MASKED_NETS: dict[type, Callable[..., nn.Module]] = {
-    TransformerConfig: Transformer,
-    ShiftedConfig: ShiftedNet,
-    PlannedConfig: PlannedNet,
-}
-MASKED_STARTS: dict[type, Callable[[Any, nn.Module], None]] = {
-    Transformer: _start_plain,
-    ShiftedNet: ShiftedNet.start_from,
-    PlannedNet: PlannedNet.start_from,
-}
-
-
-def _masked_config(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
-    own = {field.name for field in fields(PlannedConfig)} - {"backbone"}
-    shift = getattr(recipe.net, "shift", None)
-    if not all(hasattr(recipe.net, name) for name in own):
-        return ShiftedConfig(backbone) if shift else backbone
-    if shift:
-        raise ValueError("a planner reads states that predict their own place: leave net.shift out")
-    return PlannedConfig(backbone, **{name: getattr(recipe.net, name) for name in own})
-
-
-def _read_masked(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | PlannedConfig:
-    """Plain models hold the fields of the backbone alone."""
-    if "shift" in record:
-        return ShiftedConfig.from_record(record)
-    if "backbone" in record:
-        return PlannedConfig.from_record(record)
-    return TransformerConfig(**record)
-
-
-def _flex_config(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexConfig:
-    own = {field.name for field in fields(FlexConfig)} - {"backbone"}
-    return FlexConfig(
-        replace(backbone, time_modulated=True), **{name: getattr(recipe.net, name) for name in own}
-    )
-
-
-def _sphere_config(backbone: TransformerConfig, recipe: Any, eos: int) -> SphereConfig:
-    net = recipe.net
-    if recipe.data.align == "right":
-        raise ValueError(
-            "sflm never writes the PAD that stands before right-aligned answers: leave data.align "
-            "out"
-        )
-    if net.architecture == "dit":
-        backbone = replace(backbone, qkv_bias=False)  # as it has none, the recipe's is not read
-    return SphereConfig(
-        replace(backbone, time_modulated=True),
-        most_signal=enough_signal(backbone.vocab_size, backbone.width, net.delta),
-        least_signal=LEAST_SIGNAL,
-        architecture=net.architecture,
-    )
-
-
-def _latent_config(backbone: TransformerConfig, recipe: Any, eos: int) -> LatentConfig:
-    segments = recipe.segments
-    given = {
-        "backbone": backbone,
-        "slots": segments.slots,
-        "segment_length": segments.segment_length,
-        "segment_by": segments.by,
-        "eos_id": eos,
-    }
-    own = {field.name for field in fields(LatentConfig)} - set(given)
-    return LatentConfig(**given, **{name: getattr(recipe.net, name) for name in own})
-
-
-def _flex_latent_config(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexLatentConfig:
-    net = recipe.net
-    return FlexLatentConfig(
-        _latent_config(replace(backbone, time_modulated=True), recipe, eos),
-        insertion_exponent=net.insertion_exponent,
-        unmasking_exponent=net.unmasking_exponent,
-        gap_offset=net.gap_offset,
-    )
-
-
-class Options(Protocol):
-    """A family's decoding options: a frozen dataclass that can fill in and check itself."""
-
-    def resolved(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -293,8 +61,8 @@ class Family:
     """(network's configuration, vocabulary) -> the ids around every prompt."""
     canvas: Callable[[str, Sizes, Vocab, Any], Any]
     """(text, largest sizes, vocabulary, network's configuration) -> what `decode` fills."""
-    options: type[Options]
-    """The decoding options that this family understands."""
+    options: type
+    """The decoding options that this family understands, as a frozen dataclass."""
     check: Callable[[Sequence[Any], Any], None]
     """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
@@ -307,10 +75,19 @@ class Family:
     the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
+    resolve: Callable[[Any], Any] = lambda options: options
+    """options -> the same, with every unset choice filled in that has an effect; checked."""
     suits: Callable[[Any, Any], None] = lambda net, options: None
     """(network, options): refuses options for which this network lacks a part."""
     usual: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda net, given: {}
     """(network, what was asked for) -> what else to choose for this network in particular."""
+
+    def network_config(self, recipe: Any, vocab_size: int, eos: int) -> Any:
+        """The configuration of the network that a recipe asks for, complete."""
+        if recipe.net.shift and not self.network.shifts:
+            raise ValueError(f"{self.name} does not use net.shift: leave it out")
+        backbone = recipe.net.backbone(vocab_size, causal=self.causal)
+        return self.network.complete(backbone, recipe, eos)
 
     @property
     def counts_segments(self) -> bool:
@@ -331,10 +108,15 @@ class Family:
                 raise ValueError(f"{name}={given[name]!r} does not fit: give {_spell(kind)}")
         # Plain numbers, so that the resolved options can be written as JSON.
         plain = {name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()}
-        return self.options(**plain).resolved()
+        return self.resolved(self.options(**plain))
+
+    def resolved(self, options: Any) -> Any:
+        """Options filled in and checked: by themselves, if they are of a kind that can, or here."""
+        own = getattr(options, "resolved", None)
+        return self.resolve(options) if own is None else own()
 
     def option_names(self) -> set[str]:
-        return {field.name for field in fields(self.options)}  # type: ignore[arg-type]
+        return {field.name for field in fields(self.options)}
 
     def objective(
         self, loss: str | None, vocab: Vocab, settings: Any = None, max_length: int = 0
@@ -372,140 +154,49 @@ def _spell(kind: Any) -> str:
     )
 
 
-def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A planner head decides, unless somebody else was asked to choose the order."""
-    asked = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
-    return {"policy": "planner"} if hasattr(net, "plan") and not asked else {}
-
-
-def _no_frame(config: Any, vocab: Vocab) -> Frame:
+def no_frame(config: Any, vocab: Vocab) -> Frame:
+    """Nothing stands around prompts."""
     return (), ()
 
 
-GRID = tuple((i + 0.5) / 8 for i in range(8))
-"""Corruption levels of a validation grid."""
+BUILT_IN = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
+"""Each is a folder of this package, and has its row in family.py."""
 
-FAMILIES = {
-    family.name: family
-    for family in (
-        Family(
-            name="ar",
-            summary="autoregressive: the next token, left to right",
-            causal=True,
-            answers="eos",
-            network=plain_network(),
-            frame=_no_frame,
-            canvas=fixed_canvas,
-            options=ar.ArOptions,
-            check=ar.check,
-            decode=ar.decode,
-            reader=None,
-            losses={"mean": lambda vocab, *_: causal_mean(vocab)},
-            levels=(None,),
-        ),
-        Family(
-            name="mdm",
-            summary="masked diffusion: any masked token of a fixed canvas",
-            causal=False,
-            answers="canvas",
-            network=masked_network(),
-            frame=_no_frame,
-            canvas=fixed_canvas,
-            options=MdmOptions,
-            check=mdm.check,
-            decode=mdm.decode,
-            reader=masked_reader,
-            losses={
-                "mean": lambda vocab, *_: objectives.masked_mean(vocab),
-                "bound": lambda vocab, *_: objectives.masked_bound(vocab),
-                "imitation": lambda vocab, settings, _: imitation(vocab, settings),
-            },
-            levels=GRID,
-            suits=mdm.check_network,
-            usual=_by_its_planner,
-        ),
-        Family(
-            name="flexmdm",
-            summary="insertion-based masked diffusion: opens slots, then fills them",
-            causal=False,
-            answers="bare",
-            network=flex_network(),
-            frame=FlexConfig.frame,
-            canvas=open_canvas,
-            options=FlexOptions,
-            check=flexmdm.check,
-            decode=flexmdm.decode,
-            reader=flex_reader,
-            losses={"bound": insertion_bound},
-            levels=GRID,
-        ),
-        Family(
-            name="latentmdm",
-            summary="masked diffusion over segments: any line of a fixed number of them",
-            causal=False,
-            answers="slots",
-            network=latent_network(),
-            frame=_no_frame,
-            canvas=slot_canvas,
-            options=LatentOptions,
-            check=latentmdm.check,
-            decode=latentmdm.decode,
-            reader=latent_reader,
-            losses={
-                "mean": lambda vocab, settings, _: segment_mean(vocab, settings),
-                "tokens": lambda vocab, settings, _: segment_tokens(vocab, settings),
-            },
-            levels=GRID,
-        ),
-        Family(
-            name="flexlatent",
-            summary="insertion over segments: opens lines where they are missing, then fills them",
-            causal=False,
-            answers="segments",
-            network=flex_latent_network(),
-            frame=FlexLatentConfig.frame,
-            canvas=open_segments,
-            options=FlexLatentOptions,
-            check=flexlatent.check,
-            decode=flexlatent.decode,
-            reader=flex_latent_reader,
-            losses={"bound": segment_insertion_bound},
-            levels=GRID,
-        ),
-        Family(
-            name="duo",
-            summary="uniform-state diffusion: any token of a fixed canvas may change at every step",
-            causal=False,
-            answers="canvas",
-            network=timed_network(),
-            frame=_no_frame,
-            canvas=fixed_canvas,
-            options=DuoOptions,
-            check=duo.check,
-            decode=duo.decode,
-            reader=None,
-            losses={"bound": uniform_bound},
-            levels=GRID,
-            suits=duo.check_network,
-        ),
-        Family(
-            name="sflm",
-            summary="hyperspherical flow: noise moves towards token vectors, all slots at once",
-            causal=False,
-            answers="canvas",
-            network=sphere_network(),
-            frame=_no_frame,
-            canvas=fixed_canvas,
-            options=SflmOptions,
-            check=sflm.check,
-            decode=sflm.decode,
-            reader=None,
-            losses={"mean": sphere_mean},
-            levels=GRID,
-            suits=sflm.check_network,
-        ),
-    )
-}
+
+class Families(MutableMapping[str, Family]):
+    """Rows by name. That a name is known does not mean that its row has been imported."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Family | None] = dict.fromkeys(BUILT_IN)
+
+    def __getitem__(self, name: str) -> Family:
+        row = self._rows[name]
+        if row is None:
+            row = self._rows[name] = import_module(f"anyorder.families.{name}.family").FAMILY
+        return row
+
+    def __setitem__(self, name: str, family: Family) -> None:
+        self._rows[name] = family
+
+    def __delitem__(self, name: str) -> None:
+        del self._rows[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows  # without importing the row, as the inherited test would
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+FAMILIES = Families()
+
+
+def family_names() -> list[str]:
+    """The families that can be found by name: built-in ones, then those that were registered."""
+    return list(FAMILIES)
 
 
 def register_family(family: Family) -> None:
@@ -516,6 +207,7 @@ def register_family(family: Family) -> None:
 
 
 def find_family(name: str) -> Family:
+    """The row of that name."""
     if name not in FAMILIES:
-        raise ValueError(f"unknown family {name!r}: choose one of {', '.join(FAMILIES)}")
+        raise ValueError(f"unknown family {name!r}: choose one of {', '.join(family_names())}")
     return FAMILIES[name]

@@ -1,25 +1,14 @@
 """A published checkpoint's config.json -> the shape of our network, its family and its layout.
 
     Dream, DiffuCoder, Dream-Coder   model_type Dream: Qwen2's shape, bidirectional, shifted states
-    FlexMDM's release                the same beside flexmdm_extras.pt
     LLaDA                            model_type llada: Llama's shape, bidirectional, not shifted
-    dUltra                           the same with the planner's tensors
     Qwen2, Llama                     left to right; as mdm they begin shifted
 
-Settings that our backbone does not compute (rope scaling, sliding windows, other activations) are
-refused by name. What a release stores nowhere (time scale, schedules, conventions of the FlexMDM
-release) is supplied here.
+What a family adds to one of these (FlexMDM's release, dUltra's planner) its published.py knows: it
+registers a variant, which is asked first. Settings that our backbone does not compute (rope
+scaling, sliding windows, other activations) are refused by name.
 
-The file also holds our parameter names beside the tensor names of published checkpoints, layout by
-layout:
-
-    qwen2, llama   Qwen2, Dream, DiffuCoder, Dream-Coder; Llama: `model.layers.N.self_attn. ...`
-    llada          `model.transformer.blocks.N. ...`; the head's leaf name, ff_out, is also that of
-                   every block's last map
-    flexmdm        qwen2, and the 66 tensors (at 28 layers) that the release stores apart
-    dultra         llada, and the 20 tensors of the planner head
-
-Not here: how tensors are read (files.py), how they are written (weights.py), tokenizers (vocab.py).
+Not here: the way back and the names of tensors (layouts.py), tokenizers (vocab.py).
 """
 
 from __future__ import annotations
@@ -29,182 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anyorder.nets.shapes import FlexConfig, PlannedConfig, ShiftedConfig, TransformerConfig
+from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 
-Names = dict[str, str]
-"""Our parameter name -> their tensor name."""
-
-_BLOCKS = {
-    "qwen2": {
-        "attention_norm": "input_layernorm",
-        "attention.query": "self_attn.q_proj",
-        "attention.key": "self_attn.k_proj",
-        "attention.value": "self_attn.v_proj",
-        "attention.out": "self_attn.o_proj",
-        "mlp_norm": "post_attention_layernorm",
-        "mlp.gate": "mlp.gate_proj",
-        "mlp.up": "mlp.up_proj",
-        "mlp.down": "mlp.down_proj",
-    },
-    "llada": {
-        "attention_norm": "attn_norm",
-        "attention.query": "q_proj",
-        "attention.key": "k_proj",
-        "attention.value": "v_proj",
-        "attention.out": "attn_out",
-        "mlp_norm": "ff_norm",
-        "mlp.gate": "ff_proj",
-        "mlp.up": "up_proj",
-        "mlp.down": "ff_out",
-    },
-}
-"""The maps and norms of one layer."""
-_AROUND = {
-    "qwen2": {
-        "embed": "model.embed_tokens",
-        "blocks": "model.layers",
-        "norm": "model.norm",
-        "unembed": "lm_head",
-    },
-    "llada": {
-        "embed": "model.transformer.wte",
-        "blocks": "model.transformer.blocks",
-        "norm": "model.transformer.ln_f",
-        "unembed": "model.transformer.ff_out",
-    },
-}
-_FLEX = {
-    "gap.norm": "insertion_head.norm",
-    "gap.inner": "insertion_head.proj1",
-    "gap.outer": "insertion_head.proj2",
-    "backbone.time.inner": "time_mlp.0",
-    "backbone.time.outer": "time_mlp.2",
-}
-_PLANNER = {
-    "planner.inner": "time_embedding.mlp.0",
-    "planner.outer": "time_embedding.mlp.2",
-    "planner.before": "norm_out_1.modulation",
-    "planner.after": "norm_out_2.modulation",
-    "planner.odds": "mask_linear",
-}
-_QKV = ("attention.query", "attention.key", "attention.value")
-PLANNER_BLOCK = "mask_head.0"
-FLEX_RELEASE = "flexmdm"
-"""The layout of the FlexMDM release."""
-
-
-def names_for(layout: str, config: Any) -> Names:
-    """All tensors of a network of this configuration, in the order of our parameters' kinds."""
-    if layout not in LAYOUTS:
-        raise ValueError(f"unknown layout {layout!r}: choose one of {', '.join(LAYOUTS)}")
-    return LAYOUTS[layout](config)
-
-
-def names_apart(layout: str, config: Any) -> Names:
-    """What a layout stores in a file of its own, `EXTRAS_FILE`; most have none."""
-    return extra_names(config) if layout == FLEX_RELEASE else {}
-
-
-def extra_names(config: FlexConfig) -> Names:
-    """What the release of flexmdm stores beside its backbone."""
-    found = _both(_FLEX)
-    for layer in range(config.backbone.layers):
-        ours = f"backbone.blocks.{layer}.modulation.project"
-        found |= _both({ours: f"temb_mods.{layer}"})
-    return found
-
-
-def planner_names(config: PlannedConfig) -> Names:
-    """What dUltra stores beside its backbone."""
-    found = _layer("llada", config.backbone, "planner.layer.blocks.0", PLANNER_BLOCK)
-    return found | _both(_PLANNER) | {"planner.mark.weight": "mask_embedding.weight"}
-
-
-def _backbone(style: str) -> Callable[[Any], Names]:
-    def names(config: Any) -> Names:
-        plain = isinstance(config, TransformerConfig)
-        shape: TransformerConfig = config if plain else config.backbone
-        prefix = "" if plain else "backbone."
-        around = _AROUND[style]
-        found = {f"{prefix}embed.weight": f"{around['embed']}.weight"}
-        for layer in range(shape.layers):
-            ours, theirs = f"{prefix}blocks.{layer}", f"{around['blocks']}.{layer}"
-            found |= _layer(style, shape, ours, theirs)
-        found[f"{prefix}norm.weight"] = f"{around['norm']}.weight"
-        if not shape.tied:
-            found[f"{prefix}unembed.weight"] = f"{around['unembed']}.weight"
-        return found
-
-    return names
-
-
-def _layer(style: str, shape: TransformerConfig, ours: str, theirs: str) -> Names:
-    found = {}
-    for mine, name in _BLOCKS[style].items():
-        found[f"{ours}.{mine}.weight"] = f"{theirs}.{name}.weight"
-        if (shape.qkv_bias and mine in _QKV) or (shape.o_bias and mine == "attention.out"):
-            found[f"{ours}.{mine}.bias"] = f"{theirs}.{name}.bias"
-    return found
-
-
-def _both(names: Names) -> Names:
-    """Weight and bias of each."""
-    return {f"{a}.{leaf}": f"{b}.{leaf}" for a, b in names.items() for leaf in ("weight", "bias")}
-
-
-LAYOUTS: dict[str, Callable[[Any], Names]] = {
-    "qwen2": _backbone("qwen2"),
-    "llama": _backbone("qwen2"),
-    "llada": _backbone("llada"),
-    FLEX_RELEASE: lambda config: _backbone("qwen2")(config) | extra_names(config),
-    "dultra": lambda config: _backbone("llada")(config) | planner_names(config),
-}
-
-HEADS = {
-    layout: f"{_AROUND[style]['unembed']}.weight"
-    for layout, style in {
-        "qwen2": "qwen2",
-        "llama": "qwen2",
-        "llada": "llada",
-        FLEX_RELEASE: "qwen2",
-        "dultra": "llada",
-    }.items()
-}
-"""Their names of the vocabulary head, which a tied checkpoint may store as well."""
-
-CONFIGS: dict[str, tuple[type, ...]] = {
-    "qwen2": (TransformerConfig, ShiftedConfig),
-    "llama": (TransformerConfig, ShiftedConfig),
-    "llada": (TransformerConfig,),
-    FLEX_RELEASE: (FlexConfig,),
-    "dultra": (PlannedConfig,),
-}
-"""The networks that a layout can hold."""
-
-TITLES = {
-    "qwen2": "Qwen2's names, as in Dream, DiffuCoder and Dream-Coder where it is a masked model",
-    "llama": "Llama's names",
-    "llada": "LLaDA's names",
-    FLEX_RELEASE: "the FlexMDM release: a Dream backbone, and flexmdm_extras.pt beside it",
-    "dultra": "LLaDA's names, with dUltra's planner head",
-}
-"""The layouts in words, for model cards."""
-
-
-EXTRAS_FILE = "flexmdm_extras.pt"
 NEW_TOKENS = 256
 """Free slots of a canvas unless told otherwise: published models do not say."""
-RELEASE_LENGTH = 768
-"""FlexMDM's release was trained on rows of this length."""
-RELEASE = {
-    "convention": "release",
-    "coordinate": "raw",
-    "insertion_exponent": 1.7,
-    "unmasking_exponent": 2.89,
-    "gap_offset": False,
-    "gap_reads": "left",
-}
-"""What the FlexMDM release does not store: raw time, exponents a and a b with a = b = 1.7."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +29,7 @@ class Published:
     """What a checkpoint is, before a tensor is read."""
 
     layout: str
-    """Of its tensor names: a key of `LAYOUTS`."""
+    """Of its tensor names: see layouts.py."""
     family: str
     config: Any
     """The network's configuration."""
@@ -277,6 +94,20 @@ def read_published(folder: Folder, family: str | None = None) -> Published:
     return found[family] if family is not None else choices[0]
 
 
+Variant = Callable[[TransformerConfig, Folder], Published | None]
+"""(backbone, folder) -> what the folder holds beyond the backbone; None: nothing that is known."""
+VARIANTS: dict[str, list[Variant]] = {"dream": [], "llada": []}
+
+
+def register_variant(kind: str, read: Variant) -> None:
+    """Add what checkpoints with this kind of backbone may hold besides."""
+    VARIANTS[kind].append(read)
+
+
+def _variant(kind: str, shape: TransformerConfig, folder: Folder) -> Published | None:
+    return next((found for read in VARIANTS[kind] if (found := read(shape, folder))), None)
+
+
 def _rope_theta(folder: Folder) -> float:
     """The base of plain rotary positions; scaled ones are refused."""
     scaling = folder.get("rope_scaling") or {}
@@ -322,7 +153,8 @@ def _qwen_shape(folder: Folder, **given: Any) -> TransformerConfig:
     return TransformerConfig(**shape | given)
 
 
-def _length(folder: Folder, key: str = "max_position_embeddings") -> int | None:
+def length_of(folder: Folder, key: str = "max_position_embeddings") -> int | None:
+    """The longest sequence that config.json names."""
     length = folder.get(key)
     if length is not None and (type(length) is not int or length < 1):
         raise folder.wrong(f"{key} is {length!r}, which is no length")
@@ -332,8 +164,8 @@ def _length(folder: Folder, key: str = "max_position_embeddings") -> int | None:
 def _causal(layout: str, shape: TransformerConfig, folder: Folder) -> list[Published]:
     bidirectional = replace(shape, causal=False)
     return [
-        Published(layout, "ar", replace(shape, causal=True), _length(folder)),
-        Published(layout, "mdm", ShiftedConfig(bidirectional), _length(folder)),
+        Published(layout, "ar", replace(shape, causal=True), length_of(folder)),
+        Published(layout, "mdm", ShiftedConfig(bidirectional), length_of(folder)),
     ]
 
 
@@ -348,10 +180,10 @@ def _llama(folder: Folder) -> list[Published]:
 
 def _dream(folder: Folder) -> list[Published]:
     shape = _qwen_shape(folder, qkv_bias=True)
-    if (folder.path / EXTRAS_FILE).is_file():
-        config = FlexConfig(replace(shape, time_modulated=True), **RELEASE)  # type: ignore[arg-type]
-        return [Published(FLEX_RELEASE, "flexmdm", config, RELEASE_LENGTH, RELEASE_LENGTH)]
-    return [Published("qwen2", "mdm", ShiftedConfig(shape), _length(folder))]
+    found = _variant("dream", shape, folder)
+    if found is not None:
+        return [found]
+    return [Published("qwen2", "mdm", ShiftedConfig(shape), length_of(folder))]
 
 
 def _llada(folder: Folder) -> list[Published]:
@@ -389,10 +221,9 @@ def _llada(folder: Folder) -> list[Published]:
         qkv_bias=bool(folder.get("include_qkv_bias", False)),
         tied=bool(folder.get("weight_tying", False)),
     )
-    length = _length(folder, "max_sequence_length")
-    if any(name.startswith(f"{PLANNER_BLOCK}.") for name in folder.names):
-        return [Published("dultra", "mdm", PlannedConfig(shape, inner), length)]
-    return [Published("llada", "mdm", shape, length)]
+    length = length_of(folder, "max_sequence_length")
+    found = _variant("llada", shape, folder)
+    return [found or Published("llada", "mdm", shape, length)]
 
 
 READERS: dict[str, Callable[[Folder], list[Published]]] = {

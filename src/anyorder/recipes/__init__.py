@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anyorder.families.config import NetConfig
+from anyorder.families.flexlatent.config import FlexLatentNetConfig
+from anyorder.families.flexmdm.config import FlexNetConfig
+from anyorder.families.latentmdm.config import LatentNetConfig
+from anyorder.families.mdm.config import PlannedNetConfig
+from anyorder.families.sflm.config import SphereNetConfig
 from anyorder.recipes import paper, tiny
 from anyorder.recipes import paper as llada
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
-    FlexLatentNetConfig,
     FlexLatentRecipe,
-    FlexNetConfig,
     FlexRecipe,
-    LatentNetConfig,
     LatentRecipe,
-    NetConfig,
-    PlannedNetConfig,
     PlannerRecipe,
     Recipe,
-    SphereNetConfig,
     SphereRecipe,
     names,
     override,

@@ -14,20 +14,18 @@ from __future__ import annotations
 from typing import Any
 
 from anyorder.data.segments import SegmentConfig
-from anyorder.families.flexmdm.config import InsertionConfig
-from anyorder.families.mdm.config import ImitationConfig
+from anyorder.families.config import NetConfig
+from anyorder.families.flexmdm.config import FlexNetConfig, InsertionConfig
+from anyorder.families.latentmdm.config import LatentNetConfig
+from anyorder.families.mdm.config import ImitationConfig, PlannedNetConfig
+from anyorder.families.sflm.config import SphereNetConfig
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
-    FlexNetConfig,
     FlexRecipe,
-    LatentNetConfig,
     LatentRecipe,
-    NetConfig,
-    PlannedNetConfig,
     PlannerRecipe,
     Recipe,
-    SphereNetConfig,
     SphereRecipe,
 )
 from anyorder.training.config import TrainConfig

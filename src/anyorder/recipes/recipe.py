@@ -14,131 +14,14 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from anyorder.data.segments import SegmentConfig
+from anyorder.families.config import NetConfig
 from anyorder.families.duo.config import UniformConfig
-from anyorder.families.flexmdm.config import InsertionConfig
-from anyorder.families.latentmdm.config import SegmentInsertionConfig, SegmentLossConfig
-from anyorder.families.mdm.config import ImitationConfig, TuningConfig
-from anyorder.families.sflm.config import SphereLossConfig
+from anyorder.families.flexlatent.config import FlexLatentNetConfig, SegmentInsertionConfig
+from anyorder.families.flexmdm.config import FlexNetConfig, InsertionConfig
+from anyorder.families.latentmdm.config import LatentNetConfig, SegmentLossConfig
+from anyorder.families.mdm.config import ImitationConfig, PlannedNetConfig, TuningConfig
+from anyorder.families.sflm.config import SphereLossConfig, SphereNetConfig
 from anyorder.training.config import TrainConfig
-
-
-@dataclass(frozen=True)
-class NetConfig:
-    """The shape of the network; vocabulary and direction follow from data and family."""
-
-    width: int = 64
-    """Size of a hidden state."""
-    layers: int = 6
-    """Transformer layers."""
-    heads: int = 4
-    """Attention heads."""
-    kv_heads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """Key/value heads; unset: as many as heads."""
-    mlp_width: int = 192
-    """Inner width of the feed-forward map."""
-    rope_theta: float = 10000.0
-    """Base of the rotary frequencies."""
-    qkv_bias: bool = True
-    """Biases on queries, keys and values."""
-    o_bias: bool = False
-    """Bias on the attention's output."""
-    tied: bool = True
-    """Whether the head shares the embedding's weights."""
-    vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """Rows of the embedding table; unset: the vocabulary's size."""
-    norm_eps: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
-    """Added to the norms' mean square; unset: 1e-6 (Llama and LLaDA have 1e-5)."""
-    shift: Annotated[bool | None, tyro.conf.arg(metavar="True", help_behavior_hint="")] = None
-    """mdm: the state at i - 1 predicts token i, as in Dream and in what begins left to right."""
-
-    def __post_init__(self) -> None:
-        if self.heads < 1 or self.width % self.heads:
-            raise ValueError(f"net.width={self.width} must be a multiple of net.heads={self.heads}")
-
-
-@dataclass(frozen=True)
-class PlannedNetConfig(NetConfig):
-    """The network of a planned mdm: the backbone and a planner head (nets/planner.py)."""
-
-    planner_mlp_width: int = 128
-    """Inner width of the head's feed-forward map."""
-    planner_features: int = 64
-    """Sinusoids that tell the head how much is masked (published: 256)."""
-
-
-@dataclass(frozen=True)
-class FlexNetConfig(NetConfig):
-    """The network of flexmdm: the backbone, its time, and the gap head (nets/flex.py)."""
-
-    convention: Literal["plain", "release"] = "plain"
-    """plain: prompt, anchor, answer; release: BOS, prompt, PAD, answer, with shifted logits."""
-    coordinate: Literal["progress", "raw"] = "progress"
-    """What the network is told: insertion progress alpha(t), or raw time t."""
-    insertion_exponent: float = 1.7
-    """alpha(t) = 1 - (1 - t)^this."""
-    unmasking_exponent: float = 2.89
-    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
-    gap_offset: bool = True
-    """Add the known log(1 - alpha) to the gap head's output."""
-    gap_reads: Literal["left", "both"] = "both"
-    """The states beside a gap that its head reads."""
-
-
-@dataclass(frozen=True)
-class SphereNetConfig(NetConfig):
-    """The network of sflm over unit vectors (nets/sphere.py)."""
-
-    tied: bool = False
-    """Whether the head is the table of token vectors; published, and of the dit, are two."""
-    architecture: Literal["backbone", "dit"] = "backbone"
-    """The one backbone of all families, or the published DiT, which has no attention biases."""
-    delta: float = 0.1
-    """The schedule ends where the clean token is the nearest but for this chance."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.architecture == "dit" and (self.o_bias or self.kv_heads is not None):
-            raise ValueError("the dit uses neither net.o_bias nor net.kv_heads: leave them out")
-        if self.architecture == "dit" and self.tied:
-            raise ValueError("the dit has a head of its own: leave net.tied out")
-
-
-@dataclass(frozen=True)
-class LatentNetConfig(NetConfig):
-    """The networks of latentmdm: encoder, latent transformer, decoder (nets/latent.py)."""
-
-    layers: int = 4
-    """Layers of the latent transformer."""
-    encoder_layers: int = 2
-    """Layers of the segment encoder."""
-    decoder_layers: int = 2
-    """Layers of the segment decoder."""
-    pooling: Literal["content", "with_eos"] = "content"
-    """A segment's vector: the mean over its tokens, or over its closing EOS as well (release)."""
-    empty: Literal["learned", "eos"] = "learned"
-    """What stands for an empty segment: a vector of its own, or the embedding of EOS (release)."""
-    attention: Literal["bidirectional", "prefix_lm"] = "bidirectional"
-    """prefix_lm: the prompt does not see the segments, so that it is read once for all steps."""
-    encoder_norm: bool = True
-    """A norm after the encoder's last layer."""
-    latent_norm: bool = True
-    """A norm after the latent transformer's last layer."""
-    decoder_norm: bool = True
-    """A norm after the decoder's last layer."""
-
-
-@dataclass(frozen=True)
-class FlexLatentNetConfig(LatentNetConfig):
-    """The networks of flexlatent: those of latentmdm, time, and a gap head."""
-
-    empty: tyro.conf.Fixed[Any] = "none"
-    """No segment is ever empty."""
-    insertion_exponent: float = 1.7
-    """alpha(t) = 1 - (1 - t)^this."""
-    unmasking_exponent: float = 2.89
-    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
-    gap_offset: bool = False
-    """Add the known log(1 - alpha) to the gap head's output."""
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,21 @@ the shipped models have them (recipes/shipped_models.py).
 from __future__ import annotations
 
 from anyorder.data.segments import SegmentConfig
+from anyorder.families.config import NetConfig
 from anyorder.families.duo.config import UniformConfig
-from anyorder.families.flexmdm.config import InsertionConfig
-from anyorder.families.latentmdm.config import SegmentInsertionConfig, SegmentLossConfig
-from anyorder.families.sflm.config import SphereLossConfig
+from anyorder.families.flexlatent.config import FlexLatentNetConfig, SegmentInsertionConfig
+from anyorder.families.flexmdm.config import FlexNetConfig, InsertionConfig
+from anyorder.families.latentmdm.config import LatentNetConfig, SegmentLossConfig
+from anyorder.families.mdm.config import PlannedNetConfig
+from anyorder.families.sflm.config import SphereLossConfig, SphereNetConfig
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
-    FlexLatentNetConfig,
     FlexLatentRecipe,
-    FlexNetConfig,
     FlexRecipe,
-    LatentNetConfig,
     LatentRecipe,
-    NetConfig,
-    PlannedNetConfig,
     PlannerRecipe,
     Recipe,
-    SphereNetConfig,
     SphereRecipe,
     TuningRecipe,
 )

@@ -71,7 +71,7 @@ def _option_fields(model: Model) -> list[Field]:
     kinds, about = get_type_hints(family.options), attribute_docs(family.options)
     resolved = model.choose({}, [])
     found = []
-    for option in fields(family.options):  # type: ignore[arg-type]
+    for option in fields(family.options):
         kind, choices = _kind(kinds[option.name])
         if kind == "text":
             choices = [*_accepted(model, option.name), *choices]

@@ -10,7 +10,6 @@ Letters: B rows, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,25 +17,16 @@ from torch import Tensor
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Posterior, pick
 from anyorder.decode.loop import run
+from anyorder.families.ar.config import ArOptions
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
 
-@dataclass(frozen=True)
-class ArOptions:
-    """How to decode with ar: only the drawing of tokens is open, the order is not."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-
-    def resolved(self) -> ArOptions:
-        self.draw().refuse_idle_filters()
-        return self
-
-    def draw(self) -> Draw:
-        return Draw(self.temperature, self.top_p, self.top_k)
+def resolve(options: ArOptions) -> ArOptions:
+    """The same options, checked."""
+    Draw.of(options).refuse_idle_filters()
+    return options
 
 
 def check(canvases: Sequence[Canvas], options: ArOptions) -> None:
@@ -56,7 +46,7 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Continue every prompt until EOS or until its free slots are used up."""
-    return run(_Stepper(net, vocab, options.draw(), canvases, keys, torch.device(device)), watch)
+    return run(_Stepper(net, vocab, Draw.of(options), canvases, keys, torch.device(device)), watch)
 
 
 def _prompt_of(canvas: Canvas) -> Canvas:

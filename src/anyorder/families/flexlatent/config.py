@@ -1,23 +1,82 @@
-"""The options of flexlatent decoding: what a user may choose, what is filled in, what is refused.
+"""The settings of flexlatent: insertion over segments.
 
-The clock's are those of flexmdm (clock_options.py), the policies those of latentmdm. How many
-segments a step reveals is the clock's business, so there is no k. An option that the chosen path
-would not use is an error, never ignored. The loop is flexlatent.py.
+Its clock is that of flexmdm, its policies are those of latentmdm. The clock decides how many
+segments a step reveals, so there is no k.
+
+The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
+in decode.py fills the options in and checks them. An option that the chosen path would not use is
+an error, never ignored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from anyorder.decode.clocks import ClockOptions
-from anyorder.decode.draw import Draw
-from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.quota import find_clocked_quota
+import tyro
+
+from anyorder.families.config import ClockOptions, DrawOptions, Specials, check_exponents
+from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.latentmdm.config import LatentConfig, LatentNetConfig, check_reconstruct
+from anyorder.nets.shapes import TransformerConfig
 
 
 @dataclass(frozen=True)
-class FlexLatentOptions(ClockOptions):
+class FlexLatentSettings:
+    """What the networks of flexlatent have besides those of latentmdm: clocks and a gap head."""
+
+    insertion_exponent: float = 1.7
+    """alpha(t) = 1 - (1 - t)^this."""
+    unmasking_exponent: float = 2.89
+    """beta(t) = 1 - (1 - t)^this; smaller reveals later."""
+    gap_offset: bool = False  # a prompt mostly decides how many lines there are, at any time
+    """Add the known log(1 - alpha) to the gap head's output."""
+
+
+@dataclass(frozen=True)
+class FlexLatentNetConfig(FlexLatentSettings, LatentNetConfig):
+    """The networks of flexlatent: those of latentmdm, time, and a gap head."""
+
+    empty: tyro.conf.Fixed[Any] = "none"
+    """No segment is ever empty."""
+
+
+@dataclass(frozen=True)
+class OnLatent:
+    """The shape of a network that has the networks of latentmdm and more."""
+
+    latent: LatentConfig
+
+
+@dataclass(frozen=True)
+class FlexLatentConfig(FlexLatentSettings, OnLatent):
+    """The shape of the networks, and the clocks of their training."""
+
+    def __post_init__(self) -> None:
+        if not self.latent.backbone.time_modulated:
+            raise ValueError("flexlatent needs a backbone with time_modulated=True")
+        if self.latent.empty != "none":
+            raise ValueError(
+                f"empty={self.latent.empty!r}: flexlatent has no padding segments, give 'none'"
+            )
+        check_exponents(self)
+
+    @property
+    def backbone(self) -> TransformerConfig:
+        return self.latent.backbone
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> FlexLatentConfig:
+        """From the dictionary that a model's config.json holds."""
+        return cls(**record | {"latent": LatentConfig.from_record(record["latent"])})
+
+    def frame(self, vocab: Specials) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that stand before and after every prompt."""
+        return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
+
+
+@dataclass(frozen=True)
+class FlexLatentOptions(DrawOptions, ClockOptions):
     """How to decode with flexlatent. Unset choices follow `clock` and `policy`."""
 
     policy: str = "average"
@@ -26,32 +85,17 @@ class FlexLatentOptions(ClockOptions):
     """At most so many segments; unset: as many as in training."""
     ties: Literal["random", "leftmost"] | None = None
     """Who wins among equal scores. Unset: random."""
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
     candidates: bool = False
     """Record every candidate of every step, with its score."""
 
-    def resolved(self) -> FlexLatentOptions:
-        """The same options with every unset choice filled in that has an effect; checked."""
-        full = self._with_schedules("carried")._with_exact_clock()
-        if self.slots is not None and self.slots < 1:
-            raise ValueError(
-                f"there is at least one slot: set slots to 1 or more, not {self.slots}"
-            )
-        if full.build_policy().score.reads == "nothing":
-            full._refuse_set(f"on the policy {full.policy!r}", "ties")
-        else:
-            full = replace(full, ties=self.ties or "random")
-        full.draw().refuse_idle_filters()
-        return full
 
-    def draw(self) -> Draw:
-        return Draw(self.temperature, self.top_p, self.top_k)
+@dataclass(frozen=True)
+class SegmentInsertionConfig(InsertionConfig):
+    """How flexlatent's loss is weighted, normalised and targeted."""
 
-    def build_policy(self) -> Policy:
-        return Policy(
-            score=find_segment_score(self.policy),
-            quota=find_clocked_quota(self.quota or "thinned"),
-            ties=self.ties or "random",
-        )
+    reconstruct: float = 0.0
+    """Weight of writing the revealed segments too, each from its own condition."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_reconstruct("insertion", self.reconstruct)

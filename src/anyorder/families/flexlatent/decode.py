@@ -27,7 +27,7 @@ Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 from typing import NamedTuple
 
@@ -40,7 +40,9 @@ from anyorder.decode.clocks import Pace, finished
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import Beginning, Growth
 from anyorder.decode.loop import run
+from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import Sight
+from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
 from anyorder.nets.segments import ReadPrompt, SegmentInserter, SegmentLook
@@ -256,10 +258,10 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    options = options.resolved()
+    options = resolve(options)
     check(canvases, options)
     _check_fit(net, vocab, canvases)
-    state = SegmentGrowth.start(net, vocab, canvases, keys, options.draw(), torch.device(device))
+    state = SegmentGrowth.start(net, vocab, canvases, keys, Draw.of(options), torch.device(device))
     return run(_Stepper(state, options, canvases), watch)
 
 
@@ -285,7 +287,7 @@ class _Stepper:
         self.pace = Pace(options, state.net)
         self.contest = Contest(
             state.segments,
-            options.build_policy(),
+            build_policy(options),
             complete=options.candidates,
             reshuffles=True,
         )
@@ -323,3 +325,24 @@ class _Stepper:
         # A finished row leaves after this step, so nobody reads its last latents.
         going = ~finished(rows)[taken[0]]
         state.encode(*(each[going] for each in taken))
+
+
+def resolve(options: FlexLatentOptions) -> FlexLatentOptions:
+    """The same options with every unset choice filled in that has an effect; checked."""
+    full = options.with_schedules("carried").with_exact_clock()
+    if options.slots is not None and options.slots < 1:
+        raise ValueError(f"there is at least one slot: set slots to 1 or more, not {options.slots}")
+    if build_policy(full).score.reads == "nothing":
+        full.refuse_set(f"on the policy {full.policy!r}", "ties")
+    else:
+        full = replace(full, ties=options.ties or "random")
+    Draw.of(full).refuse_idle_filters()
+    return full
+
+
+def build_policy(options: FlexLatentOptions) -> Policy:
+    return Policy(
+        score=find_segment_score(options.policy),
+        quota=find_clocked_quota(options.quota or "thinned"),
+        ties=options.ties or "random",
+    )

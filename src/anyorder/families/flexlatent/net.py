@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from anyorder.families.flexlatent.config import FlexLatentConfig
 from anyorder.families.flexmdm.net import GapHead, log_remaining
 from anyorder.families.latentmdm.net import LatentNet, PromptVectors
 from anyorder.nets.init import take_weights
 from anyorder.nets.segments import ReadPrompt, SegmentLook, SegmentWriter
-from anyorder.nets.shapes import FlexLatentConfig
 
 _ADDED_TO_LATENT = re.compile(r"latent\.(time\.|blocks\.\d+\.modulation\.)")
 _EMPTY = re.compile(r"empty$")

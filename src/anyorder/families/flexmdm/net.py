@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.nets.denoiser import GAP_LIMIT, Look, unshifted
 from anyorder.nets.init import take_weights
-from anyorder.nets.shapes import FlexConfig
 from anyorder.nets.transformer import Transformer, shift_states
 
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")

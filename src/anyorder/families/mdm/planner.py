@@ -24,9 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.families.mdm.config import PlannedConfig
 from anyorder.nets.denoiser import unshifted
 from anyorder.nets.init import take_weights
-from anyorder.nets.shapes import PlannedConfig
 from anyorder.nets.stack import Stack, modulate, sinusoids
 from anyorder.nets.transformer import KeptColumns, Transformer
 

@@ -43,7 +43,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.nets.shapes import SphereConfig, TransformerConfig
+from anyorder.families.sflm.config import SphereConfig
+from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Rotary, Rotation, rotate
 from anyorder.nets.transformer import Transformer
 

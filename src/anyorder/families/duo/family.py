@@ -1,0 +1,28 @@
+"""The row of duo: the backbone, told a time, over a fixed canvas."""
+
+from __future__ import annotations
+
+from anyorder.decode.canvas import fixed_canvas
+from anyorder.families.backbone import timed_network
+from anyorder.families.duo.config import DuoOptions
+from anyorder.families.duo.decode import check, check_network, decode, resolve
+from anyorder.families.duo.loss import uniform_bound
+from anyorder.families.family import GRID, Family, no_frame
+
+FAMILY = Family(
+    name="duo",
+    summary="uniform-state diffusion: any token of a fixed canvas may change at every step",
+    causal=False,
+    answers="canvas",
+    network=timed_network(),
+    frame=no_frame,
+    canvas=fixed_canvas,
+    options=DuoOptions,
+    resolve=resolve,
+    check=check,
+    decode=decode,
+    reader=None,
+    losses={"bound": uniform_bound},
+    levels=GRID,
+    suits=check_network,
+)

@@ -1,0 +1,46 @@
+"""The row of flexmdm: the backbone with time and a gap head, over a canvas that grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from anyorder.decode.canvas import open_canvas
+from anyorder.families.config import settings_of
+from anyorder.families.family import GRID, Family, Network
+from anyorder.families.flexmdm.config import FlexConfig, FlexOptions, FlexSettings
+from anyorder.families.flexmdm.decode import check, decode, resolve
+from anyorder.families.flexmdm.loss import insertion_bound
+from anyorder.families.flexmdm.net import FlexNet
+from anyorder.families.replay import flex_reader
+from anyorder.nets.shapes import TransformerConfig
+
+
+def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexConfig:
+    return FlexConfig(
+        replace(backbone, time_modulated=True), **settings_of(recipe.net, FlexSettings)
+    )
+
+
+FAMILY = Family(
+    name="flexmdm",
+    summary="insertion-based masked diffusion: opens slots, then fills them",
+    causal=False,
+    answers="bare",
+    network=Network(
+        complete=_complete,
+        read=FlexConfig.from_record,
+        build=FlexNet,
+        start=FlexNet.start_from,
+        additions=FlexNet.additions,
+    ),
+    frame=FlexConfig.frame,
+    canvas=open_canvas,
+    options=FlexOptions,
+    resolve=resolve,
+    check=check,
+    decode=decode,
+    reader=flex_reader,
+    losses={"bound": insertion_bound},
+    levels=GRID,
+)

@@ -1,0 +1,97 @@
+"""The row of mdm: the backbone alone, with shifted states, or with a planner head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from anyorder.decode.canvas import fixed_canvas
+from anyorder.families.backbone import start_plain
+from anyorder.families.config import settings_of
+from anyorder.families.family import GRID, Family, Network, no_frame
+from anyorder.families.mdm.config import (
+    MdmOptions,
+    PlannedConfig,
+    PlannedNetConfig,
+    PlannerSettings,
+)
+from anyorder.families.mdm.decode import check, check_network, decode, resolve
+from anyorder.families.mdm.loss import imitation, masked_bound, masked_mean
+from anyorder.families.mdm.planner import PlannedNet, planner_names
+from anyorder.families.replay import masked_reader
+from anyorder.nets.denoiser import ShiftedNet
+from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
+from anyorder.nets.transformer import Transformer
+
+NETS: dict[type, Callable[..., nn.Module]] = {
+    TransformerConfig: Transformer,
+    ShiftedConfig: ShiftedNet,
+    PlannedConfig: PlannedNet,
+}
+STARTS: dict[type, Callable[[Any, nn.Module], None]] = {
+    Transformer: start_plain,
+    ShiftedNet: ShiftedNet.start_from,
+    PlannedNet: PlannedNet.start_from,
+}
+
+
+def masked_network() -> Network:
+    """The backbone, alone, with shifted states, or with a planner head, as the recipe asks."""
+    return Network(
+        complete=_complete,
+        read=_read,
+        build=lambda config, *, seed=0: NETS[type(config)](config, seed=seed),
+        start=lambda net, base: STARTS[type(net)](net, base),
+        shifts=True,
+        additions=planner_names,
+    )
+
+
+def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
+    net = recipe.net
+    if not isinstance(net, PlannedNetConfig):
+        return ShiftedConfig(backbone) if net.shift else backbone
+    if net.shift:
+        raise ValueError("a planner reads states that predict their own place: leave net.shift out")
+    return PlannedConfig(backbone, **settings_of(net, PlannerSettings))
+
+
+def _read(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | PlannedConfig:
+    """Plain models hold the fields of the backbone alone."""
+    if "shift" in record:
+        return ShiftedConfig.from_record(record)
+    if "backbone" in record:
+        return PlannedConfig.from_record(record)
+    return TransformerConfig(**record)
+
+
+def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A planner head decides, unless somebody else was asked to choose the order."""
+    asked = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
+    return {"policy": "planner"} if hasattr(net, "plan") and not asked else {}
+
+
+FAMILY = Family(
+    name="mdm",
+    summary="masked diffusion: any masked token of a fixed canvas",
+    causal=False,
+    answers="canvas",
+    network=masked_network(),
+    frame=no_frame,
+    canvas=fixed_canvas,
+    options=MdmOptions,
+    resolve=resolve,
+    check=check,
+    decode=decode,
+    reader=masked_reader,
+    losses={
+        "mean": lambda vocab, *_: masked_mean(vocab),
+        "bound": lambda vocab, *_: masked_bound(vocab),
+        "imitation": lambda vocab, settings, _: imitation(vocab, settings),
+    },
+    levels=GRID,
+    suits=check_network,
+    usual=_by_its_planner,
+)
