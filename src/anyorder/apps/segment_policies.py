@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.box import MARKDOWN
-from rich.console import Console
-from rich.table import Table
 
 from anyorder.apps.grade import grade_run
 from anyorder.apps.jobs import GradeJob, SampleJob
@@ -24,13 +21,14 @@ from anyorder.apps.report import command
 from anyorder.apps.sample import sample_to_run
 from anyorder.bench.checks import PASSED
 from anyorder.measure.intervals import Interval, difference_interval, rate_interval
+from anyorder.report.tables import Cell, Table, missing, plain, score, to_markdown
 
 POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 KS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Cell:
+class PolicyCell:
     """One policy at one k."""
 
     policy: str
@@ -66,11 +64,11 @@ def compare_policies(
     ks: Sequence[int] = KS,
     options: Mapping[str, Any] | None = None,
     progress: bool = True,
-) -> list[Cell]:
+) -> list[PolicyCell]:
     """All cells, the first of which is what the others are compared with; runs go to `folder`."""
     if job.task is None or job.samples not in (None, 1):
         raise ValueError("the comparison is by problem: give a task, and one sample for each")
-    cells: list[Cell] = []
+    cells: list[PolicyCell] = []
     first: dict[str, float] = {}
     for policy, k in _grid(policies, ks):
         own = replace(job, out=folder / f"{policy}-k{k}", samples=1)
@@ -84,7 +82,7 @@ def compare_policies(
         mean = {name: float(np.mean(cost.column(name).to_numpy())) for name in cost.column_names}
         pairs = [(value, first[task_id]) for task_id, value in passed.items()]
         cells.append(
-            Cell(
+            PolicyCell(
                 policy=policy,
                 k=k,
                 passed=rate_interval(list(passed.values())),
@@ -101,30 +99,23 @@ def _grid(policies: Sequence[str], ks: Sequence[int]) -> Iterator[tuple[str, int
     return ((policy, k) for k in ks for policy in policies)
 
 
-def print_cells(cells: Sequence[Cell]) -> None:
+def print_cells(cells: Sequence[PolicyCell]) -> None:
     """The paper's table, a column for each k, with intervals; below it the paired differences."""
-    console = Console()
     ks = list(dict.fromkeys(cell.k for cell in cells))
     at = {(cell.policy, cell.k): cell for cell in cells}
     best = f"{cells[0].policy}, k = {cells[0].k}"
     for title, text in (
         (f"accuracy, {cells[0].passed.n} problems", lambda cell: _percent(cell.passed)),
-        (f"difference from {best}, paired", lambda cell: _percent(cell.difference, sign="+")),
-        ("latent calls per sample", lambda cell: f"{cell.forwards:.1f}"),
+        (f"difference from {best}, paired", lambda cell: _percent(cell.difference)),
+        ("latent calls per sample", lambda cell: plain(cell.forwards, 1)),
     ):
-        console.print(f"\n{title}:\n")
-        table = Table(box=MARKDOWN)
-        for head in ("policy", *(f"k = {k}" for k in ks)):
-            table.add_column(head, no_wrap=True)
-        for policy in dict.fromkeys(cell.policy for cell in cells):
-            table.add_row(policy, *(text(at[policy, k]) for k in ks))
-        console.print(table)
+        rows: list[tuple[Cell | str, ...]] = [
+            (policy, *(text(at[policy, k]) for k in ks))
+            for policy in dict.fromkeys(cell.policy for cell in cells)
+        ]
+        table = Table(("policy", *(f"k = {k}" for k in ks)), tuple(rows))
+        print(f"\n{title}:\n\n{to_markdown(table, even=True)}")
 
 
-def _percent(score: Interval | None, sign: str = "") -> str:
-    if score is None:
-        return "-"
-    low, middle, high = (
-        f"{100 * value:{sign}.1f}" for value in (score.low, score.estimate, score.high)
-    )
-    return f"{middle} [{low}, {high}]"
+def _percent(found: Interval | None) -> Cell:
+    return missing() if found is None else score(found.times(100), 1)
