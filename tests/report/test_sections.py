@@ -91,7 +91,7 @@ def test_marked_words_of_all_sections_are_explained(material: Material) -> None:
         for figure in section.figures:
             texts += [figure.title, figure.caption]
             for table in figure.tables:
-                texts += [table.caption, *table.heads]
+                texts += [table.title, *table.heads]
                 texts += [cell.text for row in table.rows for cell in row]
     for term in re.findall(r"\[\[([^|\]]+)", " ".join(texts)):
         assert term in TERMS

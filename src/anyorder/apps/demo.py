@@ -36,7 +36,6 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob
@@ -48,7 +47,15 @@ from anyorder.apps.train import train_recipe
 from anyorder.files import replacing
 from anyorder.recipes import find_recipe, override
 from anyorder.report.runs import Comparison, RunFacts
-from anyorder.report.tables import bounds, interval_of, percent, percent_bounds, shown
+from anyorder.report.tables import (
+    Table,
+    bounds,
+    interval_of,
+    percent,
+    percent_bounds,
+    print_table,
+    shown,
+)
 from anyorder.trace import Run
 
 PROBLEMS = 60
@@ -215,7 +222,7 @@ def tell(console: Console, reported: Reported) -> None:
     """Print the story of a report's runs, and its sentences."""
     material = reported.material
     console.print("\nWho is right, and in which order was it written?", style="bold")
-    console.print(_runs_table(list(material.gathered)))
+    print_table(_runs_table(list(material.gathered)), console, SIMPLE_HEAD)
     console.print(
         "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
         "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
@@ -223,7 +230,7 @@ def tell(console: Console, reported: Reported) -> None:
     )
     if material.comparisons:
         console.print("Does the order change the program?", style="bold")
-        console.print(_likeness_table(material.comparisons))
+        print_table(_likeness_table(material.comparisons), console, SIMPLE_HEAD)
         console.print(
             "likeness: of syntax trees with those the same model writes from left to right.\n",
             style="dim",
@@ -236,21 +243,16 @@ def tell(console: Console, reported: Reported) -> None:
 
 
 def _runs_table(runs: Sequence[RunFacts]) -> Table:
-    table = _table("run", "right", "", "order", "")
+    rows = []
     for run in runs:
         order = run.measures.get("arness")
         if order is None or not _is_main(run):
             continue
         tau = interval_of(order["aggregate"][ORDER]["interval"])
         rate = run.rates[0].interval
-        table.add_row(
-            run.name,
-            percent(rate.estimate),
-            percent_bounds(rate),
-            shown(tau.estimate),
-            bounds(tau),
-        )
-    return table
+        right = (percent(rate.estimate), percent_bounds(rate))
+        rows.append((run.name, *right, shown(tau.estimate), bounds(tau)))
+    return Table(("run", "right", "", "order", ""), tuple(rows), align="lr")
 
 
 def story_place(folder: Path) -> tuple[int, bool]:
@@ -265,21 +267,13 @@ def _is_main(run: RunFacts) -> bool:
 
 
 def _likeness_table(found: Sequence[Comparison]) -> Table:
-    table = _table("run", "likeness", "")
+    rows = []
     for comparison in found:
         for row in comparison.rows:
             if row.filter == "valid" and _is_main(row.run) and LIKENESS in row.scores:
                 score = row.scores[LIKENESS]
-                table.add_row(row.run.name, shown(score.estimate), bounds(score))
-    return table
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+                rows.append((row.run.name, shown(score.estimate), bounds(score)))
+    return Table(("run", "likeness", ""), tuple(rows), align="lr")
 
 
 _MARKS = re.compile(

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from anyorder.report.tables import Table, print_table
 
 EXTRAS = {
     "hf": ("transformers", "datasets", "peft"),
@@ -59,14 +60,12 @@ def examine() -> dict[str, Any]:
 
 
 def print_findings(findings: dict[str, Any]) -> None:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in findings.items():
-        if name not in ("extras", "sandbox"):
-            table.add_row(
-                LABELS.get(name, name), ", ".join(value) if isinstance(value, list) else str(value)
-            )
-    for row in _sandbox_rows(findings["sandbox"]):
-        table.add_row(*row)
+    rows = [
+        (LABELS.get(name, name), ", ".join(value) if isinstance(value, list) else str(value))
+        for name, value in findings.items()
+        if name not in ("extras", "sandbox")
+    ]
+    rows += _sandbox_rows(findings["sandbox"])
     for extra, packages in findings["extras"].items():
         missing = [package for package, version in packages.items() if version is None]
         state = (
@@ -74,8 +73,8 @@ def print_findings(findings: dict[str, Any]) -> None:
             if missing
             else "installed"
         )
-        table.add_row(f"extra {extra}", state)
-    Console().print(table, markup=False)
+        rows.append((f"extra {extra}", state))
+    print_table(Table((), tuple(rows)), Console(highlight=False))
 
 
 def _sandbox_rows(sandbox: dict[str, Any]) -> Iterator[tuple[str, str]]:

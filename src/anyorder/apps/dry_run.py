@@ -39,6 +39,7 @@ from torch import nn
 
 from anyorder.apps.costs import MicroBatch, flops, kept, logit_bytes, micro_batch, vocabulary
 from anyorder.apps.train import check_settings, checked_vocab_size, network_config
+from anyorder.checks import at_least
 from anyorder.families.family import find_family
 from anyorder.families.latentmdm.loss import LOGITS
 from anyorder.families.latentmdm.net import LatentNet
@@ -119,8 +120,7 @@ class Machine:
     """Mean tokens of an example; None: all are as long as they may be."""
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise ValueError(f"--gpus must be at least 1, not {self.gpus}")
+        at_least("--gpus", self.gpus)
         if self.nodes is not None and (self.nodes < 1 or self.gpus % self.nodes):
             raise ValueError(
                 f"{self.gpus} GPUs do not divide among {self.nodes} machines: give as many to each"

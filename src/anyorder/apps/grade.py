@@ -5,19 +5,12 @@
 
 A command that was killed goes on where it stopped, and one whose verdicts are all there only
 reports. Several extractions are several gradings, side by side in one table; their union
-`any_of_4` is computed for a report under its own name and is stored nowhere. Several processes with
-a share of the problems each are grade_shards.py.
+`any_of_4` is computed for a report under its own name and is stored nowhere.
 
-What a grading found: rows, rates and counts, as JSON and as tables in a terminal.
-
-Reads verdicts and nothing else; grading itself is apps/grading.py, the estimators are
-measure/passk.py, the time accounting is bench/timing.py.
-
-`anyorder grade --shard i/n`: several processes grade one run together.
-
-Each takes every n-th problem of the task and writes verdicts in parts of its own. Whoever is the
-last, and finds that every sample has its verdict, brings the parts together and reports. A shard
-that was killed is started again; a command with another n, or with none, does what is left.
+`anyorder grade --shard i/n`: several processes grade one run together. Each takes every n-th
+problem of the task and writes verdicts in parts of its own. Whoever is the last, and finds that
+every sample has its verdict, brings the parts together and reports. A shard that was killed is
+started again; a command with another n, or with none, does what is left.
 """
 
 from __future__ import annotations
@@ -32,9 +25,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from anyorder.apps.jobs import GradeJob, Share
 from anyorder.apps.measure import published_rates
 from anyorder.apps.terminal import progress_bar
@@ -47,6 +37,7 @@ from anyorder.bench.verdict_table import Grading, Key, VerdictTable
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
 from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
 from anyorder.measure.passk import Rate, ks_up_to, pass_table, task_rates
+from anyorder.report.tables import Cell, Table, bounds, percent, print_tables, wide_console
 from anyorder.trace import Run
 
 SHOWN_DIGEST = 8
@@ -236,34 +227,39 @@ def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
 
 def print_graded(graded: Graded) -> None:
     """The tables that people read."""
-    console = Console(highlight=False)
-    rates = Table(box=None, pad_edge=False)
+    console = wide_console()
+    print_tables((_rates_table(graded), _counts_table(graded)), console)
+    for line in _facts(graded):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _rates_table(graded: Graded) -> Table:
     level = graded.reports[0].rates[0].interval.level
-    for title in ("extraction", "", "", f"{level:.0%} interval"):
-        rates.add_column(title, no_wrap=True)
+    rows: list[tuple[Cell | str, ...]] = []
     for each in graded.reports:
         for rate in each.rates:
             first = each.extraction if rate is each.rates[0] else ""
             found = rate.interval.times(100)
-            one = math.isnan(found.low)  # one problem tells nothing about others
-            bounds = "" if one else f"{found.low:.1f} to {found.high:.1f}"
-            rates.add_row(first, f"pass@{rate.k}", f"{found.estimate:.1f} %", bounds)
+            # One problem tells nothing about others: it has no interval.
+            ends = "" if math.isnan(found.low) else Cell(bounds(found, 1), number=True)
+            rows.append((first, f"pass@{rate.k}", _percent(rate.interval.estimate), ends))
     for row in graded.paper:
         for k, value in row["pass_at_k"].items():
-            rates.add_row(f"paper, {row['model']}", f"pass@{k}", f"{value:.1f} %", "")
-    console.print(rates)
-    counts = Table(box=None, pad_edge=False)
-    counts.add_column("extraction")
+            rows.append((f"paper, {row['model']}", f"pass@{k}", _percent(value / 100), ""))
+    return Table(("extraction", "", "", f"{level:.0%} interval"), tuple(rows))
+
+
+def _counts_table(graded: Graded) -> Table:
     names = [name for name in VERDICTS if any(name in each.counts for each in graded.reports)]
-    for name in names:
-        counts.add_column(shown(name), justify="right", no_wrap=True)
-    for each in graded.reports:
-        counts.add_row(each.extraction, *(str(each.counts.get(name, 0)) for name in names))
-    console.print()
-    console.print(counts)
-    console.print()
-    for line in _facts(graded):
-        console.print(line, markup=False, soft_wrap=True)
+    rows = [
+        (each.extraction, *(str(each.counts.get(name, 0)) for name in names))
+        for each in graded.reports
+    ]
+    return Table(("extraction", *map(shown, names)), tuple(rows), align="lr")
+
+
+def _percent(value: float) -> Cell:
+    return Cell(percent(value, 1), number=True)
 
 
 _LEVELS = {None: "nothing ran", 1: "sandbox level 1: programs were limited, not confined"}

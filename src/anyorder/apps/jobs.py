@@ -27,6 +27,7 @@ from typing import Annotated, TypeVar
 
 import tyro
 
+from anyorder.checks import at_least, check_seed
 from anyorder.measure.trees import TreeOptions
 
 Piece = TypeVar("Piece")
@@ -185,13 +186,9 @@ class SampleJob:
         if len(given) != 1:
             raise ValueError("give one of --task, --prompt and --fill")
         for name in ("samples", "batch", "limit", "max_new_tokens", "max_length"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-        if self.cache_check is not None and self.cache_check < 0:
-            raise ValueError(f"--cache-check must be at least 0, not {self.cache_check}")
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}")
+            at_least(f"--{name.replace('_', '-')}", getattr(self, name))
+        at_least("--cache-check", self.cache_check, 0)
+        check_seed("--seed", self.seed)
         for name in ("limit", "data", "template"):
             if getattr(self, name) is not None and self.task is None:
                 raise ValueError(f"--{name} belongs to a task: use it with --task")
@@ -243,10 +240,8 @@ class GradeJob:
     """Grade anew what has a verdict already."""
 
     def __post_init__(self) -> None:
-        for name in ("limit", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name} must be at least 1, not {value}")
+        at_least("--limit", self.limit)
+        at_least("--workers", self.workers)
         if self.timeout is not None and not 0 < self.timeout < float("inf"):
             raise ValueError(f"--timeout must be a positive number of seconds, not {self.timeout}")
         if self.memory is not None and self.memory < SMALLEST_MEMORY:
@@ -326,10 +321,8 @@ class MeasureJob:
             raise ValueError("name at least one run folder")
         if self.mode not in MODES:
             raise ValueError(f"--mode {self.mode!r}: choose exact or compat")
-        for name in ("seeds", "stride"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name} must be at least 1, not {value}")
+        at_least("--seeds", self.seeds)
+        at_least("--stride", self.stride)
         for name, needs in (("similarity", "reference"), ("placement", "placement")):
             if name in (self.chosen() if self.only else ()) and getattr(self, needs) is None:
                 raise ValueError(f"--only {name} needs --{needs}")

@@ -26,8 +26,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from anyorder.checks import whole
 from anyorder.decode.canvas import LIKE_A_MARK, LIKE_ANSWER
-from anyorder.families.family import is_whole
 from anyorder.model import Model, load
 
 NAME = "anyorder"
@@ -61,7 +61,7 @@ class Generation:
             raise ValueError(f"{lengths} contradict each other: give max_gen_toks alone")
         return cls(
             _stops(given.get("until")),
-            _whole(*next(iter(lengths.items()))) if lengths else None,
+            whole(*next(iter(lengths.items()))) if lengths else None,
             _drawing(given),
         )
 
@@ -98,12 +98,6 @@ def _drawing(given: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     filters = {name: given.get(name) for name in ("top_p", "top_k")}
     chosen = {"temperature": temperature} | {k: v for k, v in filters.items() if v is not None}
     return tuple(sorted(chosen.items()))
-
-
-def _whole(name: str, value: Any) -> int:
-    if not is_whole(value) or value < 1:
-        raise ValueError(f"{name}={value!r}: give a whole number of at least 1")
-    return int(value)
 
 
 class Bridge:

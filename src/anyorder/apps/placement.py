@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.terminal import progress_bar
+from anyorder.checks import one_of, whole
 from anyorder.decode.canvas import Sizes
 from anyorder.decode.replay import Looked, Replay, TraceReader
-from anyorder.families.family import FAMILIES, Family, is_whole
+from anyorder.families.family import FAMILIES, Family
 from anyorder.files import COPY_IT, alone_in, sweep
 from anyorder.measure.placement_scores import (
     NOTHING,
@@ -88,10 +89,8 @@ class PlacementSettings:
     def __post_init__(self) -> None:
         stride = STRIDE if self.stride is None else self.stride
         for name, value in (("stride", stride), ("batch", self.batch)):
-            if not is_whole(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if self.region not in REGIONS:
-            raise ValueError(f"region={self.region!r}: choose {' or '.join(map(repr, REGIONS))}")
+            whole(name, value)
+        one_of("region", self.region, REGIONS)
         self.keep()
 
     def keep(self) -> Keep:

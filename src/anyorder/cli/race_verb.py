@@ -35,7 +35,7 @@ class Flags:
 def main(words: list[str]) -> None:
     flags = parse(Flags, "race", words)
     from anyorder.apps.race import race
-    from anyorder.apps.race.results import print_tables
+    from anyorder.report.tables import print_tables
 
     raced = race(flags.job, progress=True)
     if flags.json:

@@ -62,6 +62,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from anyorder.checks import refuse_unknown
 from anyorder.data.filters import (
     LOOKS_LIKE_PYTHON,
     extract_python,
@@ -592,6 +593,5 @@ CORPORA: dict[str, CorpusRecipe] = {
 
 def find_corpus(name: str) -> CorpusRecipe:
     """A data recipe by its name."""
-    if name not in CORPORA:
-        raise ValueError(f"no data recipe {name!r}: choose one of {', '.join(CORPORA)}")
+    refuse_unknown("data recipe", name, CORPORA)
     return CORPORA[name]

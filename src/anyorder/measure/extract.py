@@ -63,6 +63,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from anyorder.checks import refuse_unknown
+
 # What Python's parser says to texts that are no programs: null bytes and surrogates (ValueError),
 # nesting beyond its limits (the last three).
 UNPARSEABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -304,8 +306,7 @@ def extract(
     text: str, *, mode: str, entry_point: str | None = None, prefix: str = ""
 ) -> str | None:
     """The program in `text` by one mode, or None where there is no code."""
-    if mode not in EXTRACTIONS:
-        raise ValueError(f"no extraction {mode!r}: choose one of {', '.join(EXTRACTIONS)}")
+    refuse_unknown("extraction", mode, EXTRACTIONS)
     program = EXTRACTIONS[mode].apply(Sample(text, prefix, entry_point))
     return program if program and program.strip() else None
 

@@ -49,6 +49,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anyorder.checks import at_least
+
 FloatArray = NDArray[np.float64]
 
 LEVEL, RESAMPLES = 0.95, 10_000
@@ -173,8 +175,7 @@ def bootstrap(
     reduces that axis: `lambda a: np.median(a, axis=-1)`.
     """
     _check_level(level)
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, not {resamples}")
+    at_least("resamples", resamples)
     rows = np.stack(_aligned(arrays))
     n = rows.shape[1]
     if n == 0:

@@ -57,6 +57,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anyorder.checks import one_of
 from anyorder.trace import Run, Trace
 
 FloatArray = NDArray[np.float64]
@@ -350,8 +351,7 @@ def tokens_inside(
 
     looked_for: a program was looked for in every sample, so a sample without one has no code.
     """
-    if region not in REGIONS:
-        raise ValueError(f"region={region!r}: choose {' or '.join(map(repr, REGIONS))}")
+    one_of("region", region, REGIONS)
     if trace.token_ids is None or trace.char_end is None:
         raise ValueError(
             f"trace {trace.task_id!r} sample {trace.sample} holds strings, not token ids, and a "

@@ -17,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from anyorder.checks import refuse_unknown
 from anyorder.trace import Run
 from anyorder.trace.run import TRACES_FILE
 
@@ -58,8 +59,7 @@ def source() -> str:
 
 def published(kind: str, **where: Any) -> list[dict[str, Any]]:
     """The rows of one kind whose columns have the given values."""
-    if kind not in KINDS:
-        raise ValueError(f"no published table {kind!r}: choose one of {', '.join(KINDS)}")
+    refuse_unknown("published table", kind, KINDS)
     rows = _tables()[kind]
     for column in where:
         if not any(column in row for row in rows):

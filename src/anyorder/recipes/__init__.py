@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anyorder.checks import refuse_unknown
 from anyorder.families.config import NetConfig
 from anyorder.families.flexlatent.config import FlexLatentNetConfig
 from anyorder.families.flexmdm.config import FlexNetConfig
@@ -49,8 +50,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of that name."""
-    if name not in RECIPES:
-        raise ValueError(f"no recipe {name!r}: choose one of {', '.join(RECIPES)}")
+    refuse_unknown("recipe", name, RECIPES)
     return RECIPES[name]()
 
 

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from anyorder.checks import refuse_unknown
+
 JOB_FIELDS = ("template", "samples", "batch", "max_new_tokens", "max_length")
 """What a preset sets of the sampling job; everything else is a decoding option of the family."""
 
@@ -236,8 +238,7 @@ PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}
 
 def find_preset(name: str) -> Preset:
     """The preset of that name."""
-    if name not in PRESETS:
-        raise ValueError(f"no preset {name!r}: choose one of {', '.join(PRESETS)}")
+    refuse_unknown("preset", name, PRESETS)
     return PRESETS[name]
 
 

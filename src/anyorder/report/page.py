@@ -32,7 +32,7 @@ from anyorder.report import charts, player
 from anyorder.report.findings import Finding, listed
 from anyorder.report.glossary import TERMS
 from anyorder.report.runs import Material, RunFacts, main_runs
-from anyorder.report.tables import TASKS, Absent, Cell, Figure, Section, Table
+from anyorder.report.tables import TASKS, Absent, Figure, Section, Table, to_html
 from anyorder.report.traces import embed
 from anyorder.trace import Event, Trace
 
@@ -174,33 +174,8 @@ def _figure(figure: Figure, text: _Text, command: str) -> str:
 
 
 def _table(table: Table, text: _Text, about: str) -> str:
-    """A table in a box that scrolls sideways; page.js says so where it does."""
-    heads = "".join(f'<th scope="col">{text(head)}</th>' for head in table.heads)
-    rows = "".join(_row(row, text) for row in table.rows)
-    named = ", ".join(each for each in (about, table.caption) if each)
-    inside = (
-        f'<div class="scroll" role="region" aria-label="Table: {escape(_plain(named))}">'
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-    said = text(table.caption)
-    if table.folded:
-        return f'<details class="more"><summary>{said}</summary>{inside}</details>'
-    return (f'<p class="table-title">{said}</p>' if said else "") + inside
-
-
-def _row(row: Iterable[Cell], text: _Text) -> str:
-    first, *rest = row
-    cells = f'<th scope="row">{_cell(first, text)}</th>'
-    for cell in rest:
-        kind = ' class="number"' if cell.number else ""
-        cells += f"<td{kind}>{_cell(cell, text)}</td>"
-    part = ' class="is-part"' if not first.text else ""
-    return f"<tr{part}>{cells}</tr>"
-
-
-def _cell(cell: Cell, text: _Text) -> str:
-    small = f"<small>{text(cell.small)}</small>" if cell.small else ""
-    return text(cell.text) + small
+    named = ", ".join(each for each in (about, table.title) if each)
+    return to_html(table, text, about=_plain(named))
 
 
 def _commands(commands: Sequence[str]) -> str:

@@ -492,7 +492,7 @@ def split_tables(
     others = [run for run in runs if run not in chosen]
     if not others:
         return (make(chosen),)
-    return make(chosen), replace(make(others), caption="The other runs", folded=True)
+    return make(chosen), replace(make(others), title="The other runs", folded=True)
 
 
 def _main(runs: Sequence[RunFacts]) -> RunFacts:

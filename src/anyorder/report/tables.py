@@ -1,22 +1,29 @@
-"""What a section of the report consists of. Plain data: page.py turns it into HTML.
+"""Tables and numbers, as people read them: on a page, in Markdown and in a terminal.
 
-Texts use three marks: [[term]] or [[term|as it reads]] for a word that the glossary explains,
-`backticks` for code and **stars** for what stands out. Everything else is literal.
+There is one `Table` and one way to write a number. `to_html`, `to_markdown` and `print_table` draw
+the same table. A page writes numbers with a real minus sign, a dash for what is missing and spaces
+that do not break; Markdown and terminals get the plain signs of a keyboard.
 
-Numbers out of measures.json, and how the page writes them. A missing number is null there.
+Also here: what a section of the report consists of (plain data; page.py turns it into HTML), what
+families and policies are called, and a label for every run.
 
-What families and policies are called in a report, and a plain label for every run.
-
-A label is the family and the policy in words, and whatever else tells a run from the others that
-would be called the same.
+Texts of the report use three marks: [[term]] or [[term|as it reads]] for a word that the glossary
+explains, `backticks` for code and **stars** for what stands out. Everything else is literal. Only
+`to_html` knows the marks, through the function that it is given.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
+
+from rich.box import Box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from anyorder.families.descriptions import describe
 from anyorder.measure.intervals import Interval
@@ -26,6 +33,9 @@ NOTHING = "\N{EN DASH}"
 MOST_DIGITS = 4
 EXACT = 1e-9
 """What is closer than this is equal."""
+WIDEST = 160
+"""Columns for tables in a terminal that has fewer; it wraps their lines."""
+_PLAIN_SIGNS = str.maketrans({NOTHING: "-", "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
 
 
 def interval_of(record: Mapping[str, Any]) -> Interval:
@@ -67,6 +77,20 @@ def percent_bounds(interval: Interval, digits: int = 0) -> str:
         return NOTHING
     low, high = shown(100 * interval.low, digits), shown(100 * interval.high, digits)
     return f"{low} to {high}\N{NO-BREAK SPACE}%"
+
+
+def with_bounds(interval: Interval, digits: int = 2) -> str:
+    """An estimate and, where it is known, its interval: 0.52 (0.41 to 0.63)."""
+    return _with_small(shown(interval.estimate, digits), bounds(interval, digits))
+
+
+def in_keyboard_signs(text: str) -> str:
+    """A written number without signs that a keyboard does not have."""
+    return text.translate(_PLAIN_SIGNS)
+
+
+def _with_small(text: str, small: str) -> str:
+    return f"{text} ({small})" if small not in ("", NOTHING) else text
 
 
 def is_different(interval: Interval) -> bool:
@@ -122,13 +146,119 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Exact numbers below a figure."""
+    """Heads, rows, and what is said above and below them. A text stands for a cell of its own."""
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    caption: str = ""
+    """None: a list of facts, each a name and a value."""
+    rows: tuple[tuple[Cell | str, ...], ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    align: str = "l"
+    """A letter for each column, l(eft) or r(ight), in Markdown and terminals. The last letter is
+    also that of all columns after it. A page goes by the cells: numbers stand to the right."""
     folded: bool = False
-    """Shown only when it is asked for."""
+    """A page shows it only when it is asked for."""
+
+    def is_right(self, column: int) -> bool:
+        """Whether a column stands to the right."""
+        return self.align[min(column, len(self.align) - 1)] == "r"
+
+
+def to_html(table: Table, text: Callable[[str], str] = escape, about: str = "") -> str:
+    """A table in a box that scrolls sideways; page.js says so where it does.
+
+    `text` turns heads, cells and notes into HTML, `about` names the box for those who do not see.
+    """
+    heads = "".join(f'<th scope="col">{text(head)}</th>' for head in table.heads)
+    rows = "".join(_html_row(tuple(map(_cell, row)), text) for row in table.rows)
+    inside = (
+        f'<div class="scroll" role="region" aria-label="Table: {escape(about or table.title)}">'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+        + "".join(f"<p>{text(note)}</p>" for note in table.notes)
+    )
+    said = text(table.title)
+    if table.folded:
+        return f'<details class="more"><summary>{said}</summary>{inside}</details>'
+    return (f'<p class="table-title">{said}</p>' if said else "") + inside
+
+
+def _html_row(row: Sequence[Cell], text: Callable[[str], str]) -> str:
+    first, *rest = row
+    cells = f'<th scope="row">{_html_cell(first, text)}</th>'
+    for cell in rest:
+        kind = ' class="number"' if cell.number else ""
+        cells += f"<td{kind}>{_html_cell(cell, text)}</td>"
+    part = ' class="is-part"' if not first.text else ""
+    return f"<tr{part}>{cells}</tr>"
+
+
+def _html_cell(cell: Cell, text: Callable[[str], str]) -> str:
+    small = f"<small>{text(cell.small)}</small>" if cell.small else ""
+    return text(cell.text) + small
+
+
+def to_markdown(table: Table, *, even: bool = False) -> str:
+    """The title, the table and its notes, a blank line between them.
+
+    `even` makes all columns as wide as their widest cell, so that the source reads as a table.
+    """
+    lines = [[_line(cell).replace("|", "/") for cell in row] for row in (table.heads, *table.rows)]
+    rule = []
+    for at in range(len(table.heads)):
+        width = max(3, *(len(line[at]) for line in lines)) if even else 3
+        right = table.is_right(at)
+        rule.append("-" * (width - 1) + ":" if right else "-" * width)
+        for line in lines if even else ():
+            line[at] = line[at].rjust(width) if right else line[at].ljust(width)
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
+    title = [f"**{table.title}**"] if table.title else []
+    return "\n\n".join([*title, drawn, *table.notes])
+
+
+def print_table(table: Table, console: Console, box: Box | None = None) -> None:
+    """To a terminal: the title, the table, its notes in small print.
+
+    Columns with heads are not wrapped: use a console that is wide enough (`wide_console`).
+    """
+    title = Text(table.title, style="table.title") if table.title else None
+    drawn = RichTable(
+        title=title, title_justify="left", box=box, pad_edge=False, show_header=bool(table.heads)
+    )
+    for at, head in enumerate(table.heads or [""] * len(table.rows[0])):
+        drawn.add_column(
+            Text(head),
+            justify="right" if table.is_right(at) else "left",
+            no_wrap=bool(table.heads),
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(_line(cell)) for cell in row))
+    console.print(drawn)
+    for note in table.notes:
+        console.print(note, style="dim", soft_wrap=True, markup=False)
+
+
+def print_tables(tables: Iterable[Table], console: Console | None = None) -> None:
+    """Several tables, a blank line after each."""
+    console = console or wide_console()
+    for table in tables:
+        print_table(table, console)
+        console.print()
+
+
+def wide_console() -> Console:
+    """A terminal in which no cell is cut: a narrow one wraps whole lines."""
+    return Console(highlight=False, width=max(Console().width, WIDEST))
+
+
+def _cell(given: Cell | str) -> Cell:
+    return Cell(given) if isinstance(given, str) else given
+
+
+def _line(given: Cell | str) -> str:
+    """A cell in one line, small print in brackets."""
+    cell = _cell(given)
+    text = _with_small(cell.text, cell.small)
+    return in_keyboard_signs(text) if cell.number else text
 
 
 @dataclass(frozen=True)
@@ -172,9 +302,9 @@ MOST_ROWS = 12
 """Longer tables are shown when they are asked for."""
 
 
-def foldable(heads: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...], caption: str) -> Table:
+def foldable(heads: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...], title: str) -> Table:
     """A table, folded where it is long."""
-    return Table(heads, rows, caption, folded=len(rows) > MOST_ROWS)
+    return Table(heads, rows, title, folded=len(rows) > MOST_ROWS)
 
 
 def label(text: str, small: str = "") -> Cell:

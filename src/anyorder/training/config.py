@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from anyorder.checks import positive, whole
+
 MAY_CHANGE = frozenset(
     {"minutes", "threads", "device", "save_every", "validate_every", "log_every", "keep"}
     | {"shard", "reduce", "recompute", "compile"}
@@ -117,16 +119,13 @@ class TrainConfig:
         least |= {"keep": 1, "validate_batches": 1, "validate_every": 0, "warmup": 0, "threads": 0}
         least |= {"lora": 0}
         for name, bound in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < bound:
-                raise ValueError(f"{name}={value!r}: give a whole number of at least {bound}")
+            whole(name, getattr(self, name), bound)
 
     def _check_optimiser(self) -> None:
-        positive = {"lr": self.lr, "eps": self.eps}
-        positive |= {f"multipliers[{name!r}]": value for name, value in self.multipliers.items()}
-        for name, value in positive.items():
-            if not 0 < value < float("inf"):
-                raise ValueError(f"{name}={value}: give a positive number")
+        rates = {"lr": self.lr, "eps": self.eps}
+        rates |= {f"multipliers[{name!r}]": value for name, value in self.multipliers.items()}
+        for name, value in rates.items():
+            positive(name, value)
         for name in ("clip", "weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)}: give 0 (off) or a positive number")
@@ -144,8 +143,7 @@ class TrainConfig:
         for name, known in (choices | {"shard": ("full", "hybrid", "none")}).items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose {', '.join(known)}")
-        if not 0 < self.lora_scale < float("inf"):
-            raise ValueError(f"lora_scale={self.lora_scale}: give a positive number")
+        positive("lora_scale", self.lora_scale)
         object.__setattr__(self, "lora_targets", tuple(self.lora_targets))  # JSON has lists only
         for name in ("lora_scale", "lora_targets"):
             if not self.lora and getattr(self, name) != getattr(TrainConfig, name):

@@ -48,7 +48,6 @@ from anyorder.apps.race.results import (
     Conditions,
     Measured,
     Results,
-    Table,
     markdown,
     tables_of,
     timed,
@@ -59,6 +58,7 @@ from anyorder.apps.terminal import progress_bar
 from anyorder.bench.checks import PASSED
 from anyorder.files import alone_in, replacing
 from anyorder.measure.intervals import Interval
+from anyorder.report.tables import Table
 from anyorder.trace import Run
 
 PAGE_FILE = "race.md"

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from anyorder.apps.jobs import Count, Name
+from anyorder.checks import at_least, check_seed
 
 Models = Annotated[
     tuple[str, ...],
@@ -60,16 +61,13 @@ class RaceJob:
         if not self.models:
             raise ValueError("name at least one model to race")
         for name in ("limit", "samples", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, not {getattr(self, name)}")
+            at_least(f"--{name}", getattr(self, name))
         for name in ("texts", "infill"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"--{name} must be 0 or more, not {getattr(self, name)}")
+            at_least(f"--{name}", getattr(self, name), 0)
         if self.limit < 2:
             raise ValueError(f"--limit {self.limit}: give at least 2, for the intervals")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(
                 f"--temperature {self.temperature}: attempts that differ need one above 0"
             )
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}")
+        check_seed("--seed", self.seed)

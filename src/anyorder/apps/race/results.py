@@ -1,30 +1,23 @@
-"""What a race found: rates against time for every point, who is on the front, and beside it what
-each entrant says of held-out texts and how well it fills gaps.
+"""What a race found: rates against time for every point, and who is on the Pareto front.
+
+Beside it: what each entrant says of held-out texts, and how well it fills gaps. The same results
+become race.json (`to_record`), tables for a terminal and for race.md, and a figure. Conditions that
+are not equal are said above each table, not in a note below it.
 
 Intervals are over problems (95 %, bootstrap; measure/intervals.py). Because all lanes ran on the
 same problems in the same minutes, times are also compared problem by problem: `against` is the
 ratio of a lane's mean time to the reference lane's, with the problems drawn together. Nothing here
 measures or runs anything.
-
-A race in words: the same tables for a terminal (rich) and for a page (Markdown).
-
-Every number carries its interval. Conditions that are not equal are said above each table, not in a
-note below it.
-
-The figure of a race: how often right against how long it takes, with the Pareto front.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table as RichTable
 
 from anyorder.apps.race.beside import Infilled, Nats
 from anyorder.apps.race.fairness import Fairness
@@ -34,6 +27,7 @@ from anyorder.measure.intervals import Interval, bootstrap, mean_interval, on_fr
 from anyorder.measure.passk import Rate, Verdicts, ks_up_to, pass_table
 from anyorder.report.charts import Drawing, chart_colors
 from anyorder.report.charts.kinds import FrontChart, FrontPanel, FrontPoint, FrontSeries, front
+from anyorder.report.tables import Cell, Table, missing, plain, score, to_markdown
 
 BUSY = 0.5
 """A load average by so much above the race's own threads means that more was running."""
@@ -205,18 +199,6 @@ def with_fronts(lanes: Sequence[Timed]) -> tuple[Timed, ...]:
 
 UNEQUAL = "NOT EQUAL CONDITIONS"
 FRONT = "*"
-NOTHING = "-"
-WIDEST = 160
-
-
-@dataclass(frozen=True)
-class Table:
-    """A titled table, and what stands below it."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def tables_of(results: Results) -> list[Table]:
@@ -229,35 +211,9 @@ def tables_of(results: Results) -> list[Table]:
     return found
 
 
-def print_tables(tables: Sequence[Table], console: Console | None = None) -> None:
-    """To the terminal; a narrow one wraps rows, no number is cut."""
-    console = console or Console(highlight=False, width=max(Console().width, WIDEST))
-    for table in tables:
-        drawn = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False)
-        for head in table.heads:
-            drawn.add_column(head, no_wrap=True)
-        for row in table.rows:
-            drawn.add_row(*row)
-        console.print(drawn)
-        for note in table.notes:
-            console.print(note, style="dim", soft_wrap=True, markup=False)
-        console.print()
-
-
 def markdown(tables: Sequence[Table], heading: str) -> str:
     """A page with all tables."""
-    lines = [f"# {heading}", ""]
-    for table in tables:
-        lines += [f"**{table.title}**", "", _md_row(table.heads)]
-        lines.append(_md_row(["---"] * len(table.heads)))
-        lines += [_md_row(row) for row in table.rows]
-        lines.append("")
-        lines += [line for note in table.notes for line in (note, "")]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _md_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return "\n\n".join([f"# {heading}", *map(to_markdown, tables)]) + "\n"
 
 
 def _warning(results: Results) -> str:
@@ -269,17 +225,16 @@ def _entrants(results: Results) -> Table:
     rows = []
     for each in results.fairness.facts:
         nats, filled = results.nats.get(each.name), results.infill.get(each.name)
-        bound = NOTHING if nats is None or nats.interval is None else _nats(nats.interval)
         rows.append(
             (
                 each.name,
                 each.family,
                 f"{each.parameters:,}",
                 "unknown" if each.texts is None else f"{each.texts:,}",
-                bound if nats is None or nats.exact or nats.interval is None else f"<= {bound}",
+                missing() if nats is None else _nats(nats),
                 "not asked" if nats is None else nats.name,
-                NOTHING if filled is None else _percent(filled.rate),
-                NOTHING if filled is None else filled.told,
+                missing() if filled is None else _percent(filled.rate),
+                missing() if filled is None else filled.told,
             )
         )
     heads = (
@@ -298,7 +253,7 @@ def _entrants(results: Results) -> Table:
             f"middle filled: {results.gaps} held-out programs; {results.gaps_left_out} more are "
             "left out, which some model cannot hold"
         )
-    return Table(f"The entrants{_warning(results)}", heads, tuple(rows), tuple(notes))
+    return Table(heads, tuple(rows), f"The entrants{_warning(results)}", tuple(notes))
 
 
 def _race(results: Results, way: str, lanes: Sequence[Timed]) -> Table:
@@ -326,42 +281,35 @@ def _race(results: Results, way: str, lanes: Sequence[Timed]) -> Table:
             f"other work ran on this machine (mean load {about.load:.1f} on {about.processors} "
             "processors): read the ratios, not the milliseconds"
         )
-    return Table(f"{title}{_warning(results)}", tuple(heads), tuple(rows), tuple(notes))
+    return Table(tuple(heads), tuple(rows), f"{title}{_warning(results)}", tuple(notes))
 
 
-def _row(lane: Timed, several: bool) -> tuple[str, ...]:
+def _row(lane: Timed, several: bool) -> tuple[Cell | str, ...]:
     first = [_percent(lane.rates[0].interval)] if several else []
     return (
         FRONT if lane.front else "",
         lane.entrant,
-        lane.setting or NOTHING,
+        lane.setting or missing(),
         *first,
         _percent(lane.rate.interval),
-        _ms(lane.total_seconds),
-        f"{1000 * lane.median_seconds.estimate:.0f}",
-        f"{1000 * lane.cpu_seconds.estimate:.0f}",
-        f"{lane.forwards.estimate:.1f}",
-        _between(lane.against, "{:.2f}"),
+        score(lane.total_seconds.times(1000), 0),
+        plain(1000 * lane.median_seconds.estimate, 0),
+        plain(1000 * lane.cpu_seconds.estimate, 0),
+        plain(lane.forwards.estimate, 1),
+        score(lane.against, 2),
     )
 
 
-def _percent(value: Interval) -> str:
-    return _between(value.times(100), "{:.0f}")
+def _percent(value: Interval) -> Cell:
+    return score(value.times(100), 0)
 
 
-def _ms(value: Interval) -> str:
-    return _between(value.times(1000), "{:.0f}")
-
-
-def _nats(value: Interval) -> str:
-    return _between(value, "{:.2f}")
-
-
-def _between(value: Interval, form: str) -> str:
-    if math.isnan(value.low):
-        return form.format(value.estimate)
-    low, high = form.format(value.low), form.format(value.high)
-    return f"{form.format(value.estimate)} ({low} to {high})"
+def _nats(found: Nats) -> Cell:
+    """How likely the texts are; a bound says so."""
+    if found.interval is None:
+        return missing()
+    cell = score(found.interval, 2)
+    return cell if found.exact else replace(cell, text=f"<= {cell.text}")
 
 
 SPARE = ("committed", "score", "random", "top", "clean", "masked")

@@ -22,6 +22,7 @@ from anyorder.bench.tasks.livecodebench import load_livecodebench
 from anyorder.bench.tasks.mbpp import load_mbpp, load_mbpp_plus
 from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
 from anyorder.bench.tasks.stories import Stories, load_stories
+from anyorder.checks import refuse_unknown
 
 __all__ = [
     "TASKS",
@@ -68,8 +69,7 @@ def find_task(
     published prompt or a file with one. `variant`: as after the colon of `name`.
     """
     base, colon, after = name.partition(":")
-    if base not in TASKS:
-        raise ValueError(f"no task {base!r}: choose one of {', '.join(TASKS)}")
+    refuse_unknown("task", base, TASKS)
     if colon and not after:
         raise ValueError(f"{name!r} names no variant after the colon: write one, or leave it out")
     if after and variant is not None and after != variant:

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from anyorder.checks import refuse_unknown
 from anyorder.report.charts.svg import (
     Drawing,
     Number,
@@ -517,8 +518,7 @@ def schedule(chart: ScheduleChart) -> Drawing:
     for panel in chart.panels:
         series = []
         for name, values in panel.curves.items():
-            if name not in _CURVES:
-                raise ValueError(f"no curve {name!r}: choose one of {', '.join(_CURVES)}")
+            refuse_unknown("curve", name, _CURVES)
             label, color, dashed = _CURVES[name]
             series.append(LineSeries(label, color, panel.x, list(values), dashed))
         panels.append(LinePanel(tuple(series), panel.title, panel.x_label))

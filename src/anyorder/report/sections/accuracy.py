@@ -111,7 +111,7 @@ def _verdicts(material: Material) -> Table:
         for name, found in counts.items()
     )
     heads = ("run", *map(shown, names))
-    return Table(heads, rows, caption="What became of every program", folded=True)
+    return Table(heads, rows, title="What became of every program", folded=True)
 
 
 PASSK_TITLE = "Does trying again help?"
@@ -200,4 +200,4 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
             rows.append((names, Cell(f"pass@{at}"), points_apart(apart.interval), Cell(verdict)))
     heads = ("runs", "", "difference, in percentage points", "in words")
     caption = "Compared [[paired|problem by problem]]"
-    return [Table(heads, tuple(rows), caption=caption)] if rows else []
+    return [Table(heads, tuple(rows), title=caption)] if rows else []

@@ -72,7 +72,7 @@ def _calls(runs: Sequence[RunFacts]) -> Figure:
             Table(
                 ("run", "[[passed]]", "[[network call|network calls]]"),
                 rows,
-                caption="Exact numbers",
+                title="Exact numbers",
                 folded=True,
             ),
         ),

@@ -166,7 +166,7 @@ def _series_figure(runs: Sequence[RunFacts]) -> Figure:
         )
         heads = ("steps", *curves, "canvases")
         tables.append(
-            Table(heads, rows, caption=f"[[localisation|Localisation]], {run.label}", folded=True)
+            Table(heads, rows, title=f"[[localisation|Localisation]], {run.label}", folded=True)
         )
     return Figure(
         title="The same as the text fills up",
