@@ -48,11 +48,12 @@ def check_seed(name: str, value: int) -> None:
         raise ValueError(f"{name} must be from 0 to 2^63 - 1, not {value}")
 
 
-def one_of(name: str, value: Any, known: Iterable[str]) -> None:
-    """Refuse a value of a setting that is not one of the known ones."""
+def one_of(name: str, value: Any, known: Iterable[str], where: str = "") -> None:
+    """Refuse a value of a setting that is not one of the known ones (`where`: only then)."""
     known = tuple(known)
     if value not in known:
-        raise ValueError(f"{name}={value!r}: choose {' or '.join(map(repr, known))}")
+        place = f" {where}" if where else ""
+        raise ValueError(f"{name}={value!r}{place}: choose {' or '.join(map(repr, known))}")
 
 
 def refuse_unknown(kind: str, name: str, names: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from anyorder.checks import is_whole
 from anyorder.decode.canvas import (
     Canvas,
     GrowingCanvas,
@@ -33,7 +34,7 @@ from anyorder.decode.canvas import (
 )
 from anyorder.decode.loop import Timed, counted_from
 from anyorder.families.descriptions import WRAPPED
-from anyorder.families.family import Family, find_family, is_whole
+from anyorder.families.family import Family, find_family
 from anyorder.files import replacing
 from anyorder.hub.weights import save_weights
 from anyorder.nets.denoiser import as_denoiser

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 import tyro
 
+from anyorder.checks import one_of
 from anyorder.nets.shapes import TransformerConfig
 
 
@@ -88,7 +89,7 @@ def settings_of(net: NetConfig, kind: type) -> dict[str, Any]:
 def check_choices(owner: Any, choices: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse a field that is none of its choices."""
     for name, known in choices.items():
-        among(name, getattr(owner, name), known)
+        one_of(name, getattr(owner, name), known)
 
 
 def check_exponents(owner: Any) -> None:
@@ -139,7 +140,7 @@ class ClockOptions:
 
     def with_schedules(self, unmasking: str) -> Self:
         """With both schedules, `unmasking` unless another was chosen; clock and numbers checked."""
-        among("clock", self.clock, ("steps", "events"))
+        one_of("clock", self.clock, ("steps", "events"))
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, not {self.steps}")
         if not 0 < self.insertion_temperature < math.inf:
@@ -171,8 +172,8 @@ class ClockOptions:
             counts=self.counts or "binomial",
             hazard=self.hazard or "exact",
         )
-        among("counts", full.counts, ("binomial", "poisson", "floor_bernoulli"))
-        among("hazard", full.hazard, ("exact", "left", "midpoint"))
+        one_of("counts", full.counts, ("binomial", "poisson", "floor_bernoulli"))
+        one_of("hazard", full.hazard, ("exact", "left", "midpoint"))
         return full
 
     def refuse_set(self, why: str, *names: str) -> None:
@@ -180,13 +181,6 @@ class ClockOptions:
         for name in names:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 raise ValueError(f"{name} has no effect {why}: leave it out")
-
-
-def among(name: str, value: Any, known: tuple[str, ...], where: str = "") -> None:
-    """Refuse a value that is not one of the known ones."""
-    if value not in known:
-        place = f" {where}" if where else ""
-        raise ValueError(f"{name}={value!r}{place}: choose {' or '.join(map(repr, known))}")
 
 
 def _exponent(name: str, value: float) -> float:

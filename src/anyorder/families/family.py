@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from anyorder.checks import is_whole
 
 if TYPE_CHECKING:
     from torch import nn
@@ -137,11 +139,6 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is float:
         return isinstance(value, Real) and not isinstance(value, bool)
     return is_whole(value) if kind is int else isinstance(value, kind)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number, numpy's included; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _spell(kind: Any) -> str:

@@ -27,6 +27,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from anyorder.checks import one_of
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
 from anyorder.decode.clocks import Pace, finished
 from anyorder.decode.draw import Draw
@@ -35,7 +36,6 @@ from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
 from anyorder.decode.proposals import Proposer, Sight
 from anyorder.decode.quota import find_clocked_quota
-from anyorder.families.config import among
 from anyorder.families.flexmdm.compat import Chosen, check_compat, decode_compat, extra_of
 from anyorder.families.flexmdm.config import COMPAT_POLICIES, FlexOptions
 from anyorder.families.flexmdm.runs import REPLACE_AFTER
@@ -182,7 +182,7 @@ def _resolve_exact(options: FlexOptions) -> FlexOptions:
 
 
 def _resolve_compat(options: FlexOptions) -> FlexOptions:
-    among("clock", options.clock, ("steps",), "in mode compat")
+    one_of("clock", options.clock, ("steps",), "in mode compat")
     full = replace(
         options,
         policy=options.policy or "sampled",
@@ -190,9 +190,9 @@ def _resolve_compat(options: FlexOptions) -> FlexOptions:
         counts=options.counts or "poisson",
         hazard=options.hazard or "left",
     )
-    among("policy", full.policy, COMPAT_POLICIES, "in mode compat")
-    among("counts", full.counts, ("poisson", "floor_bernoulli"), "in mode compat")
-    among("hazard", full.hazard, ("left", "midpoint"), "in mode compat")
+    one_of("policy", full.policy, COMPAT_POLICIES, "in mode compat")
+    one_of("counts", full.counts, ("poisson", "floor_bernoulli"), "in mode compat")
+    one_of("hazard", full.hazard, ("left", "midpoint"), "in mode compat")
     if full.unmasking_schedule == "carried":
         raise ValueError(
             "the published sampler keeps the unmasking schedule: in mode compat choose "
@@ -207,7 +207,7 @@ def _resolve_compat(options: FlexOptions) -> FlexOptions:
         )
     else:
         full = replace(full, quota=options.quota or "poisson")
-        among("quota", full.quota, ("poisson",), "in mode compat")
+        one_of("quota", full.quota, ("poisson",), "in mode compat")
     full.refuse_set(
         "in mode compat, as in the published sampler", "posterior", "ties", "top_p", "top_k"
     )
