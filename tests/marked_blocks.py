@@ -40,7 +40,7 @@ WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTA
 FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 HEAVY = (
     *("model", "apps.sampling", "apps.training", "apps.grading", "apps.measuring"),
-    *("apps.placement", "apps.importing", "apps.show", "apps.show_segments", "cli.sample_verb"),
+    *("apps.placement", "apps.importing", "apps.show", "apps.show_segments", "cli.sample"),
     *("apps.reporting", "report.charts.sheet"),
 )
 

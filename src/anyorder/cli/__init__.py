@@ -1,8 +1,10 @@
-"""The command line: one file per verb, each of which parses, calls one function and prints.
+"""The command line: the verbs, where each is found, and how a failure is told.
 
-This file finds the verb and turns errors into one line. Nothing heavy is imported before a verb
-needs it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output
-holds one JSON document and nothing else; progress and messages go to standard error.
+A verb parses its words, calls one function of apps and prints what comes back. The verbs are in
+train.py, sample.py, runs.py, models.py and pages.py; how words are parsed is parsing.py, how flags
+and help texts are made of dataclasses is flags.py. Nothing heavy is imported before a verb needs
+it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output holds
+one JSON document and nothing else; progress and messages go to standard error.
 """
 
 from __future__ import annotations
@@ -31,6 +33,16 @@ VERBS = {
     "doctor": "tell what this machine offers",
 }
 
+FILES = {
+    "train": ("train", "data"),
+    "sample": ("sample",),
+    "runs": ("grade", "measure", "report", "reproduce", "import"),
+    "models": ("export", "push"),
+    "pages": ("demo", "play", "race", "doctor"),
+}
+"""File -> the verbs in it, each a function such as `grade_verb`. A verb in none of them has a file
+of its own, such as study_verb.py, whose function is `main`."""
+
 HELP = """\
 usage: anyorder VERB ...
 
@@ -40,8 +52,10 @@ Train, sample, trace and diagnose any-order language models.
 
 Each verb explains itself:  anyorder VERB --help
 
-  anyorder train tiny/mdm --out runs/mdm
-  anyorder sample runs/mdm --task stories --limit 20 --policy confidence
+examples:
+  anyorder demo
+  anyorder sample mdm --task stories --limit 20 --out runs/mdm
+  anyorder measure runs/mdm
 """
 
 
@@ -76,7 +90,13 @@ def _dispatch(words: list[str]) -> int:
         return 0
     verb, *rest = words
     if verb not in VERBS:
-        raise UsageError(f"no verb {verb!r}: choose one of {', '.join(VERBS)}")
+        from anyorder.cli.parsing import did_you_mean
+
+        raise UsageError(f"no verb {verb!r}{did_you_mean(verb, VERBS)} (see {PROGRAM} --help)")
+    for file, verbs in FILES.items():
+        if verb in verbs:
+            getattr(import_module(f"anyorder.cli.{file}"), f"{verb}_verb")(rest)
+            return 0
     import_module(f"anyorder.cli.{verb}_verb").main(rest)
     return 0
 
