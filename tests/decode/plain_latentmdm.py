@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import SegmentCanvas
-from anyorder.decode.draw import pick
+from anyorder.decode.draw import Draw, pick
 from anyorder.decode.policy import near_ties_as_ties, tie_noise
+from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.nets.segments import SegmentNet
 from anyorder.process.noise import Stream, uniform
@@ -55,7 +56,7 @@ SCORES = {
 def decode(
     net: SegmentNet, vocab: Vocab, canvas: SegmentCanvas, key: int, options: LatentOptions
 ) -> Plain:
-    options = options.resolved()
+    options = latentmdm.resolve(options)
     prompt = net.read(torch.tensor([canvas.prompt]), torch.tensor([len(canvas.prompt)]))
     known = [*canvas.segments, *[()] * (net.slots - len(canvas.segments))]
     slots = {i: Slot(list(ids), []) for i, ids in enumerate(known) if ids is not None}
@@ -107,7 +108,7 @@ def _write(
         for token in {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}:
             logits[:, token] = -torch.inf
         noise = uniform(0, int(Stream.TOKEN), *keys, place, *fresh)
-        token = int(pick(logits, options.draw(), noise[None]))
+        token = int(pick(logits, Draw.of(options), noise[None]))
         slot.log_prob.append(float(logits.double().log_softmax(dim=-1)[0, token]))
         if token == vocab.eos_id:
             break
@@ -124,7 +125,7 @@ def _best(proposed: dict[int, Slot], key: int, step: int, options: LatentOptions
     if options.slot_temperature:
         noise = uniform(0, int(Stream.ORDER), key, numbers, step)
         scores = scores / options.slot_temperature - (-noise.log()).log()
-    ties = tie_noise(options.build_policy(), torch.tensor([key]), step, 99)[0, numbers]
+    ties = tie_noise(latentmdm.build_policy(options), torch.tensor([key]), step, 99)[0, numbers]
     ranked = sorted(zip(scores.tolist(), ties.tolist(), numbers.tolist(), strict=True))[::-1]
     return [number for _, _, number in ranked[: options.k]]
 

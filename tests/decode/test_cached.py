@@ -266,11 +266,11 @@ def test_the_planner_reads_kept_states(cache: Any) -> None:
 )
 def test_settings_without_sense_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MdmOptions(**given).resolved()
+        mdm.resolve(MdmOptions(**given))
 
 
 def test_none_is_no_cache() -> None:
-    assert MdmOptions(cache="none").resolved() == MdmOptions().resolved()
+    assert mdm.resolve(MdmOptions(cache="none")) == mdm.resolve(MdmOptions())
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_cache_with_nothing_to_keep_is_refused(
     parts: list[Any], given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        mdm.check([Canvas.of(parts, VOCAB)], MdmOptions(**given).resolved())
+        mdm.check([Canvas.of(parts, VOCAB)], mdm.resolve(MdmOptions(**given)))
 
 
 def test_caches_that_keep_something_are_accepted() -> None:
@@ -299,14 +299,14 @@ def test_caches_that_keep_something_are_accepted() -> None:
         ([6], MdmOptions(cache="block", block=3)),
         ([6], MdmOptions(cache="prefix", block=3)),
     ):
-        mdm.check([Canvas.of(parts, VOCAB)], options.resolved())  # type: ignore[arg-type]
+        mdm.check([Canvas.of(parts, VOCAB)], mdm.resolve(options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shift", [False, True])
 def test_networks_that_are_not_ours_are_refused(shift: bool) -> None:
     foreign = [lambda ids, attention_mask: torch.zeros(*ids.shape, VOCAB.size)]
     foreign += [Oracle({(0, 1): 1.0}, VOCAB.mask_id, VOCAB.size)]
-    options = MdmOptions(cache="prefix").resolved()
+    options = mdm.resolve(MdmOptions(cache="prefix"))
     for module in foreign:
         with pytest.raises(ValueError, match=r"shows none: leave --cache out, or load its weights"):
             mdm.check_network(as_denoiser(module, shift=shift), options)

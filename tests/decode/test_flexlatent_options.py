@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
+from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
 
 GOOD = [
@@ -21,13 +22,13 @@ GOOD = [
 
 @pytest.mark.parametrize("options", GOOD, ids=str)
 def test_resolving_twice_changes_nothing_and_gives_plain_values(options: FlexLatentOptions) -> None:
-    full = options.resolved()
-    assert full.resolved() == full
+    full = flexlatent.resolve(options)
+    assert flexlatent.resolve(full) == full
     assert FlexLatentOptions(**json.loads(json.dumps(asdict(full)))) == full
 
 
 def test_defaults() -> None:
-    full = FlexLatentOptions().resolved()
+    full = flexlatent.resolve(FlexLatentOptions())
     assert (full.policy, full.ties, full.slots, full.candidates) == (
         "average",
         "random",
@@ -38,10 +39,10 @@ def test_defaults() -> None:
         128, "thinned", "binomial", "exact",
     )  # fmt: skip
     assert (full.insertion_schedule, full.unmasking_schedule) == (2.9, "carried")
-    events = FlexLatentOptions(clock="events").resolved()
+    events = flexlatent.resolve(FlexLatentOptions(clock="events"))
     assert (events.steps, events.quota, events.counts, events.hazard) == (None,) * 4
-    assert FlexLatentOptions(policy="random").resolved().ties is None
-    assert FlexLatentOptions(unmasking_schedule="1.5").resolved().unmasking_schedule == 1.5
+    assert flexlatent.resolve(FlexLatentOptions(policy="random")).ties is None
+    assert flexlatent.resolve(FlexLatentOptions(unmasking_schedule="1.5")).unmasking_schedule == 1.5
 
 
 @pytest.mark.parametrize(
@@ -71,4 +72,4 @@ def test_defaults() -> None:
 )
 def test_wrong_or_unused_options_are_refused(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        FlexLatentOptions(**wrong).resolved()  # type: ignore[arg-type]
+        flexlatent.resolve(FlexLatentOptions(**wrong))  # type: ignore[arg-type]

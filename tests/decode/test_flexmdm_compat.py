@@ -16,6 +16,7 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.families.flexmdm import compat as flexmdm_compat
+from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.compat import decode_compat
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.flexmdm.net import FlexNet
@@ -80,17 +81,19 @@ PROMPTS = ([BOS, 0, 1, PAD], [BOS, 4, PAD], [BOS, 2, 2, 7, PAD])
 
 def options_of(case: Settings) -> FlexOptions:
     policy = {"top_k": "sampled", "entropy": "entropy", "origin": "random"}[case.algorithm]
-    return FlexOptions(
-        policy=policy,
-        steps=case.steps,
-        counts=case.counts,  # type: ignore[arg-type]
-        hazard="midpoint" if case.midpoint else "left",
-        insertion_schedule=case.inference_exponent,
-        unmasking_schedule=case.unmasking_exponent,
-        insertion_temperature=case.insertion_temperature or 1.0,
-        temperature=case.temperature,
-        mode="compat",
-    ).resolved()
+    return flexmdm.resolve(
+        FlexOptions(
+            policy=policy,
+            steps=case.steps,
+            counts=case.counts,  # type: ignore[arg-type]
+            hazard="midpoint" if case.midpoint else "left",
+            insertion_schedule=case.inference_exponent,
+            unmasking_schedule=case.unmasking_exponent,
+            insertion_temperature=case.insertion_temperature or 1.0,
+            temperature=case.temperature,
+            mode="compat",
+        )
+    )
 
 
 def canvases(prompts: Sequence[Sequence[int]], size: int) -> list[GrowingCanvas]:
@@ -195,7 +198,7 @@ def test_the_other_options(seed: int) -> None:
 def test_insertion_temperature_one_is_none() -> None:
     case = Settings(temperature=0.1, size=30)
     g = torch.Generator().manual_seed(2)
-    plain = FlexOptions(policy="sampled", steps=12, temperature=0.1, mode="compat").resolved()
+    plain = flexmdm.resolve(FlexOptions(policy="sampled", steps=12, temperature=0.1, mode="compat"))
     first = decode_compat(Tables(), VOCAB, canvases(PROMPTS, 30), options_of(case), g)
     g.manual_seed(2)
     second = decode_compat(Tables(), VOCAB, canvases(PROMPTS, 30), plain, g)
@@ -205,7 +208,9 @@ def test_insertion_temperature_one_is_none() -> None:
 
 def test_published_choices_are_the_defaults() -> None:
     case = Settings(steps=512, size=16)
-    check_equal(*both(Tables(missing=8.0), case, options=FlexOptions(mode="compat").resolved()))
+    check_equal(
+        *both(Tables(missing=8.0), case, options=flexmdm.resolve(FlexOptions(mode="compat")))
+    )
 
 
 def test_the_published_run() -> None:

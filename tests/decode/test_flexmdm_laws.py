@@ -207,7 +207,7 @@ def test_the_sampler_has_the_law_of_its_kernel(options: dict[str, Any], rule: Ru
 def test_the_unmasking_schedule_is_the_one_that_was_chosen(schedule: Any, exponent: float) -> None:
     """Final texts hardly tell these apart; carried is B(Gamma(t))."""
     net = asker().net
-    options = FlexOptions(unmasking_schedule=schedule, insertion_schedule=2.9).resolved()
+    options = flexmdm.resolve(FlexOptions(unmasking_schedule=schedule, insertion_schedule=2.9))
     gamma, delta = schedules(options, net)
     assert (gamma.exponent, delta.exponent) == (2.9, pytest.approx(exponent))
     t = torch.linspace(0, 0.99, 50, dtype=torch.float64)

@@ -7,7 +7,9 @@ from dataclasses import asdict
 
 import pytest
 
+from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
 
 GOOD = [
@@ -29,27 +31,27 @@ GOOD = [
 
 @pytest.mark.parametrize("options", GOOD, ids=str)
 def test_resolving_twice_changes_nothing_and_gives_plain_values(options: FlexOptions) -> None:
-    full = options.resolved()
-    assert full.resolved() == full
+    full = flexmdm.resolve(options)
+    assert flexmdm.resolve(full) == full
     assert FlexOptions(**json.loads(json.dumps(asdict(full)))) == full
 
 
 def test_defaults() -> None:
-    exact = FlexOptions().resolved()
+    exact = flexmdm.resolve(FlexOptions())
     assert (exact.policy, exact.steps, exact.quota, exact.counts, exact.hazard) == (
         "confidence", 128, "thinned", "binomial", "exact",
     )  # fmt: skip
     assert (exact.insertion_schedule, exact.unmasking_schedule) == (2.9, "carried")
     assert (exact.posterior, exact.ties) == ("untempered", "random")
-    compat = FlexOptions(mode="compat").resolved()
+    compat = flexmdm.resolve(FlexOptions(mode="compat"))
     assert (compat.policy, compat.steps, compat.quota, compat.counts, compat.hazard) == (
         "sampled", 512, "poisson", "poisson", "left",
     )  # fmt: skip
     assert (compat.posterior, compat.ties) == (None, None)
-    events = FlexOptions(clock="events").resolved()
+    events = flexmdm.resolve(FlexOptions(clock="events"))
     assert (events.steps, events.quota, events.counts, events.hazard) == (None,) * 4
-    assert FlexOptions(mode="compat", policy="random").resolved().quota is None
-    assert FlexOptions(unmasking_schedule="1.5").resolved().unmasking_schedule == 1.5
+    assert flexmdm.resolve(FlexOptions(mode="compat", policy="random")).quota is None
+    assert flexmdm.resolve(FlexOptions(unmasking_schedule="1.5")).unmasking_schedule == 1.5
 
 
 @pytest.mark.parametrize(
@@ -96,10 +98,10 @@ def test_defaults() -> None:
 )
 def test_wrong_or_unused_options_are_refused(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        FlexOptions(**wrong).resolved()  # type: ignore[arg-type]
+        flexmdm.resolve(FlexOptions(**wrong))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("quota", ["thinned", "poisson"])
 def test_mdm_has_no_clock_for_these_quotas(quota: str) -> None:
     with pytest.raises(ValueError, match="choose even"):
-        MdmOptions(quota=quota).resolved()
+        mdm.resolve(MdmOptions(quota=quota))

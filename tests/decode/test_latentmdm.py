@@ -248,7 +248,7 @@ def test_batched_equals_alone(options: LatentOptions) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=label)
 def test_what_comes_out_is_well_formed(options: LatentOptions) -> None:
-    assert options.resolved().resolved() == options.resolved()
+    assert latentmdm.resolve(latentmdm.resolve(options)) == latentmdm.resolve(options)
     rows = canvases(6)
     for canvas, row in zip(
         rows, latentmdm.decode(small_net(), VOCAB, rows, range(len(rows)), options), strict=True

@@ -6,25 +6,32 @@ from typing import Any
 
 import pytest
 
+from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.config import TAILS, LatentOptions
 
 
 def test_unset_choices_follow_the_mode() -> None:
-    exact, compat = LatentOptions().resolved(), LatentOptions(mode="compat").resolved()
+    exact, compat = (
+        latentmdm.resolve(LatentOptions()),
+        latentmdm.resolve(LatentOptions(mode="compat")),
+    )
     assert (exact.policy, exact.tail, exact.ties) == ("average", "stop", "random")
     assert (compat.policy, compat.tail, compat.ties) == ("average", "erase", "leftmost")
-    assert compat.build_policy().ties == "leftmost" and compat.build_tail() == TAILS["erase"]
-    assert LatentOptions(mode="compat", tail="keep").resolved().tail == "keep"
+    assert (
+        latentmdm.build_policy(compat).ties == "leftmost"
+        and latentmdm.build_tail(compat) == TAILS["erase"]
+    )
+    assert latentmdm.resolve(LatentOptions(mode="compat", tail="keep")).tail == "keep"
 
 
 @pytest.mark.parametrize("policy", ["left_to_right", "random"])
 def test_an_order_without_scores_has_no_ties(policy: str) -> None:
-    assert LatentOptions(policy=policy).resolved().ties is None
-    assert LatentOptions(policy=policy, mode="compat").resolved().ties is None
+    assert latentmdm.resolve(LatentOptions(policy=policy)).ties is None
+    assert latentmdm.resolve(LatentOptions(policy=policy, mode="compat")).ties is None
 
 
 def test_a_slot_temperature_leaves_no_ties() -> None:
-    assert LatentOptions(slot_temperature=0.5).resolved().ties is None
+    assert latentmdm.resolve(LatentOptions(slot_temperature=0.5)).ties is None
 
 
 @pytest.mark.parametrize(
@@ -51,4 +58,4 @@ def test_a_slot_temperature_leaves_no_ties() -> None:
 )
 def test_what_has_no_effect_is_an_error(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LatentOptions(**given).resolved()
+        latentmdm.resolve(LatentOptions(**given))

@@ -189,7 +189,7 @@ def test_batched_equals_alone(options: MdmOptions) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=label)
 def test_resolving_twice_changes_nothing(options: MdmOptions) -> None:
-    assert options.resolved().resolved() == options.resolved()
+    assert mdm.resolve(mdm.resolve(options)) == mdm.resolve(options)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=label)
@@ -377,15 +377,15 @@ def test_too_few_logits_are_named() -> None:
 )
 def test_wrong_or_unused_options_are_refused(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        MdmOptions(**wrong).resolved()  # type: ignore[arg-type]
+        mdm.resolve(MdmOptions(**wrong))  # type: ignore[arg-type]
 
 
 def test_compat_is_the_dream_sampler() -> None:
-    full = MdmOptions(mode="compat", temperature=0.2).resolved()
+    full = mdm.resolve(MdmOptions(mode="compat", temperature=0.2))
     assert (full.policy, full.quota, full.posterior, full.ties) == (
         "sampled", "dream", "filtered", "leftmost",
     )  # fmt: skip
-    assert MdmOptions(mode="compat", top_p=0.9).resolved().top_p == 0.9
+    assert mdm.resolve(MdmOptions(mode="compat", top_p=0.9)).top_p == 0.9
 
 
 def test_steps_that_blocks_cannot_share_are_refused_beforehand() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.decode.policy import SCORES, Policy
 from anyorder.decode.quota import Bernoulli, Expected, Factor, Progress, Threshold, parse_quota
+from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
@@ -195,7 +196,7 @@ def test_models_without_a_head_refuse_the_policy() -> None:
     with pytest.raises(ValueError, match=r"no planner head.*tiny/planner --start"):
         mdm.decode(bare, VOCAB, [Canvas.of([[0], 4], VOCAB)], [1], MdmOptions(policy="planner"))
     with pytest.raises(ValueError, match="only mdm can have"):
-        FlexOptions(policy="planner").resolved()
+        flexmdm.resolve(FlexOptions(policy="planner"))
 
 
 @pytest.mark.parametrize(
@@ -217,11 +218,11 @@ def test_models_without_a_head_refuse_the_policy() -> None:
 )
 def test_what_has_no_effect_is_refused(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        MdmOptions(**{"policy": "planner"} | wrong).resolved()  # type: ignore[arg-type]
+        mdm.resolve(MdmOptions(**{"policy": "planner"} | wrong))  # type: ignore[arg-type]
 
 
 def test_the_defaults_of_the_planner() -> None:
-    full = MdmOptions(policy="planner", eos="fill").resolved()
+    full = mdm.resolve(MdmOptions(policy="planner", eos="fill"))
     assert (full.quota, full.ties, full.posterior) == ("bernoulli", "leftmost", None)
     assert Policy(SCORES["planner"], Bernoulli()).score.scale == "log_odds"
     with pytest.raises(ValueError, match="compare probabilities"):

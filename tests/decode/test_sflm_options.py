@@ -8,6 +8,7 @@ import pytest
 
 from anyorder.apps.race.plan import ways
 from anyorder.families.family import find_family
+from anyorder.families.sflm import decode as sflm
 from anyorder.families.sflm.config import SflmOptions, Velocity, parse_velocity
 from anyorder.recipes.presets import find_preset
 
@@ -33,20 +34,20 @@ def test_what_is_no_velocity(text: str) -> None:
 
 
 def test_what_is_filled_in() -> None:
-    plain = SflmOptions().resolved()
+    plain = sflm.resolve(SflmOptions())
     assert (plain.velocity, plain.tail, plain.steps, plain.temperature) == (
         "top1",
         "greedy",
         16,
         1,
     )
-    assert SflmOptions(temperature=0).resolved().velocity == "top1"
-    assert SflmOptions(temperature=1, velocity="exact").resolved().velocity == "exact"
-    assert SflmOptions(steps=1).resolved() == SflmOptions(steps=1)  # nothing moves
-    assert SflmOptions(steps=1, temperature=0).resolved().velocity is None
+    assert sflm.resolve(SflmOptions(temperature=0)).velocity == "top1"
+    assert sflm.resolve(SflmOptions(temperature=1, velocity="exact")).velocity == "exact"
+    assert sflm.resolve(SflmOptions(steps=1)) == SflmOptions(steps=1)  # nothing moves
+    assert sflm.resolve(SflmOptions(steps=1, temperature=0)).velocity is None
     drawn = SflmOptions(steps=1, temperature=0.5, tail="ancestral")
-    assert drawn.resolved() == drawn
-    assert plain.resolved() == plain and plain.policy == "flow"
+    assert sflm.resolve(drawn) == drawn
+    assert sflm.resolve(plain) == plain and plain.policy == "flow"
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from torch import Tensor
 from anyorder.data.batches import Batch, BatchConfig, Example, collate
 from anyorder.data.segments import SegmentConfig
 from anyorder.families.flexlatent import loss as segment_insertion_objective
+from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexlatent.loss import TARGETS, segment_insertion_bound, segment_items
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.flexmdm.loss import clocks_of
-from anyorder.families.latentmdm.config import SegmentInsertionConfig
 from anyorder.families.latentmdm.loss import Segments
 from anyorder.nets.oracles import SegmentInsertionOracle
 from anyorder.nets.segments import SegmentLook

@@ -159,9 +159,9 @@ def roll(
         for sample in range(config.group):
             canvases.append(canvas)
             keys.append(key_of("tuning", noise.seed, noise.step, index, sample))
-    options = MdmOptions(
-        policy="planner", temperature=config.temperature, block=config.block
-    ).resolved()
+    options = mdm.resolve(
+        MdmOptions(policy="planner", temperature=config.temperature, block=config.block)
+    )
     recorder = _Recorder(net)
     decoded = mdm.decode(recorder, vocab, canvases, keys, options, batch.ids.device)
     # Tensors of inference cannot be used in training: copies can.

@@ -27,7 +27,8 @@ import torch
 from anyorder import __version__
 from anyorder.apps.jobs import ReportJob
 from anyorder.apps.terminal import progress_bar
-from anyorder.decode.clocks import ClockOptions, schedules
+from anyorder.decode.clocks import schedules
+from anyorder.families.config import ClockOptions
 from anyorder.files import replacing
 from anyorder.model import Model
 from anyorder.process.insertion import Clocks

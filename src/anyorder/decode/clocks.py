@@ -51,20 +51,14 @@ A step in which each missing item arrives with probability `share` inserts share
 A row that may insert only `room` more keeps the first `room` placements, or a random subset of that
 size of its new slots: no gap is favoured for standing further left.
 Letters: B rows, L gaps (gap i stands after position i).
-
-The options of a clock (clocks.py): what the families whose canvases grow have in common.
-
-Each family's own options, and its defaults of another mode, are beside its decoder. An option that
-the chosen path would not use is an error, never ignored.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -171,98 +165,25 @@ def _within_room(demand: Demand, numbers: Tensor) -> Tensor:
     return torch.zeros_like(numbers).scatter_add(1, gap, kept.long())
 
 
-@dataclass(frozen=True)
-class ClockOptions:
-    """When slots are inserted and revealed, and how many."""
+class Clocked(Protocol):
+    """What a clock reads of a family's resolved options (`ClockOptions` of families/config.py)."""
 
-    clock: Literal["steps", "events"] = "steps"
-    """steps: a grid of time, much in one call; events: at most one insertion or reveal a call."""
-    steps: int | None = None
-    """Steps of the grid. Exact: 128; compat: 512."""
-    quota: Literal["thinned", "poisson"] | None = None
-    """How many open slots a step reveals. Exact: thinned; compat: poisson."""
-    counts: Literal["binomial", "poisson", "floor_bernoulli"] | None = None
-    """How many slots a step inserts. Exact: binomial; compat: poisson."""
-    hazard: Literal["exact", "left", "midpoint"] | None = None
-    """What share of the waiting events a step holds. Exact: exact; compat: left."""
-    insertion_schedule: float | None = None
-    """Gamma(t) = 1 - (1 - t)^this is the share inserted by time t. Unset: 2.9, as published."""
-    unmasking_schedule: str | float | None = None
-    """carried: along with the insertions, B(Gamma(t)), so that the network meets open slots as in
-    training; kept: the schedule of training in the sampler's time (published); or an exponent,
-    where smaller means later. Exact: carried; compat: kept."""
-    insertion_temperature: float = 1.0
-    """Where slots are inserted, never how many: below 1 rather where most are missing."""
-
-    def _with_schedules(self, unmasking: str) -> Self:
-        """With both schedules, `unmasking` unless another was chosen; clock and numbers checked."""
-        among("clock", self.clock, ("steps", "events"))
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        if not 0 < self.insertion_temperature < math.inf:
-            raise ValueError(
-                f"insertion_temperature={self.insertion_temperature}: give a positive number"
-            )
-        insertion = 2.9 if self.insertion_schedule is None else self.insertion_schedule
-        return replace(
-            self,
-            insertion_schedule=_exponent("insertion_schedule", insertion),
-            unmasking_schedule=_unmasking(self.unmasking_schedule) or unmasking,
-        )
-
-    def _with_exact_clock(self) -> Self:
-        """With all that the exact clock needs."""
-        if self.clock == "events":
-            self._refuse_set(
-                "with clock='events', which does one thing at a time",
-                "steps",
-                "quota",
-                "counts",
-                "hazard",
-            )
-            return self
-        full = replace(
-            self,
-            steps=128 if self.steps is None else self.steps,
-            quota=self.quota or "thinned",
-            counts=self.counts or "binomial",
-            hazard=self.hazard or "exact",
-        )
-        among("counts", full.counts, ("binomial", "poisson", "floor_bernoulli"))
-        among("hazard", full.hazard, ("exact", "left", "midpoint"))
-        return full
-
-    def _refuse_set(self, why: str, *names: str) -> None:
-        """What is set must have an effect."""
-        for name in names:
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise ValueError(f"{name} has no effect {why}: leave it out")
-
-
-def among(name: str, value: Any, known: tuple[str, ...], where: str = "") -> None:
-    """Refuse a value that is not one of the known ones."""
-    if value not in known:
-        place = f" {where}" if where else ""
-        raise ValueError(f"{name}={value!r}{place}: choose {' or '.join(map(repr, known))}")
-
-
-def _exponent(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}={value}: give a positive exponent")
-    return float(value)
-
-
-def _unmasking(value: str | float | None) -> str | float | None:
-    """kept, carried or a number, which the command line may hand over as text; None stays."""
-    if value is None or value in ("kept", "carried"):
-        return value
-    try:
-        number = float(value)
-    except ValueError:
-        raise ValueError(
-            f"unmasking_schedule={value!r}: choose 'kept', 'carried' or an exponent"
-        ) from None
-    return _exponent("unmasking_schedule", number)
+    @property
+    def clock(self) -> str: ...
+    @property
+    def steps(self) -> int | None: ...
+    @property
+    def quota(self) -> str | None: ...
+    @property
+    def counts(self) -> str | None: ...
+    @property
+    def hazard(self) -> str | None: ...
+    @property
+    def insertion_schedule(self) -> float | None: ...
+    @property
+    def unmasking_schedule(self) -> str | float | None: ...
+    @property
+    def insertion_temperature(self) -> float: ...
 
 
 END = 1e-6
@@ -397,7 +318,7 @@ class Events:
         )
 
 
-def build_clock(options: ClockOptions, net: Trained) -> Clock:
+def build_clock(options: Clocked, net: Trained) -> Clock:
     """The clock of resolved options, for a network trained on its own schedules."""
     insertion, unmasking = schedules(options, net)
     if options.clock == "events":
@@ -414,7 +335,7 @@ def build_clock(options: ClockOptions, net: Trained) -> Clock:
     )
 
 
-def schedules(options: ClockOptions, net: Trained) -> tuple[Power, Power]:
+def schedules(options: Clocked, net: Trained) -> tuple[Power, Power]:
     """Gamma and the unmasking schedule of the sampler."""
     assert options.insertion_schedule is not None and options.unmasking_schedule is not None
     gamma, trained = Power(options.insertion_schedule), Power(net.unmasking_exponent)
@@ -435,7 +356,7 @@ def network_time(left: Tensor, gamma: Power, net: Trained) -> Tensor:
 class Pace:
     """A clock in use: when to ask the network, and what a step does then."""
 
-    def __init__(self, options: ClockOptions, net: Trained) -> None:
+    def __init__(self, options: Clocked, net: Trained) -> None:
         self.net, self.clock = net, build_clock(options, net)
         self.gamma, _ = schedules(options, net)
         self.temperature = options.insertion_temperature

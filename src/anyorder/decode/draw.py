@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -44,6 +45,17 @@ BLOCK = 512
 """Tokens that a draw weighs together before it looks at them one by one."""
 FIRST_SEARCH = 256
 """How many of the best tokens top-p looks at before it looks at more."""
+
+
+class Drawn(Protocol):
+    """Options that say how tokens are drawn."""
+
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def top_p(self) -> float: ...
+    @property
+    def top_k(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,11 @@ class Draw:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 (off) or positive, not {self.top_k}")
+
+    @classmethod
+    def of(cls, options: Drawn) -> Draw:
+        """What a family's options say of drawing."""
+        return cls(options.temperature, options.top_p, options.top_k)
 
     def refuse_idle_filters(self) -> None:
         """For paths that only draw: at temperature 0 the filters never remove the best token."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -271,12 +271,6 @@ def _flex_latent_config(backbone: TransformerConfig, recipe: Any, eos: int) -> F
     )
 
 
-class Options(Protocol):
-    """A family's decoding options: a frozen dataclass that can fill in and check itself."""
-
-    def resolved(self) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Family:
     """What makes one kind of model."""
@@ -293,8 +287,8 @@ class Family:
     """(network's configuration, vocabulary) -> the ids around every prompt."""
     canvas: Callable[[str, Sizes, Vocab, Any], Any]
     """(text, largest sizes, vocabulary, network's configuration) -> what `decode` fills."""
-    options: type[Options]
-    """The decoding options that this family understands."""
+    options: type
+    """The decoding options that this family understands, as a frozen dataclass."""
     check: Callable[[Sequence[Any], Any], None]
     """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
@@ -307,6 +301,8 @@ class Family:
     the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
+    resolve: Callable[[Any], Any] = lambda options: options
+    """options -> the same, with every unset choice filled in that has an effect; checked."""
     suits: Callable[[Any, Any], None] = lambda net, options: None
     """(network, options): refuses options for which this network lacks a part."""
     usual: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda net, given: {}
@@ -331,7 +327,12 @@ class Family:
                 raise ValueError(f"{name}={given[name]!r} does not fit: give {_spell(kind)}")
         # Plain numbers, so that the resolved options can be written as JSON.
         plain = {name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()}
-        return self.options(**plain).resolved()
+        return self.resolved(self.options(**plain))
+
+    def resolved(self, options: Any) -> Any:
+        """Options filled in and checked: by themselves, if they are of a kind that can, or here."""
+        own = getattr(options, "resolved", None)
+        return self.resolve(options) if own is None else own()
 
     def option_names(self) -> set[str]:
         return {field.name for field in fields(self.options)}  # type: ignore[arg-type]
@@ -397,6 +398,7 @@ FAMILIES = {
             frame=_no_frame,
             canvas=fixed_canvas,
             options=ar.ArOptions,
+            resolve=ar.resolve,
             check=ar.check,
             decode=ar.decode,
             reader=None,
@@ -412,6 +414,7 @@ FAMILIES = {
             frame=_no_frame,
             canvas=fixed_canvas,
             options=MdmOptions,
+            resolve=mdm.resolve,
             check=mdm.check,
             decode=mdm.decode,
             reader=masked_reader,
@@ -433,6 +436,7 @@ FAMILIES = {
             frame=FlexConfig.frame,
             canvas=open_canvas,
             options=FlexOptions,
+            resolve=flexmdm.resolve,
             check=flexmdm.check,
             decode=flexmdm.decode,
             reader=flex_reader,
@@ -448,6 +452,7 @@ FAMILIES = {
             frame=_no_frame,
             canvas=slot_canvas,
             options=LatentOptions,
+            resolve=latentmdm.resolve,
             check=latentmdm.check,
             decode=latentmdm.decode,
             reader=latent_reader,
@@ -466,6 +471,7 @@ FAMILIES = {
             frame=FlexLatentConfig.frame,
             canvas=open_segments,
             options=FlexLatentOptions,
+            resolve=flexlatent.resolve,
             check=flexlatent.check,
             decode=flexlatent.decode,
             reader=flex_latent_reader,
@@ -481,6 +487,7 @@ FAMILIES = {
             frame=_no_frame,
             canvas=fixed_canvas,
             options=DuoOptions,
+            resolve=duo.resolve,
             check=duo.check,
             decode=duo.decode,
             reader=None,
@@ -497,6 +504,7 @@ FAMILIES = {
             frame=_no_frame,
             canvas=fixed_canvas,
             options=SflmOptions,
+            resolve=sflm.resolve,
             check=sflm.check,
             decode=sflm.decode,
             reader=None,

@@ -41,13 +41,15 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas
-from anyorder.decode.clocks import ClockOptions, Pace, Trained, build_clock, network_time, schedules
-from anyorder.decode.draw import refuse_nan
+from anyorder.decode.clocks import Clocked, Pace, Trained, build_clock, network_time, schedules
+from anyorder.decode.draw import Draw, find_stopping, refuse_nan
 from anyorder.decode.growing import Growth, Rows
 from anyorder.decode.proposals import HEAD_BUDGET, Proposer, Sight
 from anyorder.decode.replay import BoolArray, FloatArray, IntArray, Moment, Replay, moment_of
+from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.compat import LATEST
 from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
 from anyorder.nets.denoiser import Denoiser, Inserter, LogitsDenoiser, Shifted
 from anyorder.process.schedule import Power
@@ -62,7 +64,7 @@ class StepTimes:
     """A uniform grid of time."""
 
     net: Trained
-    options: ClockOptions
+    options: Clocked
 
     def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
         steps = self.options.steps
@@ -148,7 +150,7 @@ class EventTimes:
     """Times that only the calls themselves can tell."""
 
     net: Trained
-    options: ClockOptions
+    options: Clocked
     view: View
     device: torch.device | str
 
@@ -394,12 +396,12 @@ def masked_reader(
     device: torch.device | str = "cpu",
 ) -> Reader:
     """How to ask a network of mdm; `options` made the traces, without them only MASK is barred."""
-    options = (options or MdmOptions()).resolved()
-    barred = (vocab.mask_id, *([vocab.eos_id] if options.stopping().forbids else []))
+    options = mdm.resolve(options or MdmOptions())
+    barred = (vocab.mask_id, *([vocab.eos_id] if find_stopping(options.eos).forbids else []))
     inner = net.inner if isinstance(net, Shifted) else net
     return Reader(
         states=lambda ids, real, time: net.hidden(ids, mask=real),
-        proposer=Proposer(net.head, vocab, options.build_policy(), options.draw(), barred),
+        proposer=Proposer(net.head, vocab, mdm.build_policy(options), Draw.of(options), barred),
         pads=inner.takes_mask if isinstance(inner, LogitsDenoiser) else True,
         all_logits=isinstance(inner, LogitsDenoiser),
         device=device,
@@ -418,7 +420,7 @@ def flex_reader(
             "flexmdm is asked at the sampler's time, and nothing says how these traces were "
             "sampled: give their options, such as mode='compat' and steps=512"
         )
-    full = options.resolved()
+    full = flexmdm.resolve(options)
     compat = full.mode == "compat"
     specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
     barred = () if compat else tuple({token for token in specials if token is not None})
@@ -433,7 +435,7 @@ def flex_reader(
 
     return Reader(
         states=states,
-        proposer=Proposer(net.head, vocab, full.build_policy(), full.draw(), barred),
+        proposer=Proposer(net.head, vocab, flexmdm.build_policy(full), Draw.of(full), barred),
         times=clocks[full.clock](),
         time_dtype=torch.float32 if compat else torch.float64,
         device=device,

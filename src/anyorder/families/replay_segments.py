@@ -65,7 +65,9 @@ from anyorder.decode.growing import Beginning, Growth
 from anyorder.decode.policy import Policy
 from anyorder.decode.proposals import Proposer
 from anyorder.decode.replay import FloatArray, IntArray, Replay
+from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.candidates import Candidates
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.families.replay import CanvasPosterior, EventTimes, StepTimes, Times, Walk, began
@@ -537,8 +539,8 @@ def latent_reader(
     device: torch.device | str = "cpu",
 ) -> SegmentReader:
     """How to ask a network of latentmdm; `options`, which made the traces, tell if it erased."""
-    full = None if options is None else options.resolved()
-    erased_of = full.k if full is not None and full.build_tail().erases else None
+    full = None if options is None else latentmdm.resolve(options)
+    erased_of = full.k if full is not None and latentmdm.build_tail(full).erases else None
 
     def conditions(
         prompt: ReadPrompt, latents: Tensor, real: Tensor, time: Tensor | None
@@ -562,7 +564,7 @@ def flex_latent_reader(
             "flexlatent is asked at the sampler's time, and nothing says how these traces were "
             "sampled: give their options, such as steps=128"
         )
-    full = options.resolved()
+    full = flexlatent.resolve(options)
     inputs = SegmentInputs(net, vocab, device=device)
     clocks: dict[str, Callable[[], Times]] = {
         "steps": lambda: StepTimes(net, full),

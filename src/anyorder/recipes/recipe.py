@@ -15,8 +15,9 @@ import tyro
 
 from anyorder.data.segments import SegmentConfig
 from anyorder.families.duo.config import UniformConfig
+from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexmdm.config import InsertionConfig
-from anyorder.families.latentmdm.config import SegmentInsertionConfig, SegmentLossConfig
+from anyorder.families.latentmdm.config import SegmentLossConfig
 from anyorder.families.mdm.config import ImitationConfig, TuningConfig
 from anyorder.families.sflm.config import SphereLossConfig
 from anyorder.training.config import TrainConfig

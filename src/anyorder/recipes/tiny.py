@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from anyorder.data.segments import SegmentConfig
 from anyorder.families.duo.config import UniformConfig
+from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexmdm.config import InsertionConfig
-from anyorder.families.latentmdm.config import SegmentInsertionConfig, SegmentLossConfig
+from anyorder.families.latentmdm.config import SegmentLossConfig
 from anyorder.families.sflm.config import SphereLossConfig
 from anyorder.recipes.recipe import (
     DataConfig,

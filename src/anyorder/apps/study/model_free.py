@@ -18,6 +18,7 @@ from anyorder.apps.study.free_setting import CANVAS, FreeSetting
 from anyorder.apps.study.renderings import Rendered, renderings_of
 from anyorder.bench.tasks.stories import Stories
 from anyorder.data.corpora.stories import core, stories_digest, stories_vocab
+from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
 from anyorder.files import alone_in
 from anyorder.model import Model, Request, wrap
@@ -29,7 +30,7 @@ BATCH = 20
 
 def options_of(setting: FreeSetting) -> MdmOptions:
     """How it is decoded, resolved."""
-    return MdmOptions(policy="confidence", ties=setting.ties).resolved()
+    return mdm.resolve(MdmOptions(policy="confidence", ties=setting.ties))
 
 
 def free_model(setting: FreeSetting) -> Model:

@@ -7,7 +7,6 @@ wrote EOS leave the batch. Letters: B rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,25 +14,16 @@ from torch import Tensor
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Posterior, pick
 from anyorder.decode.loop import seen
+from anyorder.families.ar.config import ArOptions
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
 
-@dataclass(frozen=True)
-class ArOptions:
-    """How to decode with ar: only the drawing of tokens is open, the order is not."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-
-    def resolved(self) -> ArOptions:
-        self.draw().refuse_idle_filters()
-        return self
-
-    def draw(self) -> Draw:
-        return Draw(self.temperature, self.top_p, self.top_k)
+def resolve(options: ArOptions) -> ArOptions:
+    """The same options, checked."""
+    Draw.of(options).refuse_idle_filters()
+    return options
 
 
 def check(canvases: Sequence[Canvas], options: ArOptions) -> None:
@@ -55,7 +45,7 @@ def decode(
     """Continue every prompt until EOS or until its free slots are used up."""
     device = torch.device(device)
     prompts = [_prompt_of(canvas) for canvas in canvases]
-    writer = _Writer(vocab, options.draw(), canvases, keys, device)
+    writer = _Writer(vocab, Draw.of(options), canvases, keys, device)
     ids, _, real = stack(prompts, vocab, device)
     longest = max(len(canvas.ids) for canvas in canvases)
     cache = net.new_cache(len(prompts), longest)

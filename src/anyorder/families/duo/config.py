@@ -1,16 +1,14 @@
-"""The options of duo decoding: what a user may choose, what is filled in, what is refused.
+"""The settings of duo: uniform-state diffusion over a fixed canvas.
 
-An option that the chosen path would not use is an error, never ignored. The loop is duo.py.
-
-UniformConfig: the choices of duo's loss. Torch-free, like config.py.
+The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
+in decode.py fills the options in and checks them. An option that the chosen path would not use is
+an error, never ignored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-from anyorder.decode.draw import Draw, Stopping, find_stopping
 
 
 @dataclass(frozen=True)
@@ -34,31 +32,6 @@ class DuoOptions:
     def policy(self) -> str:
         """Nothing is chosen: every slot is drawn anew in every step."""
         return "ancestral"
-
-    def resolved(self) -> DuoOptions:
-        """The same options, checked."""
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        if self.tail not in ("ancestral", "greedy"):
-            raise ValueError(f"tail must be 'ancestral' or 'greedy', not {self.tail!r}")
-        if self.stopping().waits:
-            raise ValueError(
-                "eos='last' ranks the slots of masked models, and duo ranks nothing: choose plain, "
-                "fill or forbid"
-            )
-        self.draw().refuse_idle_filters()
-        if self.tail == "greedy" and self.steps == 1 and self.draw() != DuoOptions().draw():
-            raise ValueError(
-                "temperature, top_p and top_k have no effect on a single greedy step: leave them "
-                "out, or give more steps"
-            )
-        return self
-
-    def draw(self) -> Draw:
-        return Draw(self.temperature, self.top_p, self.top_k)
-
-    def stopping(self) -> Stopping:
-        return find_stopping(self.eos)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,15 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Seen, Watcher, stack
-from anyorder.decode.draw import Posterior, behind, filtered, pick_from, refuse_nan
+from anyorder.decode.draw import (
+    Draw,
+    Posterior,
+    behind,
+    filtered,
+    find_stopping,
+    pick_from,
+    refuse_nan,
+)
 from anyorder.decode.loop import keep_rows
 from anyorder.decode.proposals import pieces
 from anyorder.families.duo.config import DuoOptions
@@ -80,7 +88,7 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    stepper = _Stepper(net, vocab, options.resolved(), torch.device(device))
+    stepper = _Stepper(net, vocab, resolve(options), torch.device(device))
     rows = stepper.start(canvases, keys)
     film = _Film(canvases, int(rows.steps.max()))
     film.record(rows, 0)
@@ -161,7 +169,7 @@ class _Stepper:
         self, net: Denoiser, vocab: Vocab, options: DuoOptions, device: torch.device
     ) -> None:
         self.net, self.vocab, self.options, self.device = net, vocab, options, device
-        self.draw, self.stopping = options.draw(), options.stopping()
+        self.draw, self.stopping = Draw.of(options), find_stopping(options.eos)
         # A process over fewer states: then noise does not hold EOS either.
         without = frozenset([vocab.eos_id] if self.stopping.forbids else [])
         self.states = States.of(vocab, without=without).to(device)
@@ -244,3 +252,24 @@ def _alpha(steps: Tensor, done: int) -> Tensor:
 
 def _noise(rows: _Rows, row: Tensor, slot: Tensor, step: int, use: int) -> Tensor:
     return uniform(0, int(Stream.UNIFORM), rows.key[row], slot, step, use)
+
+
+def resolve(options: DuoOptions) -> DuoOptions:
+    """The same options, checked."""
+    if options.steps is not None and options.steps < 1:
+        raise ValueError(f"steps must be at least 1, not {options.steps}")
+    if options.tail not in ("ancestral", "greedy"):
+        raise ValueError(f"tail must be 'ancestral' or 'greedy', not {options.tail!r}")
+    if find_stopping(options.eos).waits:
+        raise ValueError(
+            "eos='last' ranks the slots of masked models, and duo ranks nothing: choose plain, "
+            "fill or forbid"
+        )
+    Draw.of(options).refuse_idle_filters()
+    once = options.tail == "greedy" and options.steps == 1
+    if once and Draw.of(options) != Draw.of(DuoOptions()):
+        raise ValueError(
+            "temperature, top_p and top_k have no effect on a single greedy step: leave them "
+            "out, or give more steps"
+        )
+    return options

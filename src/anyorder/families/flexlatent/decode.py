@@ -42,7 +42,9 @@ from anyorder.decode.clocks import Pace, finished
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import Beginning, Growth
 from anyorder.decode.loop import seen
+from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import Sight
+from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
 from anyorder.nets.segments import ReadPrompt, SegmentInserter, SegmentLook
@@ -274,10 +276,10 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    options = options.resolved()
+    options = resolve(options)
     check(canvases, options)
     _check_fit(net, vocab, canvases)
-    state = SegmentGrowth.start(net, vocab, canvases, keys, options.draw(), torch.device(device))
+    state = SegmentGrowth.start(net, vocab, canvases, keys, Draw.of(options), torch.device(device))
     stepper = _Stepper(state, options)
     results: dict[int, Decoded] = {}
     step = 0
@@ -316,7 +318,7 @@ class _Stepper:
         self.pace = Pace(options, state.net)
         self.contest = Contest(
             state.segments,
-            options.build_policy(),
+            build_policy(options),
             complete=options.candidates,
             reshuffles=True,
         )
@@ -338,3 +340,24 @@ class _Stepper:
         rows.left, rows.bound = plan.left, plan.bound
         going = ~finished(rows)[taken[0]]  # nobody looks at the others any more
         state.encode(*(each[going] for each in taken))
+
+
+def resolve(options: FlexLatentOptions) -> FlexLatentOptions:
+    """The same options with every unset choice filled in that has an effect; checked."""
+    full = options.with_schedules("carried").with_exact_clock()
+    if options.slots is not None and options.slots < 1:
+        raise ValueError(f"there is at least one slot: set slots to 1 or more, not {options.slots}")
+    if build_policy(full).score.reads == "nothing":
+        full.refuse_set(f"on the policy {full.policy!r}", "ties")
+    else:
+        full = replace(full, ties=options.ties or "random")
+    Draw.of(full).refuse_idle_filters()
+    return full
+
+
+def build_policy(options: FlexLatentOptions) -> Policy:
+    return Policy(
+        score=find_segment_score(options.policy),
+        quota=find_clocked_quota(options.quota or "thinned"),
+        ties=options.ties or "random",
+    )

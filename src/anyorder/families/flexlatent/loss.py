@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexmdm.loss import clocks_of, row_weights
-from anyorder.families.latentmdm.config import SegmentInsertionConfig
 from anyorder.families.latentmdm.loss import (
     Segments,
     TrainedCoder,

@@ -19,6 +19,7 @@ insertions decide the length. mode="compat" is flexmdm_compat.py. Letters: B row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -26,12 +27,16 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
 from anyorder.decode.clocks import Pace, finished
+from anyorder.decode.draw import Draw
 from anyorder.decode.growing import Rows
 from anyorder.decode.loop import seen
-from anyorder.decode.policy import take
+from anyorder.decode.policy import Policy, find_unplanned_score, take
 from anyorder.decode.proposals import Proposer, Sight
+from anyorder.decode.quota import find_clocked_quota
+from anyorder.families.config import among
 from anyorder.families.flexmdm.compat import Chosen, check_compat, decode_compat, extra_of
-from anyorder.families.flexmdm.config import FlexOptions
+from anyorder.families.flexmdm.config import COMPAT_POLICIES, FlexOptions
+from anyorder.families.flexmdm.runs import REPLACE_AFTER
 from anyorder.nets.denoiser import Inserter
 from anyorder.vocab import Vocab
 
@@ -61,7 +66,7 @@ def decode(
 
     In mode compat all rows share the stream of the first key, as published.
     """
-    options = options.resolved()
+    options = resolve(options)
     if options.mode == "compat":
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
@@ -96,8 +101,8 @@ class _Stepper:
         self.proposer = Proposer(
             head=net.head,
             vocab=vocab,
-            policy=options.build_policy(),
-            draw=options.draw(),
+            policy=build_policy(options),
+            draw=Draw.of(options),
             forbidden=tuple({token for token in specials if token is not None}),
             reshuffles=True,
             draws_first=self.extra is not None,
@@ -133,3 +138,88 @@ class _Stepper:
         self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
         rows.reveal = rows.reveal.masked_fill(taken, sight.step)
         rows.open = rows.open & ~taken
+
+
+def resolve(options: FlexOptions) -> FlexOptions:
+    """The same options with every unset choice filled in that has an effect; checked."""
+    if options.mode not in ("exact", "compat"):
+        raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
+    full = options.with_schedules("kept" if options.mode == "compat" else "carried")
+    Draw.of(options)  # refuses numbers that are no temperature or share
+    if options.meaningful_replace and options.steps is not None and options.steps <= REPLACE_AFTER:
+        raise ValueError(
+            f"meaningful_replace begins after step {REPLACE_AFTER}: give more steps, or leave "
+            "it out"
+        )
+    return _resolve_compat(full) if options.mode == "compat" else _resolve_exact(full)
+
+
+def _resolve_exact(options: FlexOptions) -> FlexOptions:
+    full = replace(options.with_exact_clock(), policy=options.policy or "confidence")
+    if options.clock == "events":
+        full.refuse_set(
+            "with clock='events', which does one thing at a time",
+            "force_unmask",
+            "meaningful_replace",
+        )
+    policy = build_policy(full)
+    if policy.score.reads == "nothing":
+        full.refuse_set(f"on the policy {full.policy!r}", "posterior", "ties")
+    else:
+        full = replace(
+            full, posterior=options.posterior or "untempered", ties=options.ties or "random"
+        )
+    _refuse_idle_filters(full)
+    return full
+
+
+def _resolve_compat(options: FlexOptions) -> FlexOptions:
+    among("clock", options.clock, ("steps",), "in mode compat")
+    full = replace(
+        options,
+        policy=options.policy or "sampled",
+        steps=512 if options.steps is None else options.steps,
+        counts=options.counts or "poisson",
+        hazard=options.hazard or "left",
+    )
+    among("policy", full.policy, COMPAT_POLICIES, "in mode compat")
+    among("counts", full.counts, ("poisson", "floor_bernoulli"), "in mode compat")
+    among("hazard", full.hazard, ("left", "midpoint"), "in mode compat")
+    if full.unmasking_schedule == "carried":
+        raise ValueError(
+            "the published sampler keeps the unmasking schedule: in mode compat choose "
+            "unmasking_schedule='kept' or an exponent"
+        )
+    if full.policy == "random":
+        full.refuse_set(
+            "on the policy 'random' in mode compat, where each mask decides for itself",
+            "quota",
+            "force_unmask",
+            "meaningful_replace",
+        )
+    else:
+        full = replace(full, quota=options.quota or "poisson")
+        among("quota", full.quota, ("poisson",), "in mode compat")
+    full.refuse_set(
+        "in mode compat, as in the published sampler", "posterior", "ties", "top_p", "top_k"
+    )
+    return full
+
+
+def _refuse_idle_filters(options: FlexOptions) -> None:
+    if options.posterior == "filtered" and options.temperature == 0 and not options.filters:
+        raise ValueError(
+            "posterior='filtered' is the untempered one at temperature 0 without top_p or "
+            "top_k: leave it out, or set one of them"
+        )
+    if options.posterior != "filtered":
+        Draw.of(options).refuse_idle_filters()
+
+
+def build_policy(options: FlexOptions) -> Policy:
+    return Policy(
+        score=find_unplanned_score(options.policy or "confidence"),
+        quota=find_clocked_quota(options.quota or "thinned"),
+        posterior=options.posterior or "untempered",
+        ties=options.ties or "random",
+    )

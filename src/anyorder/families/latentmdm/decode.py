@@ -20,17 +20,19 @@ table (candidates.py). Not here: which segments are chosen. Letters: B rows, S s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Candidate, Decoded, SegmentCanvas, Watcher
+from anyorder.decode.draw import Draw
 from anyorder.decode.loop import seen
+from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import Sight
 from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
-from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
 from anyorder.nets.segments import ReadPrompt, SegmentNet
 from anyorder.vocab import Vocab
 
@@ -199,12 +201,12 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    options = options.resolved()
+    options = resolve(options)
     check(canvases, options)
     _check_fit(net, vocab, canvases)
     key = torch.tensor(keys, dtype=torch.int64, device=device)
     reuse = options.mode == "exact"
-    segments = Candidates(net, vocab, options.draw(), key, net.slots, reuse=reuse)
+    segments = Candidates(net, vocab, Draw.of(options), key, net.slots, reuse=reuse)
     rows = SegmentRows.start(net, canvases, segments)
     stepper = _Stepper(net, rows, options)
     results: dict[int, Decoded] = {}
@@ -229,10 +231,10 @@ class _Stepper:
 
     def __init__(self, net: SegmentNet, rows: SegmentRows, options: LatentOptions) -> None:
         self.net, self.rows = net, rows
-        self.k, self.tail = options.k, options.build_tail()
+        self.k, self.tail = options.k, build_tail(options)
         self.contest = Contest(
             candidates=rows.segments,
-            policy=options.build_policy(),
+            policy=build_policy(options),
             slot_temperature=options.slot_temperature,
             complete=options.candidates,
             anew=options.mode == "compat",
@@ -286,3 +288,52 @@ class _Stepper:
         """What was done with one row up to this step."""
         proposed = self.proposed[int(self.rows.row[index])] if self.records else None
         return self.rows.collect(index, canvas, step, proposed)
+
+
+def resolve(options: LatentOptions) -> LatentOptions:
+    """The same options with every unset choice filled in that has an effect; checked."""
+    if options.mode not in ("exact", "compat"):
+        raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
+    compat = options.mode == "compat"
+    full = replace(options, tail=options.tail or ("erase" if compat else "stop"))
+    if build_policy(options).score.reads != "nothing" and options.slot_temperature == 0:
+        full = replace(full, ties=options.ties or ("leftmost" if compat else "random"))
+    _refuse(full)
+    return full
+
+
+def _refuse(options: LatentOptions) -> None:
+    """What is set must make sense and have an effect."""
+    policy = build_policy(options)
+    if options.k < 1:
+        raise ValueError(
+            f"a step reveals at least one segment: set k to 1 or more, not {options.k}"
+        )
+    if options.slots is not None and options.slots < 1:
+        raise ValueError(f"there is at least one slot: set slots to 1 or more, not {options.slots}")
+    if not 0 <= options.slot_temperature < float("inf"):
+        raise ValueError(f"slot_temperature must be 0 or positive, not {options.slot_temperature}")
+    if options.tail not in TAILS:
+        raise ValueError(f"unknown tail {options.tail!r}: choose one of {', '.join(TAILS)}")
+    if options.tail == "erase" and options.mode == "exact":
+        raise ValueError(
+            "tail='erase' throws revealed segments away, as the published sampler does: "
+            "choose stop or keep, or mode='compat'"
+        )
+    if policy.score.reads == "nothing":
+        for name in ("slot_temperature", "ties"):
+            if getattr(options, name):
+                raise ValueError(
+                    f"{name} has no effect on the policy {options.policy!r}: leave it out"
+                )
+    elif options.slot_temperature > 0 and options.ties is not None:
+        raise ValueError("with a slot_temperature there are no ties: leave ties out")
+    Draw.of(options).refuse_idle_filters()
+
+
+def build_policy(options: LatentOptions) -> Policy:
+    return Policy(score=find_segment_score(options.policy), ties=options.ties or "random")
+
+
+def build_tail(options: LatentOptions) -> Tail:
+    return TAILS[options.tail or "stop"]

@@ -10,24 +10,26 @@ Letters: B rows, L positions, D width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
-from anyorder.decode.draw import behind
+from anyorder.decode.draw import Draw, Stopping, behind, find_stopping
 from anyorder.decode.loop import keep_rows, seen
-from anyorder.decode.policy import Ranking, take
+from anyorder.decode.policy import Policy, Ranking, find_score, take
 from anyorder.decode.proposals import Proposer, Sight
-from anyorder.decode.quota import Progress, block_of_slots, steps_per_block
+from anyorder.decode.quota import Progress, block_of_slots, parse_quota, steps_per_block
 from anyorder.families.mdm.cache import CachedCanvas, Reader, Sheet, WholeCanvas
 from anyorder.families.mdm.config import MdmOptions
-from anyorder.families.mdm.remasking import Remasker, Turns
+from anyorder.families.mdm.remasking import Remasker, Turns, parse_remasking
 from anyorder.nets.denoiser import Denoiser, Planner
 from anyorder.nets.transformer import refuse_unkept
+from anyorder.process.remasking import Remasking
 from anyorder.trace.snapshots import Change
 from anyorder.vocab import Vocab
 
@@ -66,7 +68,7 @@ def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
     for canvas in canvases:
         steps_per_block(options.steps, sum(canvas.free), options.block)
     if options.cache is not None:
-        options.refuse_idle_cache([canvas.free for canvas in canvases])
+        _refuse_idle_cache(options, [canvas.free for canvas in canvases])
     most = max(sum(canvas.free) for canvas in canvases)
     if options.steps is not None and options.quota == "even" and options.steps > most:
         raise ValueError(f"{options.steps} steps for {most} slots: give at most one for each")
@@ -74,7 +76,7 @@ def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
 
 def check_network(net: Any, options: MdmOptions) -> None:
     """Refuse a policy that reads what the network does not have, and a cache that it cannot use."""
-    if options.build_policy().score.reads == "plan" and not hasattr(net, "plan"):
+    if build_policy(options).score.reads == "plan" and not hasattr(net, "plan"):
         raise ValueError(
             "this model has no planner head, which the policy 'planner' reads: add one with "
             "`anyorder train tiny/planner --start MODEL`, or choose another policy"
@@ -94,7 +96,7 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    options = options.resolved()
+    options = resolve(options)
     check_network(net, options)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
     stepper = _Stepper(net, vocab, options, _reader(net, options, rows.sheet()), rows.ids.device)
@@ -172,19 +174,19 @@ class _Stepper:
         self, net: Denoiser, vocab: Vocab, options: MdmOptions, reader: Reader, device: torch.device
     ) -> None:
         self.net, self.vocab, self.reader = net, vocab, reader
-        self.policy = options.build_policy()
-        self.stopping = options.stopping()
+        self.policy = build_policy(options)
+        self.stopping = find_stopping(options.eos)
         self.planner_temperature = options.planner_temperature or 1.0
         self.proposer = Proposer(
             head=net.head,
             vocab=vocab,
             policy=self.policy,
-            draw=options.draw(),
+            draw=Draw.of(options),
             forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
             waits_for=vocab.eos_id if self.stopping.waits else None,
             reshuffles=options.remask is not None,
         )
-        remasking = options.remasking()
+        remasking = _remasking_of(options)
         self.remasker: Remasker | None = None
         if remasking is not None and options.steps is not None:
             self.remasker = Remasker(remasking, options.steps, device)
@@ -305,3 +307,154 @@ def _comparable(ranking: Ranking) -> Tensor:
     """Scores that a threshold may look at: slots that wait count only once all open ones do."""
     others = (ranking.eligible & ~ranking.waits).any(dim=1, keepdim=True)
     return ranking.scores.masked_fill(ranking.waits & others, -torch.inf)
+
+
+def resolve(options: MdmOptions) -> MdmOptions:
+    """The same options with every unset choice filled in that has an effect; checked."""
+    if options.mode not in ("exact", "compat"):
+        raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
+    if options.cache == "none":
+        return resolve(replace(options, cache=None))
+    compat = options.mode == "compat"
+    if options.remask is not None:
+        _refuse_with_remasking(options)
+        full = replace(options, policy=options.policy or "random")
+    else:
+        full = replace(
+            options,
+            policy=options.policy or ("sampled" if compat else "confidence"),
+            quota=options.quota or _usual_quota(options),
+        )
+    score = build_policy(full).score
+    if score.reads_vocabulary:
+        # Without temperature and filters the two posteriors are one.
+        apart = compat and (options.temperature > 0 or options.filters)
+        full = replace(full, posterior=options.posterior or ("filtered" if apart else "untempered"))
+    if score.reads != "nothing":
+        leftmost = compat or score.reads == "plan"
+        full = replace(full, ties=options.ties or ("leftmost" if leftmost else "random"))
+    _refuse_unused(full)
+    return full
+
+
+def _usual_quota(options: MdmOptions) -> str:
+    if find_score(options.policy or "confidence").reads == "plan":
+        return "bernoulli"
+    return "dream" if options.mode == "compat" else "even"
+
+
+def _refuse_with_remasking(options: MdmOptions) -> None:
+    """What the schedule decides is nobody else's to choose."""
+    remasking = _remasking_of(options)
+    if options.steps is None:
+        raise ValueError("remasking follows a schedule over a number of steps: give --steps")
+    if options.quota is not None:
+        raise ValueError("remasking decides how many are revealed: leave --quota out")
+    if options.block is not None:
+        raise ValueError("remasking's schedule runs over the whole canvas: leave --block out")
+    if options.mode == "compat":
+        raise ValueError("the published sampler masks nothing again: leave --mode compat out")
+    if find_stopping(options.eos).fills:
+        raise ValueError(
+            f"eos={options.eos!r} fills after an end that may be masked again: choose plain, last "
+            "or forbid"
+        )
+    if remasking is not None and options.steps >= 1:
+        remasking.grid(options.steps)
+
+
+def _refuse_unused(options: MdmOptions) -> None:
+    """What is set must have an effect."""
+    policy, draw = build_policy(options), Draw.of(options)
+    stopping = find_stopping(options.eos)
+    name, reads_nothing = policy.score.name, policy.score.reads == "nothing"
+    _refuse_around_the_planner(options, policy, stopping)
+    _refuse_around_the_cache(options)
+    if options.steps is not None and options.steps < 1:
+        raise ValueError(f"steps must be at least 1, not {options.steps}")
+    if options.steps is not None and policy.quota.reads_scores:
+        raise ValueError(
+            f"the quota {options.quota} decides its own steps: leave --steps out, or choose "
+            "another --policy or --quota"
+        )
+    if reads_nothing and stopping.waits:
+        raise ValueError(f"eos={options.eos!r} has no effect on the policy {name!r}: leave it out")
+    if not policy.score.reads_vocabulary and options.posterior is not None:
+        raise ValueError(f"posterior has no effect on the policy {name!r}: leave it out")
+    if reads_nothing and options.ties is not None:
+        raise ValueError(f"the policy {name!r} has no ties: leave --ties out")
+    if options.posterior == "filtered" and draw.temperature == 0 and not options.filters:
+        raise ValueError(
+            "posterior='filtered' is the untempered one at temperature 0 without top_p or "
+            "top_k: leave it out, or set one of them"
+        )
+    if options.posterior != "filtered":
+        draw.refuse_idle_filters()
+
+
+def _refuse_around_the_planner(options: MdmOptions, policy: Policy, stopping: Stopping) -> None:
+    """What only a planner uses, and what would undo its choice."""
+    plans = policy.score.reads == "plan"
+    if options.planner_temperature is not None and not plans:
+        raise ValueError(
+            f"planner_temperature has no effect on the policy {policy.score.name!r}: leave it out"
+        )
+    if options.planner_temperature is not None and not 0 < options.planner_temperature < math.inf:
+        raise ValueError(f"planner_temperature must be positive, not {options.planner_temperature}")
+    if options.planner_temperature is not None and policy.quota.reads_scores != "log_odds":
+        raise ValueError(
+            "planner_temperature has no effect where the planner only ranks (remask, or a "
+            "quota other than bernoulli and expected): leave it out"
+        )
+    if plans and options.mode == "compat":
+        raise ValueError("mode='compat' is Dream's sampler, which has no planner: leave it out")
+    if policy.quota.reads_scores == "log_odds" and stopping.waits:
+        raise ValueError(
+            f"eos={options.eos!r} would undo the planner's choice: leave it out, or choose "
+            "--quota even"
+        )
+
+
+def _refuse_around_the_cache(options: MdmOptions) -> None:
+    if options.cache == "block" and options.block is None:
+        raise ValueError(
+            "cache='block' keeps what is right of the current block, and the whole canvas is "
+            "one block: give --block, or choose --cache prefix"
+            if options.remask is None
+            else "cache='block' needs --block, which remasking refuses: choose --cache prefix"
+        )
+    if options.cache_refresh is not None and options.cache is None:
+        raise ValueError("cache_refresh has no effect without a cache: leave it out")
+    if options.cache_refresh is not None and options.cache_refresh < 1:
+        raise ValueError(f"cache_refresh must be at least 1, not {options.cache_refresh}")
+
+
+def _refuse_idle_cache(options: MdmOptions, free: Sequence[Sequence[bool]]) -> None:
+    """Refuse a cache that has nothing to keep on any of these canvases, given by free slots."""
+    several = any(options.block is not None and sum(each) > options.block for each in free)
+    left = any(each.index(True) for each in free)
+    right = options.cache == "block" and not all(each[-1] for each in free)
+    if not (several or left or right):
+        raise ValueError(
+            "there is nothing to cache: no prompt, and one block; leave --cache out, or give "
+            "a smaller --block"
+        )
+    if options.cache == "block" and not (several or right):
+        raise ValueError(
+            f"blocks of {options.block} slots leave nothing to the right: choose --cache prefix, "
+            "or give a smaller --block"
+        )
+
+
+def _remasking_of(options: MdmOptions) -> Remasking | None:
+    return None if options.remask is None else parse_remasking(options.remask)
+
+
+def build_policy(options: MdmOptions) -> Policy:
+    return Policy(
+        score=find_score(options.policy or "confidence"),
+        quota=parse_quota(options.quota or "even"),
+        posterior=options.posterior or "untempered",
+        ties=options.ties or "random",
+        block=options.block,
+    )

@@ -1,16 +1,14 @@
-"""The options of sflm decoding: what a user may choose, what is filled in, what is refused.
+"""The settings of sflm: a flow on the sphere over a fixed canvas.
 
-An option that the chosen path would not use is an error, never ignored. The loop is sflm.py.
-
-SphereLossConfig: the choices of sflm's loss. Torch-free, like config.py.
+The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
+in decode.py fills the options in and checks them. An option that the chosen path would not use is
+an error, never ignored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
-
-from anyorder.decode.draw import Draw, Stopping, find_stopping
 
 
 @dataclass(frozen=True)
@@ -65,49 +63,6 @@ class SflmOptions:
     def policy(self) -> str:
         """No order is chosen: what traces and reports write in its place."""
         return "flow"
-
-    def resolved(self) -> SflmOptions:
-        """The same options with every unset choice filled in; checked."""
-        self._refuse_unused()
-        return self if self.steps == 1 else replace(self, velocity=self.velocity or USUAL)
-
-    def _refuse_unused(self) -> None:
-        """What is set must have an effect."""
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        if self.tail not in ("greedy", "ancestral"):
-            raise ValueError(f"tail must be 'greedy' or 'ancestral', not {self.tail!r}")
-        velocity, stopping, draw = self.chosen_velocity(), self.stopping(), self.draw()
-        if stopping.waits:
-            raise ValueError(
-                f"eos={self.eos!r} needs an order, and sflm settles all slots together: choose "
-                "plain, fill or forbid"
-            )
-        if self.steps == 1 and self.velocity is not None:
-            raise ValueError(
-                "velocity has no effect on a single step, which moves nothing: leave it out, or "
-                "give more steps"
-            )
-        settled = (self.steps == 1 or velocity.k == 1) and self.tail == "greedy"
-        if draw.temperature == 0 and not settled:
-            raise ValueError(
-                "temperature 0 leaves the most likely token only: velocity top1, tail greedy. "
-                "Leave these out, or set a temperature"
-            )
-        if draw.temperature not in (0, 1) and settled:
-            raise ValueError(
-                "the most likely token is the same at every temperature: leave it out, or choose "
-                "another velocity or tail='ancestral'"
-            )
-
-    def chosen_velocity(self) -> Velocity:
-        return parse_velocity(self.velocity or USUAL)
-
-    def stopping(self) -> Stopping:
-        return find_stopping(self.eos)
-
-    def draw(self) -> Draw:
-        return Draw(self.temperature)
 
 
 @dataclass(frozen=True)

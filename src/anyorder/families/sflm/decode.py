@@ -16,7 +16,7 @@ Letters: B rows, L positions, M free slots of all rows, K states, V vocabulary, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,18 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
-from anyorder.decode.draw import Draw, Posterior, behind, filtered, pick_from, refuse_nan
+from anyorder.decode.draw import (
+    Draw,
+    Posterior,
+    behind,
+    filtered,
+    find_stopping,
+    pick_from,
+    refuse_nan,
+)
 from anyorder.decode.loop import seen
 from anyorder.decode.proposals import slices
-from anyorder.families.sflm.config import SflmOptions
+from anyorder.families.sflm.config import USUAL, SflmOptions, parse_velocity
 from anyorder.nets.denoiser import SphereDenoiser, States
 from anyorder.process import sphere
 from anyorder.process.noise import Stream, uniform
@@ -83,7 +91,7 @@ def decode(
     watch: Watcher | None = None,
 ) -> list[Decoded]:
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
-    options = options.resolved()
+    options = resolve(options)
     flow = _Flow(net, vocab, options)
     rows = flow.start(canvases, keys, torch.device(device))
     history = [rows.ids]
@@ -133,7 +141,8 @@ class _Flow:
 
     def __init__(self, net: SphereDenoiser, vocab: Vocab, options: SflmOptions) -> None:
         self.net, self.vocab, self.options = net, vocab, options
-        self.velocity, self.stopping = options.chosen_velocity(), options.stopping()
+        self.velocity = parse_velocity(options.velocity or USUAL)
+        self.stopping = find_stopping(options.eos)
         table = net.unit_table()  # V D
         if len(table) < vocab.size:
             raise ValueError(
@@ -232,3 +241,39 @@ class _Flow:
 
     def _tempered(self, logits: Tensor) -> Tensor:
         return logits / self.options.temperature if self.options.temperature > 0 else logits
+
+
+def resolve(options: SflmOptions) -> SflmOptions:
+    """The same options with every unset choice filled in; checked."""
+    _refuse_unused(options)
+    return options if options.steps == 1 else replace(options, velocity=options.velocity or USUAL)
+
+
+def _refuse_unused(options: SflmOptions) -> None:
+    """What is set must have an effect."""
+    if options.steps < 1:
+        raise ValueError(f"steps must be at least 1, not {options.steps}")
+    if options.tail not in ("greedy", "ancestral"):
+        raise ValueError(f"tail must be 'greedy' or 'ancestral', not {options.tail!r}")
+    velocity, draw = parse_velocity(options.velocity or USUAL), Draw(options.temperature)
+    if find_stopping(options.eos).waits:
+        raise ValueError(
+            f"eos={options.eos!r} needs an order, and sflm settles all slots together: choose "
+            "plain, fill or forbid"
+        )
+    if options.steps == 1 and options.velocity is not None:
+        raise ValueError(
+            "velocity has no effect on a single step, which moves nothing: leave it out, or "
+            "give more steps"
+        )
+    settled = (options.steps == 1 or velocity.k == 1) and options.tail == "greedy"
+    if draw.temperature == 0 and not settled:
+        raise ValueError(
+            "temperature 0 leaves the most likely token only: velocity top1, tail greedy. "
+            "Leave these out, or set a temperature"
+        )
+    if draw.temperature not in (0, 1) and settled:
+        raise ValueError(
+            "the most likely token is the same at every temperature: leave it out, or choose "
+            "another velocity or tail='ancestral'"
+        )
