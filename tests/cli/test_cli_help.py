@@ -76,6 +76,25 @@ def test_every_option_of_every_family_is_a_flag_of_sample() -> None:
             assert shown[flag.field].default in (None, False)
 
 
+def test_the_options_are_those_of_the_table_of_families() -> None:
+    from anyorder.families.family import FAMILIES
+    from anyorder.families.options import OPTIONS
+
+    built_in = {name: each.options for name, each in FAMILIES.items() if name in OPTIONS}
+    assert list(built_in.items()) == list(OPTIONS.items())
+
+
+@pytest.mark.parametrize("verb", ["sample", "train", "grade", "measure", "demo", "export"])
+def test_help_of_a_verb_needs_no_torch(verb: str) -> None:
+    code = (
+        "import sys\nfrom anyorder.cli import main\n"
+        f"try: main([{verb!r}, '--help'])\nexcept SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
 def test_the_parser_takes_a_value_for_every_flag_of_sample() -> None:
     """What the help shows is what tyro parses: names, and whether a value follows."""
     owner = sample.sample_flags()

@@ -20,6 +20,7 @@ import tyro
 from anyorder.apps.jobs import SampleJob, attribute_docs, device_here, share_here
 from anyorder.cli.flags import Group, read_flags
 from anyorder.cli.parsing import command_line, found_device, parse, without
+from anyorder.families.options import OPTIONS
 
 JOB = Group(
     "what to decode",
@@ -110,10 +111,12 @@ def decoding_options() -> dict[str, Option]:
 
 
 def option_classes() -> dict[str, type]:
-    """Family -> the dataclass of its decoding options."""
-    from anyorder.families.family import FAMILIES
-
-    return {name: family.options for name, family in FAMILIES.items()}
+    """Family -> the dataclass of its decoding options; also of those that a program registered."""
+    # Where a program registered a family, the table with torch is loaded; else it is not needed.
+    loaded = sys.modules.get("anyorder.families.family")
+    if loaded is None:
+        return OPTIONS
+    return OPTIONS | {name: family.options for name, family in loaded.FAMILIES.items()}
 
 
 def sample_flags() -> type[Any]:

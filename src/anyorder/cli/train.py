@@ -186,8 +186,6 @@ def data_verb(words: list[str]) -> None:
       echo '{"question": "2 + 3?", "answer": "It is <<2+3=5>>5. #### 5"}' > rows.jsonl
       anyorder data gsm8k-programs --source rows.jsonl --vocab bytes --against none \\
         --validation 0 --out data/rows
-      anyorder train tiny/mdm --data.source data/rows --data.vocab data/rows \\
-        --data.canvas 400 --data.max-length 1000 --dry-run
     """
     from anyorder.apps.pipeline.inputs import DataJob, open_plan
     from anyorder.apps.pipeline.pipeline import make_shards
