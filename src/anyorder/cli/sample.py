@@ -128,7 +128,7 @@ def sample_flags() -> type[Any]:
         "Flags",
         [
             ("job", Annotated[SampleJob, inside]),
-            ("decoding", Annotated[decoding, inside]),  # type: ignore[valid-type]
+            ("decoding", Annotated[decoding, inside]),
             ("watch", _switch("Show the canvases while they fill."), False),
             ("json", _switch("Print one JSON document."), False),
         ],
@@ -173,7 +173,7 @@ def sample_verb(words: list[str]) -> None:
 
       anyorder sample mdm --task stories --limit 20 --policy confidence
       anyorder sample mdm --prompt "def solve(plums):" --temperature 0.7 --samples 4
-      anyorder sample mdm --prompt "def solve(a, b):<fill:12>"
+      anyorder sample mdm --prompt "def solve(plums, lemons):<fill:12>"
       anyorder sample mdm --task stories --limit 20 --steps 64 --remask cap:0.05
       anyorder sample mdm --task stories --limit 3 --batch 1 --watch
       anyorder sample flexmdm --task stories --limit 20 --insertion-temperature 0.6
