@@ -11,6 +11,7 @@ published checkpoint in one of the formats of nets/hub_config.py. No code of a c
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -153,6 +154,9 @@ def find_folder(name: str) -> Path:
             return folder
     if is_hub_id(name):
         return fetch(name)
+    close = " or ".join(difflib.get_close_matches(name, shipped))
+    if close:
+        raise ValueError(f"no model {name!r}; did you mean {close}?")
     raise ValueError(
         f"no model {name!r}: name a shipped one ({', '.join(shipped)}), a folder written by "
         "`anyorder train` (for example `anyorder train tiny/mdm --out runs/mdm`), or a published "

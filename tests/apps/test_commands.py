@@ -7,8 +7,8 @@ from pathlib import Path
 
 from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob
 from anyorder.apps.report import command
-from anyorder.cli import measure_verb, sample_verb
-from anyorder.cli.parsing import parse
+from anyorder.cli.parsing import job_flags, parse
+from anyorder.cli.sample import sample_flags
 
 
 def test_sampling() -> None:
@@ -19,7 +19,7 @@ def test_sampling() -> None:
         "anyorder sample mdm --task stories --limit 3 --samples 2 --policy random "
         "--temperature 0.5 --candidates --out 'runs/a b'"
     )
-    flags = parse(sample_verb.Flags, "sample", shlex.split(line)[2:])
+    flags = parse(sample_flags(), "sample", shlex.split(line)[2:])
     assert flags.job == job
     assert (flags.decoding.policy, flags.decoding.candidates) == ("random", True)
 
@@ -29,7 +29,7 @@ def test_measuring() -> None:
     job = MeasureJob(runs=runs, reference=Path("runs/c"), placement="mdm", stride=8)
     line = command("measure", job)
     assert line.startswith("anyorder measure runs/a runs/b --reference")
-    assert parse(measure_verb.Flags, "measure", shlex.split(line)[2:]).job == job
+    assert parse(job_flags(MeasureJob), "measure", shlex.split(line)[2:]).job == job
 
 
 def test_grading_names_the_run_first() -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from anyorder.apps.dry_run import find_gpu
-from anyorder.cli import grade_verb, sample_verb, train_verb
 from anyorder.cli.parsing import parse
+from anyorder.cli.runs import GradeFlags
+from anyorder.cli.sample import sample_flags
+from anyorder.cli.train import TrainFlags
 from anyorder.recipes import find_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,10 +42,10 @@ def test_there_are_commands_for_one_eight_and_sixteen() -> None:
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_is_understood(words: list[str]) -> None:
     verb, *rest = words
-    flags: dict[str, Any] = {"sample": sample_verb.Flags, "grade": grade_verb.Flags}
+    flags: dict[str, Any] = {"sample": sample_flags(), "grade": GradeFlags}
     if verb == "train":
         recipe, *rest = rest
-        assert parse(train_verb.Flags, verb, rest, default=train_verb.Flags(find_recipe(recipe)))
+        assert parse(TrainFlags, verb, rest, default=TrainFlags(find_recipe(recipe)))
     else:
         assert parse(flags[verb], verb, rest)
 

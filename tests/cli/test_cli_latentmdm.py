@@ -80,7 +80,7 @@ def test_every_flag_reaches_the_decoder(
     ("words", "code", "says"),
     [
         ("--k 0", 1, "set k to 1 or more"),
-        ("--k two", 2, "Error parsing --k"),
+        ("--k two", 2, "--k takes a whole number, not 'two'"),
         ("--slots 0", 1, "set slots to 1 or more"),
         ("--slots 13", 1, "trained with 12, give at most so many"),
         ("--slot-temperature -1", 1, "0 or positive"),

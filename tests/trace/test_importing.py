@@ -75,10 +75,10 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_help_and_the_page_say_how_steps_count() -> None:
-    from anyorder.cli.import_verb import Flags
+    from anyorder.cli.runs import import_verb
 
     page = Path(__file__).parents[2] / "docs" / "traces.md"
-    for text in (str(Flags.__doc__), page.read_text(encoding="utf-8")):
+    for text in (str(import_verb.__doc__), page.read_text(encoding="utf-8")):
         plain = " ".join(text.split())
         assert "Steps count from 1" in plain
         assert "0 means given from the start" in plain

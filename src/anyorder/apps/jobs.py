@@ -1,27 +1,28 @@
-"""What to sample: the plain description of a sampling job, quick to import.
+"""What the verbs are asked to do: sampling, grading, measuring and reporting jobs, quick to import.
 
-Shares of one job: which of n processes this one is, and what falls to it.
+A job is a frozen dataclass; its fields are the flags of its verb, the docstrings below them are
+the help, and what makes no sense is refused when it is made. `attribute_docs` reads these
+docstrings.
 
-`--shard i/n` says it; without the flag it is the rank under torchrun (RANK of WORLD_SIZE), the
-index in a Slurm array (SLURM_ARRAY_TASK_ID of SLURM_ARRAY_TASK_COUNT), or both, ranks inside array
-tasks. A job is cut into numbered pieces that do not depend on n, and share i takes the pieces i,
-i + n, ...: any shares together make the same whole, whoever was killed, and a later command with
-another n does what is left.
+Several processes can do one job together. Which of n shares is this process's, `--shard i/n` says;
+without the flag it is the rank under torchrun (RANK of WORLD_SIZE), the index in a Slurm array
+(SLURM_ARRAY_TASK_ID of SLURM_ARRAY_TASK_COUNT), or both, ranks inside array tasks. A job is cut
+into numbered pieces that do not depend on n, and share i takes the pieces i, i + n, ...: any shares
+together make the same whole, whoever was killed, and a later command with another n does what is
+left.
 
-Not here: what a piece is (sampling.py: a batch; grade_shards.py: a problem).
-
-How to grade a run: the plain description of a grading job, quick to import.
-
-What to measure of which runs: the plain description of a measuring job, quick to import.
-
-What to report: the plain description of a report, quick to import.
+Not here: what a piece is (sample.py: a batch; grade.py: a problem).
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -120,6 +121,29 @@ def workers_here(environment: Mapping[str, str]) -> int | None:
     if not local.isdecimal() or int(local) < 2:
         return None
     return max(1, len(os.sched_getaffinity(0)) // int(local))
+
+
+@cache
+def attribute_docs(owner: type) -> dict[str, str]:
+    """The docstrings below the fields of a dataclass, by field; those of its base included."""
+    found: dict[str, str] = {}
+    for each in reversed(owner.__mro__[:-1]):
+        try:
+            source = inspect.getsource(each)
+        except OSError:  # a class that was made while the program runs
+            continue
+        tree = ast.parse(textwrap.dedent(source)).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        for before, after in zip(tree.body, tree.body[1:], strict=False):
+            if (
+                isinstance(before, ast.AnnAssign)
+                and isinstance(before.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            ):
+                found[before.target.id] = " ".join(after.value.value.split())
+    return found
 
 
 # Optional flags: help shows what to give, and no "None".

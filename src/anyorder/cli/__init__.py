@@ -1,8 +1,10 @@
-"""The command line: one file per verb, each of which parses, calls one function and prints.
+"""The command line: the verbs, where each is found, and how a failure is told.
 
-This file finds the verb and turns errors into one line. Nothing heavy is imported before a verb
-needs it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output
-holds one JSON document and nothing else; progress and messages go to standard error.
+A verb parses its words, calls one function of apps and prints what comes back. The verbs are in
+train.py, sample.py, runs.py, models.py and pages.py; how words are parsed is parsing.py, how flags
+and help texts are made of dataclasses is flags.py. Nothing heavy is imported before a verb needs
+it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output holds
+one JSON document and nothing else; progress and messages go to standard error.
 """
 
 from __future__ import annotations
@@ -40,6 +42,15 @@ MOVED = {
 }
 """Words that were verbs once, and where to go instead."""
 
+FILES = {
+    "train": ("train", "data"),
+    "sample": ("sample",),
+    "runs": ("grade", "measure", "report", "reproduce", "import", "paper"),
+    "models": ("export", "push"),
+    "pages": ("demo", "play", "race", "doctor"),
+}
+"""File -> the verbs in it, each a function such as `grade_verb`."""
+
 HELP = """\
 usage: anyorder VERB ...
 
@@ -49,8 +60,10 @@ Train, sample, trace and diagnose any-order language models.
 
 Each verb explains itself:  anyorder VERB --help
 
-  anyorder train tiny/mdm --out runs/mdm
-  anyorder sample runs/mdm --task stories --limit 20 --policy confidence
+examples:
+  anyorder demo
+  anyorder sample mdm --task stories --limit 20 --out runs/mdm
+  anyorder measure runs/mdm
 """
 
 
@@ -87,8 +100,11 @@ def _dispatch(words: list[str]) -> int:
     if verb in MOVED:
         raise UsageError(MOVED[verb])
     if verb not in VERBS:
-        raise UsageError(f"no verb {verb!r}: choose one of {', '.join(VERBS)}")
-    import_module(f"anyorder.cli.{verb}_verb").main(rest)
+        from anyorder.cli.parsing import did_you_mean
+
+        raise UsageError(f"no verb {verb!r}{did_you_mean(verb, VERBS)} (see {PROGRAM} --help)")
+    file = next(file for file, verbs in FILES.items() if verb in verbs)
+    getattr(import_module(f"anyorder.cli.{file}"), f"{verb}_verb")(rest)
     return 0
 
 

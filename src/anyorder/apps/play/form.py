@@ -7,15 +7,12 @@ out by trying: what fails alone, or what must be left out for the rest to pass.
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from anyorder.apps.jobs import attribute_docs
 from anyorder.decode.draw import STOPPING
 from anyorder.decode.policy import SCORES, SEGMENT_SCORES
 from anyorder.decode.quota import CLOCKED_QUOTAS, QUOTAS
@@ -134,25 +131,6 @@ def _size_fields(model: Model) -> list[Field]:
         Field(name, "whole", about[name], "" if value is None else str(value), prominent=False)
         for name, value in defaults.items()
     ]
-
-
-@cache
-def attribute_docs(owner: type) -> dict[str, str]:
-    """The docstrings below the fields of a dataclass, by field; those of its base included."""
-    found: dict[str, str] = {}
-    for each in reversed(owner.__mro__[:-1]):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
-        assert isinstance(tree, ast.ClassDef)
-        for before, after in zip(tree.body, tree.body[1:], strict=False):
-            if (
-                isinstance(before, ast.AnnAssign)
-                and isinstance(before.target, ast.Name)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-                and isinstance(after.value.value, str)
-            ):
-                found[before.target.id] = " ".join(after.value.value.split())
-    return found
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,318 @@
+"""`anyorder grade`, `measure`, `report`, `reproduce`, `import` and `paper`: verbs about runs.
+
+Their flags, and what they print. The work is the file of the same name in apps/ (of `import`:
+apps/imports.py, of `paper`: apps/paper/).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from anyorder.apps.jobs import (
+    Count,
+    Folder,
+    GradeJob,
+    MeasureJob,
+    Name,
+    ReportJob,
+    share_here,
+    workers_here,
+)
+from anyorder.cli.flags import Group
+from anyorder.cli.parsing import command_line, found_device, job_flags, parse
+
+
+@dataclass(frozen=True)
+class GradeFlags:
+    """The run to grade, and how."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run folder, written by `anyorder sample` or `anyorder import`."""
+    job: Annotated[GradeJob, tyro.conf.arg(name="")]
+    shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
+    """Only every n-th problem from the i-th on: n processes grade one run together, and the last
+    one reports. Unset: as torchrun or a Slurm array says, else all."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+GRADE_GROUPS = (
+    Group("what to grade", ("task", "data", "only", "limit", "again")),
+    Group("what is told", ("k", "estimator", "json")),
+    Group("how programs run", ("workers", "timeout", "memory", "allow_weak_isolation")),
+    Group("expert", ("extraction", "shard")),
+)
+
+
+def grade_verb(words: list[str]) -> None:
+    """Run the programs of a run in a sandbox, and tell how many are right.
+
+    Verdicts go to verdicts.parquet in the run folder. Repeating a command goes on where it
+    stopped; what has a verdict is not run again.
+
+      anyorder sample mdm --task stories --limit 20 --out runs/mdm
+      anyorder grade runs/mdm
+      anyorder grade runs/mdm --extraction sensitivity --json
+      anyorder grade runs/mdm --again --workers 2
+    """
+    flags = parse(GradeFlags, "grade", words, about=grade_verb.__doc__, groups=GRADE_GROUPS)
+    from anyorder.apps.grade import PartlyGraded, grade_run, grade_shard, print_graded
+
+    share = share_here(flags.shard, os.environ)
+    if share.origin and share.speaks:
+        print(share.opening(), file=sys.stderr)
+    job = flags.job
+    if job.workers is None and not share.whole:
+        job = replace(job, workers=workers_here(os.environ))
+    found = (
+        grade_run(flags.run, job)
+        if share.whole
+        else grade_shard(flags.run, job, share, progress=share.speaks)
+    )
+    if flags.json:
+        print(json.dumps(found.to_record()))
+    elif isinstance(found, PartlyGraded):
+        print(found)
+    else:
+        print_graded(found)
+
+
+MEASURE_GROUPS = (
+    Group("what to measure", ("reference", "placement", "only", "json")),
+    Group("published protocol", ("mode", "seeds", "extraction")),
+    Group("placement, in detail", ("stride", "region", "any_model")),
+)
+
+
+def measure_verb(words: list[str]) -> None:
+    """Measure in which order runs were written, and how much alike their programs are.
+
+    Every score stands beside its controls: the same programs written left to right and in random
+    order. Results are kept in measures.json in each run folder.
+
+      anyorder sample mdm --task stories --limit 20 --out runs/confidence
+      anyorder measure runs/confidence
+      anyorder measure runs/confidence --placement mdm --only placement
+      anyorder sample ar --task stories --limit 20 --out runs/left_to_right
+      anyorder measure runs/confidence --reference runs/left_to_right --json
+    """
+    owner = job_flags(MeasureJob, "Print one JSON document: every sample, every node.")
+    flags = parse(owner, "measure", words, about=measure_verb.__doc__, groups=MEASURE_GROUPS)
+    from anyorder.apps.measure import measure_runs, print_measured
+
+    measured = measure_runs(flags.job)
+    if flags.json:
+        print(json.dumps(measured.to_record(), allow_nan=False))
+    else:
+        print_measured(measured)
+
+
+REPORT_GROUPS = (
+    Group("what to report", ("extraction",)),
+    Group("what is written and printed", ("out", "title", "figures", "json")),
+)
+
+
+def report_verb(words: list[str]) -> None:
+    """Write one HTML file about runs: findings in plain words, figures, tables, the trace player.
+
+    It needs no network to be read. What the runs were graded and measured for is in it; order and
+    similarity to a left-to-right run among them are computed where that was not done.
+
+      anyorder sample mdm --task stories --limit 20 --out runs/confidence
+      anyorder sample ar --task stories --limit 20 --out runs/left_to_right
+      anyorder report runs/confidence runs/left_to_right
+      anyorder report runs/* --out report.html --title "My checkpoint" --no-figures
+    """
+    told = "Print one JSON document: where the files are, the findings, what is absent."
+    owner, about = job_flags(ReportJob, told), report_verb.__doc__
+    flags = parse(owner, "report", words, about=about, groups=REPORT_GROUPS)
+    from anyorder.apps.report import report
+
+    reported = report(flags.job, progress=True)
+    if flags.json:
+        print(json.dumps(reported.to_record()))
+        return
+    gathered = reported.material.gathered
+    print(f"{len(gathered.runs)} runs, {gathered.samples} samples: {reported.page}")
+    if reported.figures:
+        print(f"{len(reported.figures)} figure files: {reported.figures[0].parent}")
+    for title, commands in reported.absent:
+        print(f"not in it: {title}", *(f"  {command}" for command in commands), sep="\n")
+
+
+@dataclass(frozen=True)
+class ReproduceFlags:
+    """The run to sample again, and what has changed."""
+
+    card: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run.json, or the folder it is in."""
+    model: Name = None
+    """The model, if it is elsewhere now."""
+    data: Name = None
+    """The task's data file, if it is elsewhere now."""
+    device: Name = None
+    """Where to decode; unset: as recorded."""
+    batch: Count = None
+    """Samples decoded together; unset: as recorded."""
+    out: Folder = None
+    """Keep the new run in this folder."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+REPRODUCE_GROUPS = (
+    Group("what to sample again", ("model", "data")),
+    Group("how and where to", ("device", "batch", "out", "json")),
+)
+
+
+def reproduce_verb(words: list[str]) -> None:
+    """Sample again what a run card describes, and compare trace by trace.
+
+    Where the run was graded by its own task, verdicts are compared too. Exit code 1 when anything
+    differs. The model and the data are found where the card says; name them if they have moved.
+
+      anyorder sample mdm --task stories --limit 20 --out runs/stories
+      anyorder reproduce runs/stories
+      anyorder reproduce runs/stories/run.json --model mdm --out runs/again
+    """
+    about = reproduce_verb.__doc__
+    flags = parse(ReproduceFlags, "reproduce", words, about=about, groups=REPRODUCE_GROUPS)
+    from anyorder.apps.reproduce import Changes, reproduce
+
+    changes = Changes(flags.model, flags.data, flags.device, flags.batch)
+    result = reproduce(flags.card, changes, out=flags.out, command=command_line("reproduce", words))
+    if flags.json:
+        print(json.dumps(asdict(result) | {"reproduced": result.reproduced}))
+    else:
+        for note in result.notes:
+            print(f"not the same to begin with: {note}")
+        print(f"{result.identical} of {result.samples} samples are identical")
+        if result.verdicts:
+            print(f"{result.same_verdicts} of {result.verdicts} verdicts are the same")
+    if not result.reproduced:
+        shown = "\n".join(f"  {line}" for line in result.differences)
+        other = result.verdicts - result.same_verdicts
+        raise ValueError(
+            f"{result.samples - result.identical} of {result.samples} samples and {other} of "
+            f"{result.verdicts} verdicts differ\n{shown}"
+        )
+
+
+Format = Annotated[
+    Literal["jsonl", "snapshots", "dream", "flexmdm", "latentmdm"] | None,
+    tyro.conf.arg(help_behavior_hint="", metavar="jsonl|snapshots|dream|flexmdm|latentmdm"),
+]
+
+
+@dataclass(frozen=True)
+class ImportFlags:
+    """What to read, and the run to make of it."""
+
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
+    """The file, or a folder of files of canvases."""
+    out: Path
+    """The run folder to make."""
+    format: Format = None
+    """What the file holds; unset: seen from its content."""
+    tokenizer: Folder = None
+    """The model's tokenizer.json, its folder, or one with vocab.json and merges.txt."""
+    mask_id: Count = None
+    """The id of the mask; unset: as the file or the vocabulary says."""
+    eos_id: Count = None
+    """The id that ends and pads a sequence; known for Dream, LLaDA and Qwen2 masks."""
+    prompt_length: Count = None
+    """Ids in front of the answer; unset: as the file says, else up to the first mask."""
+    variant: Name = None
+    """Which model and policy of a release folder, such as flexmdm__top_k."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+IMPORT_GROUPS = (
+    Group("what and where to", ("out", "format", "json")),
+    Group("canvases of ids", ("tokenizer", "mask_id", "eos_id", "prompt_length", "variant")),
+)
+
+
+def import_verb(words: list[str]) -> None:
+    """Make a run folder of traces that another library wrote.
+
+    JSON lines, one object per sample: task_id, sample, prompt, tokens (strings), insert_step and
+    reveal_step (per token), and optionally log_prob, segment, score (per token), candidates, steps,
+    entry_point, policy (docs/traces.md). Steps count from 1; 0 means given from the start. `text`
+    alone, without tokens and steps, is accepted too.
+
+    Canvases of ids, one per step (.pt with tensors only, .npy, .npz, .json): dllm's `histories` or
+    a list that begins before step 1 (snapshots), Dream's `history` (dream), a trace of the FlexMDM
+    release, or a folder of them with its tasks.json (flexmdm). They need --tokenizer.
+
+    Records of the LatentMDM release, segment by segment: --format latentmdm, with --tokenizer.
+
+      echo '{"task_id": "a", "sample": 0, "prompt": "", "text": "x = 1"}' > theirs.jsonl
+      anyorder import theirs.jsonl --out runs/theirs
+    """
+    flags = parse(ImportFlags, "import", words, about=import_verb.__doc__, groups=IMPORT_GROUPS)
+    from anyorder.apps.imports import ImportOptions, import_traces
+
+    options = ImportOptions(
+        format=flags.format,
+        tokenizer=flags.tokenizer,
+        mask_id=flags.mask_id,
+        eos_id=flags.eos_id,
+        prompt_length=flags.prompt_length,
+        variant=flags.variant,
+    )
+    run, count = import_traces(
+        flags.path, flags.out, command=command_line("import", words), options=options
+    )
+    if flags.json:
+        print(json.dumps({"run": str(run.folder), "samples": count}))
+    else:
+        print(f"{count} samples in {run.folder}")
+
+
+PAPER_GROUPS = (
+    Group("which protocol on which model", ("model", "preset", "task", "data", "limit", "sweep")),
+    Group("where, and what is printed", ("out", "device", "json")),
+    Group("expert", ("placement", "batch", "workers", "allow_weak_isolation")),
+)
+
+
+def paper_verb(words: list[str]) -> None:
+    """Run a published protocol on a checkpoint: sample, grade and measure, the paper's rows beside.
+
+    What the source varied is one run each: policies, and with --sweep insertion temperatures or k.
+    Repeating a command goes on where it stopped.
+
+      anyorder paper --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
+      anyorder paper --model DIR --preset flexmdm-passk --task mbpp:378 --sweep --device cuda
+      anyorder paper --model DIR --preset similarity --limit 2 --data HumanEval.jsonl.gz
+    """
+    from anyorder.apps.paper.job import PaperJob
+
+    owner, about = job_flags(PaperJob), paper_verb.__doc__
+    flags = parse(owner, "paper", words, about=about, groups=PAPER_GROUPS, auto_device=True)
+    from anyorder.apps.grade import print_graded
+    from anyorder.apps.measure import print_measured
+    from anyorder.apps.paper.protocol import run_protocol
+
+    job = replace(flags.job, device=found_device(flags.job.device))
+    found = run_protocol(job, progress=True)
+    if flags.json:
+        print(json.dumps(found.to_record(), allow_nan=False))
+        return
+    for name, graded in found.graded.items():
+        print(f"== {name}")
+        print_graded(graded)
+        print()
+    print_measured(found.measured)
+    print("by hand:", *found.commands, sep="\n  ")

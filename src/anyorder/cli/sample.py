@@ -1,0 +1,230 @@
+"""`anyorder sample`: its flags, and what it prints. The work is apps/sample.py.
+
+The decoding flags are the union of the decoding options of all families: names, types, defaults
+and help are read off their dataclasses. A flag that was not given is no option, because a family
+refuses what it does not use. The help text shows what most families take first, then what is left
+for each family, then what a published protocol or an expert asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, make_dataclass, replace
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import tyro
+
+from anyorder.apps.jobs import SampleJob, attribute_docs, device_here, share_here
+from anyorder.cli.flags import Group, read_flags
+from anyorder.cli.parsing import command_line, found_device, parse, without
+from anyorder.families.options import OPTIONS
+
+JOB = Group(
+    "what to decode",
+    ("task", "limit", "prompt", "fill", "samples", "seed", "max_new_tokens"),
+)
+PLACE = Group("where, and what is printed", ("out", "device", "batch", "watch", "json"))
+PROTOCOL = Group(
+    "published protocols",
+    ("preset", "template", "data", "mode"),
+    "What a paper or its released code did.",
+)
+EXPERT = Group(
+    "expert",
+    (
+        *("posterior", "ties", "counts", "hazard", "cache_refresh", "cache_check"),
+        *("max_length", "dtype", "shard"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One decoding option, in all the families that have it."""
+
+    name: str
+    kinds: Mapping[str, type]
+    """Family -> the type of its value."""
+    docs: Mapping[str, str]
+    """Family -> what it says about it."""
+    defaults: Mapping[str, Any]
+
+    @property
+    def annotation(self) -> Any:
+        """The type of the flag. The family checks names; that a number is one is checked here."""
+        kinds = set(self.kinds.values())
+        if kinds == {bool}:
+            return Annotated[bool, tyro.conf.arg(help=self.told())]
+        kind: Any = int if kinds == {int} else float if kinds <= {int, float} else str
+        metavar = {int: "N", float: "X", str: self._names() or "NAME"}[kind]
+        return Annotated[
+            kind | None, tyro.conf.arg(metavar=metavar, help=self.told(), help_behavior_hint="")
+        ]
+
+    def _names(self) -> str:
+        """What may be chosen, where the families' types say it."""
+        names = [str(name) for kind in self.kinds.values() for name in get_args(kind)]
+        literal = all(get_origin(kind) is Literal for kind in self.kinds.values())
+        return "|".join(dict.fromkeys(names)) if literal else ""
+
+    def told(self) -> str:
+        """The help: what the families say, each sentence with those that say it."""
+        said: dict[str, list[str]] = {}
+        for family in self.kinds:
+            said.setdefault(self.docs.get(family, ""), []).append(family)
+        silent = said.pop("", [])
+        if len(said) == 1 and not silent:
+            [(text, families)] = said.items()
+            texts = [text if len(families) == 1 else f"{text} ({', '.join(families)})"]
+        else:
+            texts = [f"{', '.join(families)}: {text}" for text, families in said.items()]
+        *first, last = texts or [""]
+        return "\n".join([*first, f"{last} {self._told_default()}".strip()])
+
+    def _told_default(self) -> str:
+        """Defaults that are numbers or names; what is unset follows other choices: docs tell."""
+        found: dict[Any, list[str]] = {}
+        for family, value in self.defaults.items():
+            if value is not None and value is not False:
+                found.setdefault(value, []).append(family)
+        if len(found) == 1 and len(next(iter(found.values()))) == len(self.kinds):
+            return f"(default: {next(iter(found))})"
+        told = [f"{value} ({', '.join(families)})" for value, families in found.items()]
+        return f"(default: {', '.join(told)})" if told else ""
+
+
+def decoding_options() -> dict[str, Option]:
+    """The options of all families, by name, in the order in which families name them."""
+    kinds: dict[str, dict[str, type]] = {}
+    docs: dict[str, dict[str, str]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
+    for family, owner in option_classes().items():
+        told, read = attribute_docs(owner), {flag.field: flag for flag in read_flags(owner)}
+        for name, flag in read.items():
+            kinds.setdefault(name, {})[family] = flag.kind
+            docs.setdefault(name, {})[family] = told.get(name, "")
+            defaults.setdefault(name, {})[family] = flag.default
+    return {name: Option(name, kinds[name], docs[name], defaults[name]) for name in kinds}
+
+
+def option_classes() -> dict[str, type]:
+    """Family -> the dataclass of its decoding options; also of those that a program registered."""
+    # Where a program registered a family, the table with torch is loaded; else it is not needed.
+    loaded = sys.modules.get("anyorder.families.family")
+    if loaded is None:
+        return OPTIONS
+    return OPTIONS | {name: family.options for name, family in loaded.FAMILIES.items()}
+
+
+def sample_flags() -> type[Any]:
+    """The flags of `sample`; a field of its own, `decoding`, holds the families' options."""
+    options = [(each.name, each.annotation, _unset(each)) for each in decoding_options().values()]
+    decoding = make_dataclass("Decoding", options, frozen=True)
+    inside = tyro.conf.arg(name="")
+    return make_dataclass(
+        "Flags",
+        [
+            ("job", Annotated[SampleJob, inside]),
+            ("decoding", Annotated[decoding, inside]),
+            ("watch", _switch("Show the canvases while they fill."), False),
+            ("json", _switch("Print one JSON document."), False),
+        ],
+        frozen=True,
+    )
+
+
+def _unset(option: Option) -> Any:
+    return False if set(option.kinds.values()) == {bool} else None
+
+
+def _switch(told: str) -> Any:
+    return Annotated[bool, tyro.conf.arg(help=told)]
+
+
+def sample_groups() -> list[Group]:
+    """The job, what most families take, a group for each family, protocols and expert flags."""
+    options, families = decoding_options(), list(option_classes())
+    elsewhere = {*PROTOCOL.fields, *EXPERT.fields}
+    shared = [
+        name
+        for name, option in options.items()
+        if len(option.kinds) * 2 > len(families) and name not in elsewhere
+    ]
+    groups = [JOB, PLACE, Group("decoding, most families", shared)]
+    elsewhere |= set(shared)
+    for family in families:
+        taken = [name for name, option in options.items() if family in option.kinds]
+        own = [name for name in taken if name not in elsewhere]
+        others = [f"--{name.replace('_', '-')}" for name in taken if name not in own]
+        elsewhere |= set(own)
+        note = f"{'Also takes' if own else 'Takes'} {', '.join(others)}." if others else ""
+        groups.append(Group(f"decoding, {family}", own, note))
+    return [*groups, PROTOCOL, EXPERT]
+
+
+def sample_verb(words: list[str]) -> None:
+    """Decode with a model and write a run folder: the traces as a table, and a run card.
+
+    A family refuses decoding flags that it does not use. With --candidates, the proposals of the
+    first sample are shown. Repeating a command goes on where it stopped.
+
+      anyorder sample mdm --task stories --limit 20 --policy confidence
+      anyorder sample mdm --prompt "def solve(plums):" --temperature 0.7 --samples 4
+      anyorder sample mdm --prompt "def solve(plums, lemons):<fill:12>"
+      anyorder sample mdm --task stories --limit 20 --steps 64 --remask cap:0.05
+      anyorder sample mdm --task stories --limit 3 --batch 1 --watch
+      anyorder sample flexmdm --task stories --limit 20 --insertion-temperature 0.6
+      anyorder sample latentmdm --task stories --limit 20 --policy average --k 2
+      anyorder sample duo --task stories --limit 20 --steps 32 --tail greedy
+      anyorder sample sflm --task stories --limit 20 --velocity exact
+      anyorder sample mdm --task stories --limit 20 --batch 8 --shard 0/4
+    """
+    flags = parse(
+        sample_flags(),
+        "sample",
+        words,
+        about=sample_verb.__doc__,
+        groups=sample_groups(),
+        auto_device=True,
+    )
+    from anyorder.apps.sample import sample_to_run
+    from anyorder.apps.show import print_run, print_segments, summary
+
+    # A flag that was not given is no option: families refuse what they do not use.
+    given = asdict(flags.decoding).items()
+    options = {name: value for name, value in given if value is not None and value is not False}
+    share = share_here(flags.job.shard, os.environ)
+    if share.origin and share.speaks:
+        print(share.opening(), file=sys.stderr)
+    device = found_device(flags.job.device, speaks=share.speaks)
+    run = sample_to_run(
+        replace(flags.job, shard=str(share), device=device),
+        options,
+        command=command_line("sample", without("--shard", words)),
+        progress=share.speaks,
+        watch=flags.watch,
+        place=device_here(device, os.environ),
+    )
+    if not run.complete:
+        told = {"run": str(run.folder), "complete": False, "shard": str(share)}
+        told |= {"parts": len(run.done_parts())}
+        print(json.dumps(told) if flags.json else _unfinished(told))
+        return
+    if flags.json:
+        print(json.dumps(summary(run)))
+        return
+    if flags.decoding.candidates:
+        first = next(run.traces(), None)
+        if first is not None and first.candidates:  # a text of no segments had no proposals
+            print_segments(first)
+    print_run(run)
+
+
+def _unfinished(told: dict[str, object]) -> str:
+    return (
+        f"{told['run']}: shard {told['shard']} is there; the run has {told['parts']} batches by "
+        "now and is finished by its last shard (or by this command with --shard 0/1)"
+    )
