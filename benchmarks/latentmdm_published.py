@@ -28,7 +28,7 @@ from torch import Tensor
 from anyorder.data.batches import Batch
 from anyorder.families.latentmdm.loss import Segments
 from anyorder.families.latentmdm.net import LatentNet
-from anyorder.nets.stack import Reach
+from anyorder.nets.stack import AttentionContext
 from anyorder.process import masking
 from anyorder.vocab import Vocab
 from latentmdm_scripted import Scripted
@@ -89,7 +89,7 @@ def sample(
     for step in range(1, math.ceil(slots / k) + 1):
         if not bool(waiting.any()):
             break
-        states = core.latent.run(canvas, core.latent.plain_reach(canvas, visible))
+        states = core.latent.run(canvas, core.latent.plain_context(canvas, visible))
         conditions = net.tagged(states[:, start : start + core.slots], ids.shape[1])[0]  # S D
         slot = waiting.nonzero()[:, 0]
         tokens, log_prob = write_anew(net, vocab, conditions[slot], dtype)  # N T
@@ -126,7 +126,7 @@ def write_anew(
     cos, sin = core.decoder.rotary.prefix(core.segment_length + 1, conditions.device)
     for place in range(core.segment_length):
         at = slice(place, place + 1)
-        reach = Reach((cos[:, at], sin[:, at]), None, join=grown.join)
+        reach = AttentionContext((cos[:, at], sin[:, at]), None, join=grown.join)
         state = core.decoder.run(vector, reach)[:, 0]
         net.work.decoder_calls += 1
         net.work.decoder_tokens += len(state)
@@ -180,5 +180,5 @@ def _conditions(net: LatentNet, batch: Batch, latents: Tensor, vocab: Vocab) -> 
     place = batch.prompt_length[:, None] + column[:slots]  # B S
     canvas = net.embed(ids).index_put((row, place), latents)
     visible = column < batch.prompt_length[:, None] + slots
-    states = net.latent.run(canvas, net.latent.plain_reach(canvas, visible))
+    states = net.latent.run(canvas, net.latent.plain_context(canvas, visible))
     return states[row, place]

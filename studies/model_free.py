@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from anyorder import Model, Run, wrap
-from anyorder.apps.sample import Subject
+from anyorder.apps.sample import SamplingTask
 from anyorder.bench.tasks.stories import Stories
 from anyorder.data.corpora.stories import core, stories_digest, stories_vocab
 from anyorder.families.mdm import decode as mdm
@@ -84,11 +84,11 @@ def _dials(setting: FreeSetting) -> dict[str, float]:
     return {"layout": setting.layout, "wording": setting.wording}
 
 
-def _subject(setting: FreeSetting) -> Subject:
-    return Subject.of(Stories(setting.config), setting.problems)
+def _subject(setting: FreeSetting) -> SamplingTask:
+    return SamplingTask.of(Stories(setting.config), setting.problems)
 
 
-def _requests(model: Model, subject: Subject) -> list[Request]:
+def _requests(model: Model, subject: SamplingTask) -> list[Request]:
     return [
         Request(
             problem.task_id,

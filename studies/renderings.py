@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder import Vocab
-from anyorder.data.corpora.stories import Core, StoriesConfig, stories_vocab
+from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, stories_vocab
 from anyorder.data.corpora.stories import layout as layouts
 from anyorder.data.corpora.stories import wording as wordings
 from anyorder.data.corpora.stories.program import program
@@ -66,7 +66,7 @@ class Renderings:
 
 
 def renderings_of(
-    core: Core, config: StoriesConfig, draws: int, canvas: int, align: str = "left"
+    core: UnwrittenProblem, config: StoriesConfig, draws: int, canvas: int, align: str = "left"
 ) -> Renderings:
     """So many draws of the layout and the words of a problem, equal ones brought together."""
     if align not in ALIGNMENTS:

@@ -40,7 +40,7 @@ from anyorder.hub.layouts import find_layout
 from anyorder.hub.vocab import open_vocab
 from anyorder.hub.weights import (
     OUR_KEY,
-    Weights,
+    PublishedWeights,
     fill,
     is_real,
     match_published,
@@ -74,7 +74,7 @@ class Opened:
     """Of the model: what `Model.digest` will be."""
     net: nn.Module
     """On the meta device."""
-    weights: Weights
+    weights: PublishedWeights
 
     def tensor(self, name: str) -> Tensor:
         """The whole tensor of one of our parameter names, on the CPU, as it is stored."""

@@ -32,7 +32,7 @@ from anyorder.decode.canvas import (
     has_gaps,
     prefix_of,
 )
-from anyorder.decode.loop import Timed, counted_from
+from anyorder.decode.loop import TimedWatcher, counted_from
 from anyorder.families.descriptions import WRAPPED
 from anyorder.families.family import Family, find_family
 from anyorder.files import replacing
@@ -195,7 +195,7 @@ class Model:
         keys = [key_of(seed, request.noise, request.sample) for request in requests]
         canvases = [request.canvas for request in requests]
         started = time.perf_counter()
-        timed = None if watch is None else Timed(watch)
+        timed = None if watch is None else TimedWatcher(watch)
         rows = self.family.decode(self.net, self.vocab, canvases, keys, options, self.device, timed)
         seconds = time.perf_counter() - started - (timed.seconds if timed else 0)
         seconds /= max(1, len(requests))

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from anyorder.apps.play.server import make_server
-from anyorder.apps.play.work import Desk, Shelf
+from anyorder.apps.play.work import GenerationQueue, LoadedModels
 
 STORY = "Ana has some peaches. She gives half of them away. How many does she have now?\n"
 
@@ -25,7 +25,7 @@ class Playground:
     """A running server."""
 
     address: str
-    desk: Desk
+    desk: GenerationQueue
 
     @property
     def place(self) -> str:
@@ -109,7 +109,7 @@ def asked(model: str, **changes: Any) -> dict[str, Any]:
 @contextmanager
 def playground(named: str | None = None) -> Iterator[Playground]:
     """A server in a thread of this process."""
-    desk = Desk(Shelf(named))
+    desk = GenerationQueue(LoadedModels(named))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server, address = make_server(desk, listener, secrets.token_urlsafe(16))

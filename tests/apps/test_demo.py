@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.apps.demo import Measuring, Plan, Sampling, demo, do_all, in_terminal
+from anyorder.apps.demo import DemoPlan, Measuring, Sampling, demo, do_all, in_terminal
 from anyorder.apps.jobs import MeasureJob, SampleJob
 from anyorder.cli import VERBS
 from anyorder.cli import main as anyorder
@@ -15,7 +15,7 @@ from anyorder.trace import Run
 
 
 def test_all_that_is_measured_is_sampled(tmp_path: Path) -> None:
-    plan = Plan(tmp_path, problems=5)
+    plan = DemoPlan(tmp_path, problems=5)
     sampled = {each.folder for each in plan.samplings()}
     assert len(sampled) == len(plan.samplings())
     for each in plan.measurings():
@@ -24,7 +24,7 @@ def test_all_that_is_measured_is_sampled(tmp_path: Path) -> None:
 
 
 def test_every_command_is_one_of_ours(tmp_path: Path) -> None:
-    for line in Plan(tmp_path, problems=5).commands():
+    for line in DemoPlan(tmp_path, problems=5).commands():
         program, verb, *_ = shlex.split(line)
         assert (program, verb in VERBS) == ("anyorder", True)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from anyorder.apps import train as training
-from anyorder.apps.pipeline.corpus import Chosen, Corpus
+from anyorder.apps.pipeline.corpus import Corpus, SelectedExamples
 from anyorder.data.corpora.stories import StoriesConfig, stories_vocab
 from anyorder.data.sources import StoriesSource
 from anyorder.families.latentmdm import decode as latentmdm
@@ -64,7 +64,7 @@ class Held:
 
 
 def memorise(family: str, programs: list[tuple[str, str]], folder: Path) -> Model:
-    rows = Chosen(Held(programs), list(range(PROGRAMS)))
+    rows = SelectedExamples(Held(programs), list(range(PROGRAMS)))
     corpus = Corpus(stories_vocab(), rows, rows, digest="held")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "open_corpus", lambda *_: corpus)

@@ -220,7 +220,7 @@ def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     whole = placement(sampled(model, tmp_path / "whole"), model, stride=2, progress=False)
     run = sampled(model, tmp_path / "run")
     monkeypatch.setattr(app, "PART", 2)
-    measure, done = app._Work.rows, []
+    measure, done = app._RunAndModel.rows, []
 
     def until_killed(work: Any, traces: Any) -> Any:
         done.append(len(traces))
@@ -228,7 +228,7 @@ def test_a_killed_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
         return measure(work, traces)
 
-    monkeypatch.setattr(app._Work, "rows", until_killed)
+    monkeypatch.setattr(app._RunAndModel, "rows", until_killed)
     with pytest.raises(KeyboardInterrupt):
         placement(run, model, stride=2, progress=False)
     assert not (run.folder / app.PLACEMENT_FILE).exists()

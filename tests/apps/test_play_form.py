@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from play_support import STORY, asked
 
-from anyorder.apps.play.form import Asked, BadInput, Field, attribute_docs, form_of, prepared
+from anyorder.apps.play.form import (
+    BadInput,
+    Field,
+    GenerationRequest,
+    attribute_docs,
+    form_of,
+    prepared,
+)
 from anyorder.apps.play.work import prompts_for
 from anyorder.families.family import FAMILIES
 from anyorder.model import Model, load
@@ -98,7 +105,7 @@ def test_attribute_docs_are_read_off_the_source() -> None:
 
 def refusal(model: Model, prompt: str = STORY, **settings: Any) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        prepared(model, Asked.read(asked("m", prompt=prompt, settings=settings)))
+        prepared(model, GenerationRequest.read(asked("m", prompt=prompt, settings=settings)))
     return caught.value
 
 
@@ -123,23 +130,23 @@ def test_what_the_prompt_causes_is_told_at_the_prompt(mdm: Model, small_models: 
 
 
 def test_the_rest_of_a_request_is_checked_before_any_model_is_opened() -> None:
-    read = Asked.read(asked("m", seed="9223372036854775807", pause=1))
+    read = GenerationRequest.read(asked("m", seed="9223372036854775807", pause=1))
     assert read.seed == 2**63 - 1
     for changes in ({"seed": 1.5}, {"seed": True}, {"seed": None}):
         with pytest.raises(BadInput, match="seed must be"):
-            Asked.read(asked("m", **changes))
+            GenerationRequest.read(asked("m", **changes))
     for pause in (-1, True, "fast", float("nan")):
         with pytest.raises(BadInput, match="pause"):
-            Asked.read(asked("m", pause=pause))
+            GenerationRequest.read(asked("m", pause=pause))
     with pytest.raises(BadInput, match="100 characters"):
-        Asked.read(asked("m", settings={"policy": "x" * 101}))
+        GenerationRequest.read(asked("m", settings={"policy": "x" * 101}))
     for record in (None, [], "text", {}, {"tab": 1}):
         with pytest.raises(BadInput):
-            Asked.read(record)
+            GenerationRequest.read(record)
 
 
 def test_the_title_tells_what_was_set() -> None:
-    read = Asked.read(asked("runs/m", settings={"policy": "random", "top_p": 0.5}))
+    read = GenerationRequest.read(asked("runs/m", settings={"policy": "random", "top_p": 0.5}))
     assert read.title == "runs/m, seed 0, top p 0.5"
 
 

@@ -17,8 +17,15 @@ from play_support import STORY, asked, soon
 
 from anyorder.apps.play import work as play_models
 from anyorder.apps.play import work as play_work
-from anyorder.apps.play.form import Asked, BadInput
-from anyorder.apps.play.work import UNREAD, Desk, Known, Shelf, as_event, command_for
+from anyorder.apps.play.form import BadInput, GenerationRequest
+from anyorder.apps.play.work import (
+    UNREAD,
+    GenerationQueue,
+    KnownModel,
+    LoadedModels,
+    as_event,
+    command_for,
+)
 from anyorder.model import Model
 
 
@@ -43,7 +50,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_few_models_are_kept(small_models: Path, loads: list[str]) -> None:
     a, b, c = (str(small_models / name) for name in ("ar", "mdm", "flexmdm"))
-    shelf = Shelf(kept=2)
+    shelf = LoadedModels(kept=2)
     for name in (a, b, a, c, a, b):  # b is the one that was not used for longest when c comes
         shelf.get(name)
     assert loads == [a, b, c, b]
@@ -51,7 +58,7 @@ def test_a_few_models_are_kept(small_models: Path, loads: list[str]) -> None:
 
 def test_one_is_loaded_at_a_time_and_once(small_models: Path, loads: list[str]) -> None:
     names = [str(small_models / name) for name in ("ar", "mdm")] * 4
-    shelf = Shelf()
+    shelf = LoadedModels()
     with ThreadPoolExecutor(8) as pool:
         models = list(pool.map(shelf.get, names))
     assert sorted(loads) == sorted(set(names))
@@ -61,7 +68,7 @@ def test_one_is_loaded_at_a_time_and_once(small_models: Path, loads: list[str]) 
 def test_new_weights_are_loaded_again(small_models: Path, tmp_path: Path, loads: list[str]) -> None:
     folder = tmp_path / "m"
     shutil.copytree(small_models / "mdm", folder)
-    shelf = Shelf()
+    shelf = LoadedModels()
     first = shelf.get(str(folder))
     assert shelf.get(str(folder)) is first
     os.utime(folder / "model.safetensors", ns=(1, 1))
@@ -73,21 +80,21 @@ def test_what_can_be_chosen(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(play_models, "SHIPPED", tmp_path / "shipped")
-    assert Shelf().known() == []
+    assert LoadedModels().known() == []
     shutil.copytree(small_models / "ar", tmp_path / "shipped" / "tiny" / "ar")
     shutil.copytree(small_models / "mdm", tmp_path / "runs" / "demo" / "mdm")
     shutil.copytree(small_models / "flexmdm", tmp_path / "runs" / "flex")
     (tmp_path / "runs" / "flex" / "config.json").write_text("{broken")
     (tmp_path / "runs" / "half").mkdir()
     (tmp_path / "runs" / "half" / "config.json").write_text('{"family": "mdm"}')
-    ar, mdm = Known("tiny/ar", "ar", True), Known("runs/demo/mdm", "mdm", False)
-    assert Shelf().known() == [ar, mdm]
-    assert not ar.any_order and mdm.any_order and not Known("x", "unheard", False).any_order
-    assert Shelf("runs/demo/mdm").known() == [mdm, ar]
+    ar, mdm = KnownModel("tiny/ar", "ar", True), KnownModel("runs/demo/mdm", "mdm", False)
+    assert LoadedModels().known() == [ar, mdm]
+    assert not ar.any_order and mdm.any_order and not KnownModel("x", "unheard", False).any_order
+    assert LoadedModels("runs/demo/mdm").known() == [mdm, ar]
 
 
-def work_of(model: str, **changes: Any) -> play_work.Work:
-    return Desk(Shelf()).prepare(Asked.read(asked(model, **changes)))
+def work_of(model: str, **changes: Any) -> play_work.PlayGeneration:
+    return GenerationQueue(LoadedModels()).prepare(GenerationRequest.read(asked(model, **changes)))
 
 
 def test_a_decoder_waits_for_a_page_that_does_not_read(small_models: Path) -> None:
@@ -119,7 +126,7 @@ def test_work_without_a_server_ends(small_models: Path) -> None:
     assert work.finished.is_set()
 
 
-def told_by(work: play_work.Work) -> list[play_work.Message]:
+def told_by(work: play_work.PlayGeneration) -> list[play_work.Message]:
     """All that a generation says, without a page that reads it."""
     said: list[play_work.Message] = []
     work._tell = lambda loop, message: said.append(message)  # type: ignore[method-assign]
@@ -133,7 +140,7 @@ def told_by(work: play_work.Work) -> list[play_work.Message]:
 def test_what_may_still_change_is_shown_behind_an_end_as_in_the_replay(
     small_models: Path, family: str
 ) -> None:
-    name, desk = str(small_models / family), Desk(Shelf())
+    name, desk = str(small_models / family), GenerationQueue(LoadedModels())
     model, ends = desk.model(name), 0
     vocab = model.vocab
     torch.nn.init.normal_(  # an untrained head says the same everywhere
@@ -141,7 +148,7 @@ def test_what_may_still_change_is_shown_behind_an_end_as_in_the_replay(
         generator=torch.Generator().manual_seed(0),
     )
     for seed in range(30):
-        request = Asked.read(asked(name, seed=str(seed), settings={"steps": 3}))
+        request = GenerationRequest.read(asked(name, seed=str(seed), settings={"steps": 3}))
         _, *steps, _ = told_by(desk.prepare(request))
         (trace,) = model.sample(STORY, seed=seed, steps=3)
         shown: list[str | None] = []
@@ -159,14 +166,14 @@ def test_what_may_still_change_is_shown_behind_an_end_as_in_the_replay(
 
 
 def test_closing_the_desk_ends_everything(small_models: Path) -> None:
-    desk = Desk(Shelf())
+    desk = GenerationQueue(LoadedModels())
     loop = asyncio.new_event_loop()
     looping = threading.Thread(target=loop.run_forever)
     looping.start()
     try:
         for _ in range(4):  # two run, two wait
             request = asked(str(small_models / "mdm"), pause=2.0)
-            desk.start(desk.prepare(Asked.read(request)), loop)
+            desk.start(desk.prepare(GenerationRequest.read(request)), loop)
         started = time.monotonic()
         desk.close()
         assert time.monotonic() - started < 20, "all steps of the four would take minutes"
@@ -178,18 +185,18 @@ def test_closing_the_desk_ends_everything(small_models: Path) -> None:
 
 def test_an_unknown_model_is_the_user_s_to_mend() -> None:
     with pytest.raises(BadInput, match="no model") as caught:
-        Desk(Shelf()).model("runs/nowhere")
+        GenerationQueue(LoadedModels()).model("runs/nowhere")
     assert caught.value.field == "model"
 
 
 def test_the_command_is_one_that_can_be_typed() -> None:
-    request = Asked.read(
+    request = GenerationRequest.read(
         asked("runs/m", prompt="-it's", settings={"top_p": 0.5, "force_unmask": True})
     )
     assert command_for(request) == (
         """anyorder sample runs/m '--prompt=-it'"'"'s' --seed 0 --top-p 0.5 --force-unmask"""
     )
-    assert f"--prompt '{STORY}'" in command_for(Asked.read(asked("m")))
+    assert f"--prompt '{STORY}'" in command_for(GenerationRequest.read(asked("m")))
 
 
 def test_events_are_one_line_each() -> None:

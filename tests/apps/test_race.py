@@ -14,7 +14,7 @@ import torch
 
 from anyorder.apps import race as racing
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.race import Raced, race
+from anyorder.apps.race import FinishedRace, race
 from anyorder.apps.race import rounds as race_rounds
 from anyorder.apps.race.beside import TOLD, gaps_of, nats_of, prompt_of, told_of_gaps, usable_texts
 from anyorder.apps.race.job import RaceJob
@@ -65,12 +65,12 @@ def job_of(folder: Path, out: Path, names: Sequence[str] = NAMES, **changes: Any
 
 
 @pytest.fixture(scope="module")
-def raced(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RaceJob, Raced]:
+def raced(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RaceJob, FinishedRace]:
     job = job_of(models, tmp_path_factory.mktemp("race") / "out")
     return job, race(job, progress=False)
 
 
-def test_every_lane_is_timed_graded_and_compared(raced: tuple[RaceJob, Raced]) -> None:
+def test_every_lane_is_timed_graded_and_compared(raced: tuple[RaceJob, FinishedRace]) -> None:
     results = raced[1].results
     assert len(results.lanes) == 2 * (len(NAMES) + 1)  # mdm has two points, each has two ways
     for lane in results.lanes:
@@ -85,7 +85,7 @@ def test_every_lane_is_timed_graded_and_compared(raced: tuple[RaceJob, Raced]) -
 
 
 def test_likelihood_and_infilling_are_asked_of_those_that_can(
-    raced: tuple[RaceJob, Raced],
+    raced: tuple[RaceJob, FinishedRace],
 ) -> None:
     results = raced[1].results
     for name in NAMES:
@@ -98,7 +98,7 @@ def test_likelihood_and_infilling_are_asked_of_those_that_can(
     assert "ar" not in results.infill and results.infill["mdm"].told == "tokens"
 
 
-def test_the_files_say_the_same(raced: tuple[RaceJob, Raced]) -> None:
+def test_the_files_say_the_same(raced: tuple[RaceJob, FinishedRace]) -> None:
     job, found = raced
     record = json.loads((job.out / "race.json").read_text())
     assert record["status"] == "complete"
@@ -110,7 +110,7 @@ def test_the_files_say_the_same(raced: tuple[RaceJob, Raced]) -> None:
     assert (job.out / "race.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_unequal_conditions_are_said_everywhere(raced: tuple[RaceJob, Raced]) -> None:
+def test_unequal_conditions_are_said_everywhere(raced: tuple[RaceJob, FinishedRace]) -> None:
     job, found = raced
     assert not found.results.fairness.equal
     assert all(UNEQUAL in table.title for table in found.tables)
@@ -122,7 +122,7 @@ def test_unequal_conditions_are_said_everywhere(raced: tuple[RaceJob, Raced]) ->
     assert not (job.out / "other").exists()
 
 
-def test_a_lane_is_what_sample_would_have_made(raced: tuple[RaceJob, Raced]) -> None:
+def test_a_lane_is_what_sample_would_have_made(raced: tuple[RaceJob, FinishedRace]) -> None:
     """The same card: `anyorder sample` finds its own finished run there, or makes the same."""
     job, _ = raced
     for name, options in {"mdm": {"steps": 3}, "flexmdm": {"steps": 2}, "ar": {}}.items():
@@ -144,7 +144,7 @@ def test_a_lane_is_what_sample_would_have_made(raced: tuple[RaceJob, Raced]) -> 
 
 @pytest.mark.usefixtures("undrawn")
 def test_repeating_computes_nothing_and_another_race_is_refused(
-    raced: tuple[RaceJob, Raced], monkeypatch: pytest.MonkeyPatch
+    raced: tuple[RaceJob, FinishedRace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, found = raced
 
@@ -340,7 +340,7 @@ def test_a_latentmdm_of_other_segments_is_told_nothing(models: Path, tmp_path: P
 
 
 def test_what_else_runs_is_told_apart_from_the_races_own_threads(
-    raced: tuple[RaceJob, Raced],
+    raced: tuple[RaceJob, FinishedRace],
 ) -> None:
     about = raced[1].results.conditions
     assert replace(about, threads=1, load=1.6).busy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.apps.race.plan import ONE, SEVERAL, Point, parse_grids, points_of, ways
+from anyorder.apps.race.plan import ONE, SEVERAL, RacePoint, parse_grids, points_of, ways
 from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.families.family import FAMILIES, find_family
 
@@ -31,12 +31,12 @@ def test_one_attempt_is_greedy_and_several_have_the_races_temperature() -> None:
 
 def test_a_planner_head_is_used() -> None:
     mdm, planned = find_family("mdm"), SimpleNamespace(plan=None)
-    assert points_of("planner", mdm, {}, planned) == [Point({"policy": "planner"})]
+    assert points_of("planner", mdm, {}, planned) == [RacePoint({"policy": "planner"})]
     grids = parse_grids(["mdm:steps=4"], KNOWN)
-    assert points_of("planner", mdm, grids, planned) == [Point({"policy": "planner"})]
-    own = {"planner": [Point({"steps": 4})]}
-    assert points_of("planner", mdm, own, planned) == [Point({"steps": 4})]  # as told
-    assert Point({"clock": "events"}) in points_of("flexmdm", find_family("flexmdm"), {})
+    assert points_of("planner", mdm, grids, planned) == [RacePoint({"policy": "planner"})]
+    own = {"planner": [RacePoint({"steps": 4})]}
+    assert points_of("planner", mdm, own, planned) == [RacePoint({"steps": 4})]  # as told
+    assert RacePoint({"clock": "events"}) in points_of("flexmdm", find_family("flexmdm"), {})
 
 
 def test_grids_multiply_within_and_add_between() -> None:
@@ -48,22 +48,22 @@ def test_grids_multiply_within_and_add_between() -> None:
         {"steps": 16, "policy": "random"},
         {"quota": "threshold:0.9"},
     ]
-    assert grids["latentmdm"] == [Point({"k": 1})]
+    assert grids["latentmdm"] == [RacePoint({"k": 1})]
 
 
 def test_an_entrants_own_grid_comes_before_its_familys() -> None:
     grids = parse_grids(["mine:steps=4", "mdm:steps=8", "mdm:steps=8"], KNOWN)
     mdm = find_family("mdm")
-    assert points_of("mine", mdm, grids) == [Point({"steps": 4})]
-    assert points_of("other", mdm, grids) == [Point({"steps": 8})]  # once, though told twice
-    assert points_of("ar", find_family("ar"), grids) == [Point({})]
+    assert points_of("mine", mdm, grids) == [RacePoint({"steps": 4})]
+    assert points_of("other", mdm, grids) == [RacePoint({"steps": 8})]  # once, though told twice
+    assert points_of("ar", find_family("ar"), grids) == [RacePoint({})]
 
 
 def test_points_have_words_and_folder_names() -> None:
-    point = Point({"steps": 16, "quota": "threshold:0.9"})
+    point = RacePoint({"steps": 16, "quota": "threshold:0.9"})
     assert point.label == "steps 16, quota threshold:0.9"
     assert point.slug == "steps-16-quota-threshold_0.9"
-    assert (Point({}).label, Point({}).slug) == ("", "plain")
+    assert (RacePoint({}).label, RacePoint({}).slug) == ("", "plain")
 
 
 @pytest.mark.parametrize(

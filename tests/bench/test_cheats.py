@@ -16,7 +16,7 @@ import pytest
 from anyorder.bench.checks import Calls, Check, Console, Script
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.judge import judge, prepare
-from anyorder.bench.pool import DEPTH, SMALL_FRAME, Job, Pool, frame
+from anyorder.bench.pool import DEPTH, SMALL_FRAME, Pool, PoolJob, frame
 from anyorder.bench.sandbox import Broken, Limits, Sandbox
 from anyorder.bench.tasks import Problem, find_task
 
@@ -215,10 +215,10 @@ def test_no_job_stops_up_a_pipe() -> None:
     pool = Pool(1, 1)
     for character in ("a", "\u00e9", "\0", "\U00010000"):
         program = character * (SMALL_FRAME - 2)
-        job = Job(1, program, "", "", {})
+        job = PoolJob(1, program, "", "", {})
         size = len(frame({"job": 1, "program": program}))
         assert size < pipe or not pool.fits_beside(job), character
-    assert pool.fits_beside(Job(1, "def f(): pass", "", json.dumps([]), {}))
+    assert pool.fits_beside(PoolJob(1, "def f(): pass", "", json.dumps([]), {}))
     assert DEPTH == 2
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from anyorder.bench.checks import Calls, Check, Console, Judged, Script
-from anyorder.bench.judge import Unfit, judge, prepare
+from anyorder.bench.judge import CannotGrade, judge, prepare
 from anyorder.bench.sandbox import Limits, Sandbox
 
 LIMITS = Limits(cpu_seconds=0.6, wall_seconds=10)
@@ -164,7 +164,7 @@ def test_libraries_of_the_tests_are_not_misled(sandbox: Sandbox) -> None:
 
 
 def test_tests_that_are_no_python_are_told(sandbox: Sandbox) -> None:
-    with pytest.raises(Unfit, match="no Python"):
+    with pytest.raises(CannotGrade, match="no Python"):
         prepare(sandbox, (Script("assert f(1", remote=("f",)),), LIMITS)
 
 
@@ -314,7 +314,7 @@ def test_references_give_the_answers(sandbox: Sandbox) -> None:
     assert ready.check.expected == (2, 3)
     assert ready.limits == LIMITS
     assert judge(sandbox, RIGHT, (ready,)).verdict == "passed"
-    with pytest.raises(Unfit, match="ZeroDivisionError"):
+    with pytest.raises(CannotGrade, match="ZeroDivisionError"):
         prepare(sandbox, (Calls("f", ((1,),), reference="def f(x):\n    1 / 0"),), LIMITS)
 
 

@@ -15,7 +15,7 @@ import pytest
 from made_corpora import planted_problems, rewritten
 
 from anyorder.apps.pipeline.inputs import open_benchmarks
-from anyorder.data.filters import Contamination, Item, Match, RowViews
+from anyorder.data.filters import BenchmarkProblem, Contamination, Match, RowViews
 
 DataFile = Callable[[str], Path]
 BENCHMARKS = ("HumanEval", "mbpp", "gsm8k_test")
@@ -38,7 +38,7 @@ def found(index: Contamination, pairs: Iterable[tuple[str, str]]) -> list[Match 
 
 
 def test_a_statement_is_found_in_other_layout_with_what_it_overlaps() -> None:
-    index = Contamination([Item("a/1", {"statement": STATEMENT})])
+    index = Contamination([BenchmarkProblem("a/1", {"statement": STATEMENT})])
     match = index.find(RowViews(STATEMENT.upper().replace(" ", "\n  # "), "x = 1"))
     assert match == Match("a/1", "statement", 1.0, 11)
     half = index.find(RowViews("Unlike others: " + " ".join(STATEMENT.split()[:15]), ""))
@@ -47,7 +47,9 @@ def test_a_statement_is_found_in_other_layout_with_what_it_overlaps() -> None:
 
 
 def test_a_short_statement_counts_only_as_the_whole_prompt() -> None:
-    index = Contamination([Item("a/1", {"statement": "Write a function to add two numbers."})])
+    index = Contamination(
+        [BenchmarkProblem("a/1", {"statement": "Write a function to add two numbers."})]
+    )
     match = index.find(RowViews("write a function to add two numbers", "x = 1"))
     assert match is not None and (match.item, match.overlap) == ("a/1", 1.0)
     longer = "Write a function to add two numbers and print all of their digits in Spanish."
@@ -60,7 +62,7 @@ def test_a_solution_is_found_under_other_names() -> None:
         "            found.append(d)\n            n //= d\n        d += 1\n"
         "    return found + [n] if n > 1 else found\n"
     )
-    index = Contamination([Item("a/1", {"solution": code})])
+    index = Contamination([BenchmarkProblem("a/1", {"solution": code})])
     match = index.find(RowViews("Something else.", rewritten(code, 5)))
     assert match is not None and (match.part, match.overlap) == ("solution", 1.0)
     assert index.find(RowViews("Something else.", "def f(n):\n    return n * 2")) is None

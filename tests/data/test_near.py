@@ -15,7 +15,7 @@ from anyorder.data.near import (
     RECORD,
     SHAPE_GRAM,
     WORD_GRAM,
-    Seen,
+    KnownRows,
     exact_key,
     signature,
 )
@@ -59,11 +59,11 @@ def test_equal_hashes_estimate_the_similarity() -> None:
     assert float(np.max(np.abs(errors))) < 5 * 0.5 / np.sqrt(HASHES)
 
 
-def open_seen(folder: Path, *, near: bool = True) -> Seen:
-    return Seen(folder / "seen.bin", near=near, threshold=0.8)
+def open_seen(folder: Path, *, near: bool = True) -> KnownRows:
+    return KnownRows(folder / "seen.bin", near=near, threshold=0.8)
 
 
-def offer(seen: Seen, row: int, prompt: str, answer: str) -> tuple[int, float | None] | None:
+def offer(seen: KnownRows, row: int, prompt: str, answer: str) -> tuple[int, float | None] | None:
     views = RowViews(prompt, answer)
     exact, held = exact_key(views), signature(views)
     found = seen.find(exact, held)

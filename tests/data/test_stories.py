@@ -14,8 +14,8 @@ from anyorder.data.corpora.stories import (
     HELD_OUT,
     OPERATIONS,
     PIECES,
-    Problem,
     StoriesConfig,
+    Story,
     core,
     problem,
     stories_vocab,
@@ -30,7 +30,7 @@ DIALS = list(itertools.product((0.0, 0.5, 1.0), (0.0, 0.5, 1.0), (False, True)))
 SPLITS = ("train", "heldout")
 
 
-def many(per_setting: int) -> list[Problem]:
+def many(per_setting: int) -> list[Story]:
     """Problems at every setting of the dials, from both splits."""
     return [
         problem(StoriesConfig(3, split, layout, wording, stated), index)

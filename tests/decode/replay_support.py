@@ -9,8 +9,8 @@ import numpy as np
 
 from anyorder.decode.canvas import Canvas, Decoded, GrowingCanvas
 from anyorder.decode.replay import Moment, Replay
-from anyorder.families.replay import Reader
-from anyorder.measure.placement_scores import Commit, Placed, place
+from anyorder.families.replay import FamilyReader
+from anyorder.measure.placement_scores import CanvasPlacement, Commit, place
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 
@@ -47,8 +47,8 @@ def whole(trace: Trace, stride: int = 1, **more: Any) -> Replay:
 
 
 def placed_by(
-    reader: Reader, replays: Sequence[Replay], batch: int = 32
-) -> list[tuple[Moment, Placed]]:
+    reader: FamilyReader, replays: Sequence[Replay], batch: int = 32
+) -> list[tuple[Moment, CanvasPlacement]]:
     """The moments that have something to read, in their order, and their numbers."""
     moments = [moment for each in reader.moments(replays) for moment in each]
     found = {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anyorder.decode.draw import Draw
 from anyorder.families.latentmdm import candidates
-from anyorder.families.latentmdm.candidates import Candidates, Goal
+from anyorder.families.latentmdm.candidates import Candidates, DraftGoal
 from anyorder.nets.segments import SegmentCoder
 from anyorder.process.noise import uniform
 from anyorder.vocab import Vocab
@@ -88,7 +88,7 @@ def test_candidates_left_unfinished_go_on_where_they_stopped(
             length = kept.checked[row[index], slot[index]]
             return uniform(seed, step, index, length) < 0.7
 
-        goal = Goal(upto=1 + step % 3, worth=worth if step % 2 else None)
+        goal = DraftGoal(upto=1 + step % 3, worth=worth if step % 2 else None)
         kept.refresh(row, slot, conditions, goal)
         scratch = Candidates(net, VOCAB, draw, keys, 3, reuse=False)
         scratch.refresh(row, slot, conditions)
@@ -167,12 +167,12 @@ def test_finished_segments_leave_and_are_not_headed() -> None:
 def test_only_the_beginning_is_asked_for() -> None:
     net, (first, second) = scripted(only((A, B, C)), only((A, B, D)))
     held = Candidates(net, VOCAB, Draw(), ONE, 1)
-    held.refresh(ONE, ONE, first, Goal(upto=1))
+    held.refresh(ONE, ONE, first, DraftGoal(upto=1))
     assert [place for _, _, place, _ in net.headed[-1]] == [0]
     held.extend(ONE, ONE, first)  # Scripted refuses to head a place twice
     assert texts(held, ONE, ONE) == [[A, B, C, EOS]]
     net.headed.append([])
-    held.refresh(ONE, ONE, second, Goal(upto=1))
+    held.refresh(ONE, ONE, second, DraftGoal(upto=1))
     assert texts(held, ONE, ONE) == [[A, B, C, EOS]]  # the rest is a guess now
     assert int(held.checked[0, 0]) == 1 and not bool(held.whole(ONE, ONE))
     held.extend(ONE, ONE, second)
@@ -270,7 +270,7 @@ def test_noise_can_be_fresh_in_every_step() -> None:
     held = Candidates(net, VOCAB, Draw(1.0), ONE, 1, reuse=False)
     seen = set()
     for step in range(8):
-        held.refresh(ONE, ONE, conditions, Goal(step=step))
+        held.refresh(ONE, ONE, conditions, DraftGoal(step=step))
         seen.add(tuple(texts(held, ONE, ONE)[0]))
     assert len(seen) > 4
 

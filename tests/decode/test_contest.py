@@ -11,16 +11,18 @@ from torch import Tensor
 
 from anyorder.decode.draw import Draw
 from anyorder.decode.policy import SEGMENT_SCORES, Items, Policy, Score
-from anyorder.decode.proposals import Sight
-from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
+from anyorder.decode.proposals import StepView
+from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
 from anyorder.nets.oracles import SegmentOracle
 from anyorder.nets.segments import SegmentCoder
 from anyorder.process.noise import uniform
 
 
-def contest(net: SegmentCoder, keys: Tensor, slots: int, policy: str, **about: object) -> Contest:
+def contest(
+    net: SegmentCoder, keys: Tensor, slots: int, policy: str, **about: object
+) -> SegmentSelector:
     held = Candidates(net, VOCAB, Draw(0.8), keys, slots)
-    return Contest(held, Policy(SEGMENT_SCORES[policy]), **about)  # type: ignore[arg-type]
+    return SegmentSelector(held, Policy(SEGMENT_SCORES[policy]), **about)  # type: ignore[arg-type]
 
 
 @settings(max_examples=15, deadline=None)
@@ -53,8 +55,8 @@ def test_giving_up_changes_no_choice(
         states = (numbers * 100 + step * (~fixed)).double()  # B L T+1
         eligible = uniform(seed, 1, step, numbers)[:, :, 0] < 0.8
         counts = (uniform(seed, 2, step, torch.arange(rows)) * (slots + 2)).long()
-        sight = Sight(states, keys, where, step)
-        one, other = (each.choose(sight, eligible, counts) for each in (quick, full))
+        view = StepView(states, keys, where, step)
+        one, other = (each.choose(view, eligible, counts) for each in (quick, full))
         assert torch.equal(one.taken, other.taken)
         assert torch.equal(one.taken.sum(dim=1), torch.minimum(counts, eligible.sum(dim=1)))
         assert torch.equal(one.ties, other.ties)
@@ -69,21 +71,23 @@ def test_giving_up_changes_no_choice(
     assert nets[0].heads <= nets[1].heads
 
 
-def scripted(*beliefs: Belief, room: int) -> tuple[Scripted, Sight]:
+def scripted(*beliefs: Belief, room: int) -> tuple[Scripted, StepView]:
     segments = sorted({segment for belief in beliefs for segment in belief})
     net = Scripted(lambda known: beliefs, segments, len(beliefs), room)
     one = torch.ones(1, dtype=torch.int64)
     states = net.conditions(net.read(one[None], one), net.mask_vector.expand(1, len(beliefs), -1))
-    return net, Sight(
+    return net, StepView(
         states, torch.zeros(1, dtype=torch.int64), torch.arange(len(beliefs))[None], 1
     )
 
 
-def choose(net: Scripted, sight: Sight, policy: str, count: int = 1, **about: object) -> Choice:
-    slots = sight.slot.shape[1]
-    held = Candidates(net, VOCAB, Draw(), sight.key, slots)
-    chooser = Contest(held, Policy(SEGMENT_SCORES[policy], ties="leftmost"), **about)  # type: ignore[arg-type]
-    return chooser.choose(sight, torch.ones(1, slots, dtype=torch.bool), torch.tensor([count]))
+def choose(
+    net: Scripted, view: StepView, policy: str, count: int = 1, **about: object
+) -> SegmentChoice:
+    slots = view.slot.shape[1]
+    held = Candidates(net, VOCAB, Draw(), view.key, slots)
+    chooser = SegmentSelector(held, Policy(SEGMENT_SCORES[policy], ties="leftmost"), **about)  # type: ignore[arg-type]
+    return chooser.choose(view, torch.ones(1, slots, dtype=torch.bool), torch.tensor([count]))
 
 
 def headed(net: Scripted) -> list[list[int]]:
@@ -99,22 +103,22 @@ SURE, UNSURE = {(A,): 0.99, (B,): 0.01}, {LONG: 0.2, (B,): 0.1, (C,): 0.1, (): 0
 def test_a_candidate_that_cannot_win_is_given_up() -> None:
     """p(first token) = 0.4: its minimum is too low at once, its mean when zeros do not help."""
     for policy, seen in (("minimum", [0, 1]), ("average", [0, 1])):
-        net, sight = scripted(SURE, UNSURE, room=6)
-        choice = choose(net, sight, policy)
+        net, view = scripted(SURE, UNSURE, room=6)
+        choice = choose(net, view, policy)
         assert choice.taken.tolist() == [[True, False]]
         assert headed(net) == [[0, 1], seen]  # until the sure one was finished
         assert choice.scores.isnan().tolist() == [[False, True]]
     # With 300 places the mean could still come close to 0: five tokens and their EOS are read.
-    net, sight = scripted(SURE, UNSURE, room=300)
-    choose(net, sight, "average")
+    net, view = scripted(SURE, UNSURE, room=300)
+    choose(net, view, "average")
     assert headed(net) == [[0, 1], [0, 1, 2, 3, 4, 5]]
 
 
 def test_the_last_of_k_decides_who_is_given_up() -> None:
     middle = {(B, B): 0.6, (A, A): 0.4}
     for count, seen in ((1, [0, 1]), (2, [0, 1, 2]), (3, [0, 1, 2, 3, 4, 5])):
-        net, sight = scripted(SURE, UNSURE, middle, room=6)
-        assert int(choose(net, sight, "minimum", count).taken.sum()) == count
+        net, view = scripted(SURE, UNSURE, middle, room=6)
+        assert int(choose(net, view, "minimum", count).taken.sum()) == count
         assert headed(net)[1] == seen
 
 
@@ -128,8 +132,8 @@ def test_a_score_without_a_bound_waits_for_whole_candidates(
         return items.written.log_prob.masked_fill(~items.written.present, 0.0).sum(dim=1)
 
     monkeypatch.setitem(SEGMENT_SCORES, "total", Score("total", total, reads="segment"))
-    net, sight = scripted(SURE, UNSURE, room=6)
-    choice = choose(net, sight, "total")
+    net, view = scripted(SURE, UNSURE, room=6)
+    choice = choose(net, view, "total")
     assert choice.taken.tolist() == [[True, False]]
     assert headed(net) == [[0, 1], [0, 1, 2, 3, 4, 5]]
     assert not choice.scores.isnan().any()
@@ -142,52 +146,52 @@ def test_policies_write_what_they_read() -> None:
         "random": [[], [0, 1, 2, 3, 4, 5]],
         "first": [[0, 1], [0]],
     }.items():
-        net, sight = scripted(SURE, UNSURE, room=6)
+        net, view = scripted(SURE, UNSURE, room=6)
         if policy == "random":
             order = SEGMENT_SCORES["random"]
             assert order.reads == "nothing"
             key = next(k for k in range(99) if _second_first(k))
-            sight = Sight(sight.states, torch.tensor([key]), sight.slot, 1)
-        choose(net, sight, policy)
+            view = StepView(view.states, torch.tensor([key]), view.slot, 1)
+        choose(net, view, policy)
         assert [*headed(net), []][:2] == places, policy
 
 
 def _second_first(key: int) -> bool:
-    net, sight = scripted(SURE, UNSURE, room=6)
-    sight = Sight(sight.states, torch.tensor([key]), sight.slot, 1)
-    return choose(net, sight, "random").taken.tolist() == [[False, True]]
+    net, view = scripted(SURE, UNSURE, room=6)
+    view = StepView(view.states, torch.tensor([key]), view.slot, 1)
+    return choose(net, view, "random").taken.tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize("policy", list(SEGMENT_SCORES))
 def test_all_candidates_can_be_had(policy: str) -> None:
-    net, sight = scripted(SURE, UNSURE, room=6)
-    choice = choose(net, sight, policy, complete=True)
+    net, view = scripted(SURE, UNSURE, room=6)
+    choice = choose(net, view, policy, complete=True)
     assert headed(net) == [[0, 1], [0, 1, 2, 3, 4, 5]]
     ranked = policy not in ("left_to_right", "random")
     assert choice.scores.isnan().tolist() == [[not ranked] * 2]
 
 
 def test_scores_are_those_of_the_paper() -> None:
-    net, sight = scripted({(A, B): 0.5, (A, C): 0.3, (B,): 0.2}, SURE, room=6)
+    net, view = scripted({(A, B): 0.5, (A, C): 0.3, (B,): 0.2}, SURE, room=6)
     first, second = torch.tensor([0.8, 0.5 / 0.8], dtype=torch.float64).log().tolist()
     expected = {"average": (first + second) / 3, "minimum": second, "first": first}
     for policy, score in expected.items():
-        choice = choose(net, sight, policy, complete=True)
+        choice = choose(net, view, policy, complete=True)
         net.headed.append([])
         assert float(choice.scores[0, 0]) == pytest.approx(score, abs=1e-6)
 
 
 def test_nothing_taken_nothing_written() -> None:
     for policy in SEGMENT_SCORES:
-        net, sight = scripted(SURE, UNSURE, room=6)
-        assert not bool(choose(net, sight, policy, 0).taken.any())
+        net, view = scripted(SURE, UNSURE, room=6)
+        assert not bool(choose(net, view, policy, 0).taken.any())
         assert net.headed[-1] == []
 
 
 def test_equal_segments_are_ties() -> None:
     for policy in ("average", "minimum", "first"):
-        net, sight = scripted(SURE, SURE, SURE, room=3)
-        choice = choose(net, sight, policy, 2)
+        net, view = scripted(SURE, SURE, SURE, room=3)
+        choice = choose(net, view, policy, 2)
         assert choice.taken.tolist() == [[True, True, False]] and choice.ties.tolist() == [2]
 
 
@@ -209,9 +213,9 @@ def test_slot_temperature_draws_by_the_scores() -> None:
     keys, slot = torch.arange(rows), torch.arange(2).expand(rows, 2)
     for policy in ("average", "minimum", "first"):
         held = Candidates(net, VOCAB, Draw(), keys, 2)
-        chooser = Contest(held, Policy(SEGMENT_SCORES[policy]), slot_temperature=0.5)
+        chooser = SegmentSelector(held, Policy(SEGMENT_SCORES[policy]), slot_temperature=0.5)
         taken = [
-            chooser.choose(Sight(states, keys, slot, step), slot >= 0, one).taken[:, 0]
+            chooser.choose(StepView(states, keys, slot, step), slot >= 0, one).taken[:, 0]
             for step in (1, 2)
         ]
         for each in taken:

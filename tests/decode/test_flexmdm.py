@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.families.flexmdm import decode as flexmdm
-from anyorder.families.flexmdm.compat import Chosen
+from anyorder.families.flexmdm.compat import CompatReveals
 from anyorder.families.flexmdm.config import FlexConfig, FlexOptions
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.shapes import TransformerConfig
@@ -161,7 +161,7 @@ def test_a_full_row_without_masks_leaves_early() -> None:
 def test_extras_may_change_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def all_at_once(chosen: Chosen) -> Chosen:
+    def all_at_once(chosen: CompatReveals) -> CompatReveals:
         positions, probability = chosen.probabilities(0)
         assert positions.tolist() == chosen.open[0].nonzero()[:, 0].tolist()
         assert torch.allclose(probability.sum(dim=-1), torch.ones(len(positions)))

@@ -23,8 +23,8 @@ from anyorder.decode.clocks import (
     END,
     HAZARDS,
     INSERTION_COUNTS,
-    Demand,
     Events,
+    InsertionDemand,
     Steps,
     network_time,
 )
@@ -155,7 +155,7 @@ def test_events_thin_by_what_is_missing_now() -> None:
     """With a bound of 4 and 1 missing, a quarter of the proposals become insertions."""
     rows = flexmdm.Rows.start([prompt(0)] * 8000, list(range(8000)), VOCAB, torch.device("cpu"))
     rows.bound = torch.full_like(rows.bound, 4.0)
-    demand = Demand(
+    demand = InsertionDemand(
         torch.tensor([[0.0, 1.0]]).double().expand(8000, 2), rows.room, rows.key, rows.slot, 1
     )
     plan = Events(Power(2.9), Power(2.89)).plan(rows, demand)

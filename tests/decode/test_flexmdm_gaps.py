@@ -15,13 +15,13 @@ from flex_mocks import (
     ragged,
 )
 
-from anyorder.decode.clocks import INSERTION_COUNTS, Demand, expected_missing, place
+from anyorder.decode.clocks import INSERTION_COUNTS, InsertionDemand, expected_missing, place
 
 
-def demand_of(expected: list[list[float]], room: int, rows: int, step: int = 1) -> Demand:
+def demand_of(expected: list[list[float]], room: int, rows: int, step: int = 1) -> InsertionDemand:
     missing = torch.tensor(expected, dtype=torch.float64).expand(rows, -1)
     slot = torch.arange(missing.shape[1]).expand(rows, -1)
-    return Demand(missing, torch.full((rows,), room), torch.arange(rows), slot, step)
+    return InsertionDemand(missing, torch.full((rows,), room), torch.arange(rows), slot, step)
 
 
 GAPS = [[0.0, 0.3, 1.0, 2.0, 2.6]]

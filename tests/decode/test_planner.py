@@ -10,7 +10,14 @@ from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.decode.policy import SCORES, Policy
-from anyorder.decode.quota import Bernoulli, Expected, Factor, Progress, Threshold, parse_quota
+from anyorder.decode.quota import (
+    Bernoulli,
+    Expected,
+    Factor,
+    Threshold,
+    WindowProgress,
+    parse_quota,
+)
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.mdm import decode as mdm
@@ -140,7 +147,7 @@ def test_the_temperature_divides_the_log_odds() -> None:
 
 
 def test_expected_takes_the_largest_chances() -> None:
-    progress = Progress(*(torch.tensor([x, x]) for x in (0, 9, 4, 4)))
+    progress = WindowProgress(*(torch.tensor([x, x]) for x in (0, 9, 4, 4)))
     chances = torch.tensor([[0.9, 0.8, 0.7, 0.55], [0.2, 0.3, 0.1, 0.05]], dtype=torch.float64)
     assert Expected().counts(progress, chances.logit()).tolist() == [2, 1]
     (row,) = run(lambda place, eligible: torch.where(place < 6, 2.0, -1.0), quota="expected")
@@ -181,7 +188,7 @@ def test_batched_equals_alone(quota: str) -> None:
 
 
 def test_factor_is_a_quota_of_mdm() -> None:
-    progress = Progress(*(torch.tensor([x]) for x in (0, 9, 5, 5)))
+    progress = WindowProgress(*(torch.tensor([x]) for x in (0, 9, 5, 5)))
     scores = torch.tensor([[0.99, 0.9, 0.8, 0.5, 0.3]], dtype=torch.float64).log()
     assert parse_quota("factor").counts(progress, scores).tolist() == [3]
     assert parse_quota("factor:4").counts(progress, scores).tolist() == [5]

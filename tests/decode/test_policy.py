@@ -24,9 +24,9 @@ from anyorder.decode.policy import (
 from anyorder.decode.quota import (
     Dream,
     Even,
-    Progress,
     Quota,
     Threshold,
+    WindowProgress,
     block_of_slots,
     parse_quota,
     steps_per_block,
@@ -128,7 +128,7 @@ def run_quota(quota: Quota, slots: int, steps: int) -> list[int]:
     """The counts of a whole decoding, one row, one window."""
     open_now, counts = slots, []
     for step in range(steps):
-        progress = Progress(*(torch.tensor([x]) for x in (step, steps, slots, open_now)))
+        progress = WindowProgress(*(torch.tensor([x]) for x in (step, steps, slots, open_now)))
         counts.append(int(quota.counts(progress, None)))
         open_now -= counts[-1]
     return counts
@@ -155,7 +155,7 @@ def test_every_plan_reveals_everything(quota: Quota, slots: int, steps: int) -> 
 
 
 def test_threshold_takes_the_best_and_all_that_are_sure() -> None:
-    progress = Progress(*(torch.tensor([x, x]) for x in (0, 9, 4, 4)))
+    progress = WindowProgress(*(torch.tensor([x, x]) for x in (0, 9, 4, 4)))
     scores = torch.tensor([[0.95, 0.91, 0.5, 0.1], [0.4, 0.3, 0.2, 0.1]]).double().log()
     assert Threshold(0.9).counts(progress, scores).tolist() == [2, 1]
 

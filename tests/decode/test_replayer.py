@@ -19,7 +19,7 @@ from anyorder.families import replay as replayer
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
 from anyorder.families.replay import masked_reader
-from anyorder.measure.placement_scores import Placed
+from anyorder.measure.placement_scores import CanvasPlacement
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
@@ -70,7 +70,7 @@ def mdm_traces(net: Any, lengths: Sequence[int] = (5, 7, 3), **options: Any) -> 
     return [traced(VOCAB, *pair) for pair in zip(canvases, rows, strict=True)]
 
 
-def check_against(table: NDArray[np.float64], moment: Moment, found: Placed) -> None:
+def check_against(table: NDArray[np.float64], moment: Moment, found: CanvasPlacement) -> None:
     """Against the whole posterior (slots read, vocabulary), computed in other ways."""
     assert found.tokens.tolist() == sorted(
         (token for token in range(table.shape[1]) if table[:, token].sum() > 0),

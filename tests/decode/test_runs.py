@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anyorder.families.flexmdm.runs import (
-    Choice,
+    RevealChoice,
     force_unmask,
     meaningful_ids,
     meaningful_replace,
@@ -23,7 +23,7 @@ def choice_of(
     pattern: str,
     taken: dict[int, int] | None = None,
     likely: dict[tuple[int, int], float] | None = None,
-) -> Choice:
+) -> RevealChoice:
     """'_' is a mask; `taken` maps positions to tokens, `likely` (position, token) to probability.
 
     All that is not said has the small probability 0.001.
@@ -36,10 +36,10 @@ def choice_of(
     probability = torch.full((len(pattern), IDS), 0.001)
     for (position, token), p in (likely or {}).items():
         probability[position, token] = p
-    return Choice(masked, chosen, tokens, probability[masked])
+    return RevealChoice(masked, chosen, tokens, probability[masked])
 
 
-def shown(choice: Choice) -> dict[int, int]:
+def shown(choice: RevealChoice) -> dict[int, int]:
     places = choice.taken.nonzero()[:, 0].tolist()
     return {place: int(choice.tokens[place]) for place in places}
 
@@ -109,7 +109,7 @@ def test_force_only_considers_tokens_that_are_likely_somewhere_in_the_window() -
 MEANING = torch.arange(5, IDS)
 
 
-def replaced(choice: Choice) -> dict[int, int]:
+def replaced(choice: RevealChoice) -> dict[int, int]:
     return shown(meaningful_replace(choice, MEANING))
 
 
@@ -154,7 +154,7 @@ def test_replace_takes_the_best_of_all_runs_and_only_meaningful_tokens() -> None
     assert replaced(choice_of(pattern, {42: 3}, equal)) == {5: 9}
 
 
-def brute_force(choice: Choice) -> dict[int, int]:
+def brute_force(choice: RevealChoice) -> dict[int, int]:
     """force_unmask, from its description, one number at a time."""
     lines = dict(
         zip(choice.masked.nonzero()[:, 0].tolist(), choice.probability.tolist(), strict=True)
@@ -174,7 +174,7 @@ def brute_force(choice: Choice) -> dict[int, int]:
     return found
 
 
-def brute_replace(choice: Choice) -> dict[int, int]:
+def brute_replace(choice: RevealChoice) -> dict[int, int]:
     """meaningful_replace, from its description, one number at a time."""
     lines = dict(
         zip(choice.masked.nonzero()[:, 0].tolist(), choice.probability.tolist(), strict=True)
@@ -197,14 +197,14 @@ def brute_replace(choice: Choice) -> dict[int, int]:
     return found
 
 
-def random_choice(seed: int) -> Choice:
+def random_choice(seed: int) -> RevealChoice:
     g = torch.Generator().manual_seed(seed)
     length = 70
     masked = torch.rand(length, generator=g) < 0.97
     taken = masked & (torch.rand(length, generator=g) < 0.03)
     tokens = torch.randint(IDS, (length,), generator=g)
     logits = 3 * torch.randn(int(masked.sum()), IDS, generator=g, dtype=torch.float64)
-    return Choice(masked, taken, tokens, logits.softmax(dim=-1))
+    return RevealChoice(masked, taken, tokens, logits.softmax(dim=-1))
 
 
 def test_both_equal_brute_force() -> None:

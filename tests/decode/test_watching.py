@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher
-from anyorder.decode.loop import Timed, counted_from
+from anyorder.decode.loop import TimedWatcher, counted_from
 from anyorder.families.ar import decode as ar
 from anyorder.families.ar.decode import ArOptions
 from anyorder.families.flexmdm import decode as flexmdm
@@ -230,7 +230,7 @@ def test_rows_are_counted_from_the_first_of_the_batch() -> None:
 def test_a_timed_watcher_counts_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.5, 20.0, 20.25])
     monkeypatch.setattr("anyorder.decode.loop.time.perf_counter", lambda: next(clock))
-    timed = Timed(lambda rows: None)
+    timed = TimedWatcher(lambda rows: None)
     timed([])
     timed([])
     assert timed.seconds == 0.75

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import CONTROLS, Dealt, control_keys, deal, segment_steps
+from anyorder.measure.order_samples import (
+    CONTROLS,
+    MovableTokens,
+    control_keys,
+    deal,
+    segment_steps,
+)
 from anyorder.measure.order_scores import order
 from anyorder.trace import Trace
 
@@ -110,7 +116,7 @@ def test_the_control_of_a_sorted_sample_is_the_sample(
 def test_what_is_given_or_outside_stays() -> None:
     steps = np.array([5, 0, 3, 4, 1, 9])
     movable = np.array([False, False, True, True, True, True])
-    dealt = Dealt(steps[movable], None, ((0, 0, 0), (1, 0, 0)))
+    dealt = MovableTokens(steps[movable], None, ((0, 0, 0), (1, 0, 0)))
     rows, where = deal(steps, movable, dealt, list(CONTROLS))
     assert where == {
         "left_to_right": slice(1, 2),

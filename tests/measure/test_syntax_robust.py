@@ -13,7 +13,7 @@ from mutator import program, programs, sources
 from anyorder.measure.order_program import assign_tokens
 from anyorder.measure.programs import METRICS, Preparation, ProgramOptions, TextTrees
 from anyorder.measure.syntax import Status, parse_program, statement_tree
-from anyorder.measure.tree_edit import Job, best_matches
+from anyorder.measure.tree_edit import EditJob, best_matches
 
 SECONDS = 10.0
 """Of processor time per program; most take milliseconds."""
@@ -31,7 +31,7 @@ def pass_through(text: str, prepare: Preparation, references: list[TextTrees]) -
     item = prepare.trees(parsed)
     for metric, tree_of in item.trees.items():
         others = [other.trees[metric] for other in references]
-        found = best_matches([Job([tree_of], others)], METRICS[metric], threads=1)[0]
+        found = best_matches([EditJob([tree_of], others)], METRICS[metric], threads=1)[0]
         assert not others or 0 <= found.similarity[0] <= 1
     return item
 

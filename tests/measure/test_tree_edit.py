@@ -12,7 +12,7 @@ from tree_oracles import apted_distance, plain_distance, random_tree
 
 from anyorder.measure import tree_edit as tree_forest
 from anyorder.measure.tree_edit import (
-    Job,
+    EditJob,
     best_match,
     best_matches,
     distance,
@@ -100,7 +100,7 @@ def test_bounds_are_below_and_not_below_size(
             assert rename_cost == 0 or bounds[s, r] >= max(a.size, b.size) - common
 
 
-def prompt(chance: random.Random, largest: int, most: int = 12) -> Job:
+def prompt(chance: random.Random, largest: int, most: int = 12) -> EditJob:
     """Samples and references that are variants of each other, with repetitions."""
     few = [random_tree(chance, chance.randint(1, largest), "abcd") for _ in range(3)]
 
@@ -111,7 +111,7 @@ def prompt(chance: random.Random, largest: int, most: int = 12) -> Job:
         return Tree(tuple(labels[:cut]), tree.depths[:cut])
 
     sides = [[variant() for _ in range(chance.randint(0, most))] for _ in range(2)]
-    return Job(*sides)
+    return EditJob(*sides)
 
 
 def check_prompts(count: int, largest: int, most: int, seed: int) -> None:
@@ -157,7 +157,7 @@ def test_the_best_among_the_others(rename_cost: int) -> None:
     chance = random.Random(7)
     for count in [0, 1, 2, *range(2, 20)]:
         some = [random_tree(chance, chance.randint(1, 5), "ab") for _ in range(count)]
-        found = best_matches([Job(some, None)], rename_cost)[0]
+        found = best_matches([EditJob(some, None)], rename_cost)[0]
         if count < 2:
             assert np.isnan(found.similarity).all() and (found.reference == -1).all()
             continue

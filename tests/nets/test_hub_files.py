@@ -14,7 +14,7 @@ from torch import nn
 
 from anyorder.hub import files as hub_files
 from anyorder.hub.files import Difference, SafetensorFiles, copy_into, equal, open_folder, read
-from anyorder.hub.weights import Weights, fill, is_real, match, save_parts
+from anyorder.hub.weights import PublishedWeights, fill, is_real, match, save_parts
 
 KINDS = [torch.float32, torch.bfloat16, torch.float64, torch.int64]
 
@@ -107,7 +107,7 @@ def test_filling_keeps_what_is_shared_and_what_is_frozen(tmp_path: Path) -> None
         net = Odd()
     assert not is_real(net)
     weights = match(open_folder(tmp_path), net, "")
-    assert isinstance(weights, Weights) and weights.stored_kind() == torch.float32
+    assert isinstance(weights, PublishedWeights) and weights.stored_kind() == torch.float32
     fill(net, weights, device="cpu", dtype=torch.bfloat16)
     assert is_real(net) and net.two.weight is net.one.weight
     assert net.one.weight.dtype == torch.bfloat16 and net.count.dtype == torch.int64

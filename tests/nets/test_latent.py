@@ -19,7 +19,7 @@ from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.families.latentmdm.net import FEW_ROWS, LARGE_TABLE, LatentNet
 from anyorder.hub.weights import load_weights, save_weights
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import Reach
+from anyorder.nets.stack import AttentionContext
 from anyorder.nets.transformer import Transformer
 
 EOS = 3
@@ -68,7 +68,7 @@ def test_a_segment_is_the_mean_of_its_states(pooling: Any) -> None:
         if pooling == "with_eos" and count < 6:  # a full segment stands without EOS
             tokens = F.pad(tokens, (0, 1), value=EOS)
         x = net.embed(tokens)
-        states = net.encoder.run(x, net.encoder.plain_reach(x))
+        states = net.encoder.run(x, net.encoder.plain_context(x))
         torch.testing.assert_close(got[row], states[0].mean(dim=0), **CLOSE)
     assert (got[0] - got[1]).abs().max() > 1e-2
 
@@ -86,9 +86,9 @@ def test_the_encoder_does_not_see_padding(pooling: Any) -> None:
     torch.testing.assert_close(net.encode(ids[order], length[order]), got[order], **CLOSE)
     bidirectional = ids.clone()
     bidirectional[0, 2] = (ids[0, 2] + 1) % 23
-    one = net.encoder.run(net.embed(ids[:1]), net.encoder.plain_reach(net.embed(ids[:1])))
+    one = net.encoder.run(net.embed(ids[:1]), net.encoder.plain_context(net.embed(ids[:1])))
     x = net.embed(bidirectional[:1])
-    assert (net.encoder.run(x, net.encoder.plain_reach(x)) - one)[0, 0].abs().max() > 1e-4
+    assert (net.encoder.run(x, net.encoder.plain_context(x)) - one)[0, 0].abs().max() > 1e-4
 
 
 def test_no_segments_are_no_trouble() -> None:
@@ -125,7 +125,7 @@ def test_slots_stand_right_after_the_true_prompt_and_see_all_of_it() -> None:
     for row in range(3):
         prompt = net.embed(PROMPTS[row : row + 1, : LENGTH[row]])
         x = torch.cat([prompt, LATENTS[row : row + 1, REAL[row]]], dim=1)
-        whole = net.latent.run(x, net.latent.plain_reach(x))  # all queries of all layers
+        whole = net.latent.run(x, net.latent.plain_context(x))  # all queries of all layers
         torch.testing.assert_close(got[row, REAL[row]], whole[0, LENGTH[row] :], **CLOSE)
 
 
@@ -139,9 +139,11 @@ def test_a_prefix_lm_equals_the_full_pass_under_its_mask() -> None:
         x = torch.cat([prompt, LATENTS[row : row + 1, REAL[row]]], dim=1)
         columns = torch.arange(x.shape[1])
         visible = (columns < before) | (columns[:, None] >= before)  # queries x keys
-        whole = net.latent.run(x, Reach(net.latent.rotary.prefix(len(columns), x.device), visible))
+        whole = net.latent.run(
+            x, AttentionContext(net.latent.rotary.prefix(len(columns), x.device), visible)
+        )
         torch.testing.assert_close(got[row, REAL[row]], whole[0, before:], **CLOSE)
-        everything = net.latent.run(x, net.latent.plain_reach(x))
+        everything = net.latent.run(x, net.latent.plain_context(x))
         assert (everything - whole)[0, before:].abs().max() > 1e-3
 
 

@@ -56,11 +56,11 @@ def test_both_norms_of_a_layer_get_the_same_scale_and_shift_and_the_final_norm_n
         torch.nn.init.normal_(block.modulation.project.bias, std=0.3, generator=generator)
     ids, time = torch.arange(10).view(2, 5), torch.tensor([0.1, 0.7])
     condition = net.time(time)
-    reach = net.plain_reach(net.embed(ids))
+    context = net.plain_context(net.embed(ids))
     x = net.embed(ids)
     for block in net.blocks:
         scale, shift = block.modulation.project(condition)[:, None].split(CONFIG.width, dim=-1)
-        x = x + block.attention(block.attention_norm(x) * (1 + scale) + shift, reach)
+        x = x + block.attention(block.attention_norm(x) * (1 + scale) + shift, context)
         x = x + block.mlp(block.mlp_norm(x) * (1 + scale) + shift)
     torch.testing.assert_close(net.hidden(ids, time=time), net.norm(x))
     swapped = net.hidden(ids, time=time.flip(0))

@@ -76,7 +76,7 @@ def test_the_formula_by_hand() -> None:
             return plain * (1 + both[..., :16]) + both[..., 16:]
 
         x = normed(states, head.before)
-        x = block(x, head.layer.plain_reach(x), None)
+        x = block(x, head.layer.plain_context(x), None)
         expected = (normed(x, head.after) @ head.odds.weight[0]) + head.odds.bias
     assert torch.allclose(found, expected, atol=1e-5)
 

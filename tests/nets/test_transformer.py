@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import Reach, Stack
+from anyorder.nets.stack import AttentionContext, Stack
 from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(
@@ -267,10 +267,10 @@ def test_the_last_columns_alone_are_those_of_the_whole() -> None:
     x, time = net.embed(random_ids(3, 9)), torch.tensor([0.1, 0.5, 0.9])
     mask = torch.arange(9) < torch.tensor([9, 7, 8])[:, None]
     for positions in (None, torch.arange(9).expand(3, 9) + 4):
-        reach = net.plain_reach(x, mask, positions)
-        whole = net.run(x, reach, time=time)
+        context = net.plain_context(x, mask, positions)
+        whole = net.run(x, context, time=time)
         for skip in (0, 4, 9):
-            got = net.run(x, reach, time=time, skip=skip)
+            got = net.run(x, context, time=time, skip=skip)
             torch.testing.assert_close(got, whole[:, skip:], atol=1e-5, rtol=1e-5)
 
 
@@ -278,14 +278,14 @@ def test_the_last_columns_alone_are_those_of_the_whole() -> None:
 def test_what_was_remembered_is_seen_like_what_is_there() -> None:
     net = shaken(replace(CONFIG, causal=True))
     x = net.embed(random_ids(2, 9))
-    whole = net.run(x, net.plain_reach(x))
-    memory = net.remember(x[:, :5], net.plain_reach(x[:, :5]))
+    whole = net.run(x, net.plain_context(x))
+    memory = net.remember(x[:, :5], net.plain_context(x[:, :5]))
     later = torch.arange(9) <= torch.arange(5, 9)[:, None]
     rotation = net.rotary.pick(torch.arange(5, 9)[None], 9)
-    got = net.run(x[:, 5:], Reach(rotation, later, join=memory.precede))
+    got = net.run(x[:, 5:], AttentionContext(rotation, later, join=memory.precede))
     torch.testing.assert_close(got, whole[:, 5:], atol=1e-5, rtol=1e-5)
     rows = torch.tensor([1, 1, 0])
-    kept = net.run(x[rows, 5:], Reach(rotation, later, join=memory.keep(rows).precede))
+    kept = net.run(x[rows, 5:], AttentionContext(rotation, later, join=memory.keep(rows).precede))
     torch.testing.assert_close(kept, whole[rows, 5:], atol=1e-5, rtol=1e-5)
 
 
@@ -295,8 +295,8 @@ def test_a_stack_may_end_without_a_norm() -> None:
         {name: w for name, w in net.state_dict().items() if name.startswith("blocks.")}
     )
     x = net.embed(random_ids(2, 6))
-    states = bare.run(x, bare.plain_reach(x))
-    torch.testing.assert_close(net.norm(states), net.run(x, net.plain_reach(x)))
+    states = bare.run(x, bare.plain_context(x))
+    torch.testing.assert_close(net.norm(states), net.run(x, net.plain_context(x)))
     assert (states - net.norm(states)).abs().max() > 0.1
 
 

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 from torch import Tensor
 
 from anyorder.process import insertion
-from anyorder.process.insertion import Clocks, Items
+from anyorder.process.insertion import Clocks, InsertionItems
 from anyorder.process.noise import Noise
 from anyorder.process.schedule import Power, carried
 
@@ -25,12 +25,12 @@ def double(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def items_of(rows: int, answer: int) -> Items:
+def items_of(rows: int, answer: int) -> InsertionItems:
     """An anchor and so many free items in every row."""
     free = torch.ones(rows, answer + 1, dtype=torch.bool)
     gaps = free.clone()
     free[:, 0] = False
-    return Items(free, gaps, torch.full((rows,), answer + 1))
+    return InsertionItems(free, gaps, torch.full((rows,), answer + 1))
 
 
 # --- the law of the interpolant --------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_gap_targets_by_hand(fates: list[list[str]], prompt: int) -> None:
     lengths = torch.tensor([prompt + len(fate) for fate in fates])
     place = torch.arange(longest).expand(len(fates), longest)
     inside = place < lengths[:, None]
-    items = Items(inside & (place >= prompt), inside & (place >= prompt - 1), lengths)
+    items = InsertionItems(inside & (place >= prompt), inside & (place >= prompt - 1), lengths)
     rows = [["c"] * prompt + fate + ["c"] * (longest - prompt - len(fate)) for fate in fates]
     deleted = torch.tensor([[each == "d" for each in row] for row in rows])
     masked = torch.tensor([[each in "dm" for each in row] for row in rows])
@@ -184,7 +184,9 @@ def test_published_weights_have_their_maxima() -> None:
 def test_normalisations() -> None:
     place = torch.arange(6).expand(3, 6)
     lengths = torch.tensor([6, 3, 1])
-    items = Items((place >= 1) & (place < lengths[:, None]), place < lengths[:, None], lengths)
+    items = InsertionItems(
+        (place >= 1) & (place < lengths[:, None]), place < lengths[:, None], lengths
+    )
     assert insertion.divisor("items", items, 9).tolist() == pytest.approx([7 / 3] * 3)
     assert insertion.divisor("rows", items, 9).tolist() == [1, 1, 1]
     assert insertion.divisor("max_length", items, 9).tolist() == [9, 9, 9]

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from anyorder.nets.oracles import InsertionOracle
 from anyorder.process import insertion
-from anyorder.process.insertion import Clocks, Interpolant, Items, Weights, align, could_be
+from anyorder.process.insertion import (
+    Clocks,
+    InsertionItems,
+    InsertionWeights,
+    Interpolant,
+    align,
+    could_be,
+)
 from anyorder.process.schedule import Power
 
 ANCHOR, MASK, SIZE = 4, 3, 5
@@ -29,7 +36,7 @@ class Everything(NamedTuple):
     """Every way to corrupt one answer, as rows of a batch."""
 
     ids: Tensor  # B N, with the anchor
-    items: Items
+    items: InsertionItems
     seen: Interpolant
     fates: Tensor  # B N-1: 0 deleted, 1 masked, 2 clean
 
@@ -47,7 +54,7 @@ def everything(answer: tuple[int, ...], time: Tensor) -> Everything:
     fates = fates.reshape(3 ** len(answer), len(answer))
     frozen = torch.zeros(len(fates), 1, dtype=torch.bool)
     free = torch.cat([frozen, fates >= 0], dim=1)
-    items = Items(free, torch.ones_like(free), torch.full((len(fates),), len(answer) + 1))
+    items = InsertionItems(free, torch.ones_like(free), torch.full((len(fates),), len(answer) + 1))
     deleted, masked = (torch.cat([frozen, fates <= level], dim=1) for level in (0, 1))
     seen = insertion.pack(items, deleted=deleted, masked=masked, time=time.expand(len(fates)))
     return Everything(torch.tensor([ANCHOR, *answer]).expand(len(fates), -1), items, seen, fates)
@@ -79,7 +86,7 @@ def expected_loss(model: Toy, answer: tuple[int, ...], clocks: Clocks, u: float)
     tokens = every.ids.gather(1, every.seen.origin)[every.seen.masked]
     nats = -log_prob[every.seen.masked].gather(1, tokens[:, None])[:, 0]
     probability = every.probability(clocks, time)
-    scale = Weights(
+    scale = InsertionWeights(
         probability * insertion.weights("hazard", clocks.unmasking, time, math.inf),
         probability * insertion.weights("hazard", clocks.insertion, time, math.inf),
     )
@@ -141,7 +148,7 @@ def test_the_gradient_is_prediction_minus_posterior() -> None:
         nats = torch.nn.functional.cross_entropy(
             log_prob[every.seen.masked], tokens, reduction="none"
         )
-        scale = Weights(chance * weight["unmask"], chance * weight["insert"])
+        scale = InsertionWeights(chance * weight["unmask"], chance * weight["insert"])
         loss = loss + insertion.weighted(nats, log_mean, every.seen.missing, every.seen, scale).loss
     loss.backward()
     oracle = InsertionOracle(DATA, MASK, SIZE)
@@ -212,6 +219,6 @@ def test_integrated_targets_keep_the_mean_and_lower_the_variance(answer: tuple[i
 
 def test_one_loss_for_each_masked_slot() -> None:
     every = everything((0, 1), double(0.5))
-    scale, gaps = Weights(torch.ones(9), torch.ones(9)), torch.zeros(every.seen.real.shape)
+    scale, gaps = InsertionWeights(torch.ones(9), torch.ones(9)), torch.zeros(every.seen.real.shape)
     with pytest.raises(ValueError, match="losses for 6 masked slots"):
         insertion.weighted(torch.zeros(2), gaps, every.seen.missing, every.seen, scale)

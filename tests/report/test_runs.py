@@ -12,12 +12,12 @@ from made_traces import PROGRAM, mdm
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.order_scores import order
 from anyorder.measure.stored import MEASURES_FILE, SCHEMA
-from anyorder.report.runs import Gathered, comparisons, gather
+from anyorder.report.runs import ReportRuns, comparisons, gather
 from anyorder.report.tables import labels_of
 from anyorder.trace import Run, Trace
 
 
-def test_labels_say_what_differs_and_are_all_different(gathered: Gathered) -> None:
+def test_labels_say_what_differs_and_are_all_different(gathered: ReportRuns) -> None:
     labels = [run.label for run in gathered]
     assert labels == [
         "MDM, surest token first",
@@ -34,7 +34,7 @@ def test_labels_say_what_differs_and_are_all_different(gathered: Gathered) -> No
     assert labels_of(same) == ["MDM, random order (a/x)", "MDM, random order (b/x)"]
 
 
-def test_measures_are_those_of_the_measure_functions(gathered: Gathered) -> None:
+def test_measures_are_those_of_the_measure_functions(gathered: ReportRuns) -> None:
     for run in gathered:
         assert run.measures["order"] == order(run.run, "exact").to_record(samples=False)
         assert run.measures["arness"] == arness(run.run).to_record(samples=False)
@@ -53,7 +53,7 @@ def test_stored_measures_are_read_and_those_of_other_traces_are_not(tmp_path: Pa
         gather([folder])
 
 
-def test_rates_are_over_problems(gathered: Gathered) -> None:
+def test_rates_are_over_problems(gathered: ReportRuns) -> None:
     by_label = {run.label: run for run in gathered}
     again = by_label["MDM, surest token first, temperature 0.8, 4 samples"]
     assert [rate.k for rate in again.rates] == [1, 2, 4]
@@ -64,7 +64,7 @@ def test_rates_are_over_problems(gathered: Gathered) -> None:
     assert again.rates[-1].interval.estimate == 1
 
 
-def test_only_runs_that_differ_in_policy_alone_are_compared(gathered: Gathered) -> None:
+def test_only_runs_that_differ_in_policy_alone_are_compared(gathered: ReportRuns) -> None:
     [found] = comparisons(gathered)
     assert found.reference.label == "MDM, left to right"
     assert [run.label for run in found.runs] == ["MDM, surest token first", "MDM, random order"]

@@ -106,12 +106,12 @@ def newest(out: Path) -> Path:
 
 def distance(first: Path, second: Path) -> float:
     """The largest difference between two runs' weights, averages and moments."""
-    from anyorder.training.processes import Reader
+    from anyorder.training.processes import TensorReader
 
     worst = 0.0
     for stem in ("model", "ema", "optimiser"):
         files = [sorted(newest(out).glob(f"{stem}*.safetensors")) for out in (first, second)]
-        with Reader(files[0]) as one, Reader(files[1]) as other:
+        with TensorReader(files[0]) as one, TensorReader(files[1]) as other:
             assert one.shapes == other.shapes
             for name in one.shapes:
                 gap = (one.rows(name) - other.rows(name)).abs().max()

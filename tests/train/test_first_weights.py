@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anyorder.apps.train import network_config
 from anyorder.families.family import find_family
 from anyorder.recipes import RECIPES, find_recipe, override
-from anyorder.training.distributed import Base, FirstWeights
+from anyorder.training.distributed import Base, ShardedInit
 
 TINY = [name for name in RECIPES if name.startswith("tiny/")]
 
@@ -28,7 +28,7 @@ def network(name: str, **changes: Any) -> Any:
 def test_they_are_what_the_constructor_draws(name: str) -> None:
     kind, config = network("tiny/sflm", architecture="dit") if name == "dit" else network(name)
     built = dict(kind.build(config, seed=5).named_parameters())
-    first = FirstWeights(lambda: kind.build(config, seed=5))
+    first = ShardedInit(lambda: kind.build(config, seed=5))
     assert all(weight.is_meta for weight in first.net.parameters())
     for _ in range(2):  # as often as asked
         drawn = dict(first())
@@ -51,7 +51,7 @@ def test_a_trained_network_is_copied_weight_by_weight() -> None:
         asked.append(name)
         return base.get_parameter(name).detach()
 
-    first = FirstWeights(lambda: flex.build(config, seed=5), Base(empty, tensor), flex.start)
+    first = ShardedInit(lambda: flex.build(config, seed=5), Base(empty, tensor), flex.start)
     assert not asked, "nothing is read before it is needed"
     for key, value in first():
         assert torch.equal(value, whole.get_parameter(key)), key
@@ -78,9 +78,9 @@ class Computed(nn.Module):
 
 def test_what_cannot_be_repeated_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"map\.weight are not a function of the seed"):
-        dict(FirstWeights(Hidden)())
+        dict(ShardedInit(Hidden)())
     with pytest.raises(ValueError, match=r"weight are computed from other tensors"):
-        dict(FirstWeights(Computed)())
+        dict(ShardedInit(Computed)())
 
 
 PROGRAM = """
@@ -88,11 +88,11 @@ import resource
 from anyorder.apps.train import network_config
 from anyorder.families.family import find_family
 from anyorder.recipes import find_recipe, override
-from anyorder.training.distributed import FirstWeights
+from anyorder.training.distributed import ShardedInit
 recipe = override(find_recipe("tiny/mdm"), {"net.width": 512, "net.layers": 24, "net.heads": 8,
                                             "net.mlp_width": 1536})
 build, config = find_family("mdm").network.build, network_config(recipe, 97, 1)
-first = FirstWeights(lambda: build(config, seed=5))
+first = ShardedInit(lambda: build(config, seed=5))
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before, size = peak(), 0

@@ -16,7 +16,7 @@ from anyorder.model import load
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.training import TrainConfig, lora
-from anyorder.training.processes import Reader
+from anyorder.training.processes import TensorReader
 
 # Not imported here: it takes seconds, in every process that collects tests.
 pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
@@ -96,7 +96,7 @@ def test_training_with_adapters(ranks: ModuleType, tmp_path: Path) -> None:
     changed = {name for name in start if not torch.equal(start[name], result[name])}
     assert changed == {name for name in start if name.startswith("blocks.") and
                        name.endswith("weight") and "norm" not in name}  # fmt: skip
-    with Reader(ranks.newest(tmp_path / "run").glob("optimiser*")) as moments:
+    with TensorReader(ranks.newest(tmp_path / "run").glob("optimiser*")) as moments:
         assert all(".lora_" in name for name in moments.shapes)
     whole = (tmp_path / "run" / "model.safetensors").read_bytes()
     (tmp_path / "run" / "model.safetensors").unlink()

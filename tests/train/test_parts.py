@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from anyorder.training.processes import Reader, cut, file_names, local, put, rows_of, save_part
+from anyorder.training.processes import (
+    TensorReader,
+    cut,
+    file_names,
+    local,
+    put,
+    rows_of,
+    save_part,
+)
 
 
 @given(rows=st.integers(0, 40), parts=st.integers(1, 9))
@@ -33,7 +41,7 @@ def test_any_number_reads_what_any_number_wrote(rows: int, wrote: int, reads: in
             first, last = cut(rows, wrote, part)
             tensors = {"a.b": matrix[first:last].clone()}
             save_file(tensors | ({"step": torch.tensor(7.0)} if part == 0 else {}), path)
-        with Reader(paths) as stored:
+        with TensorReader(paths) as stored:
             assert stored.shapes == {"a.b": (rows, 3), "step": ()}
             found = [stored.rows("a.b", cut(rows, reads, part)) for part in range(reads)]
             assert torch.equal(torch.cat(found), matrix)
@@ -49,7 +57,7 @@ def test_what_is_not_sharded_is_one_part(tmp_path: Path) -> None:
     assert file_names("ema", 2)[1] == "ema-00001-of-00002.safetensors"
     save_part(tmp_path / "0", {"x": tensor}, 0)
     save_part(tmp_path / "1", {"x": tensor}, 1)
-    with Reader([tmp_path / "0", tmp_path / "1"]) as stored:
+    with TensorReader([tmp_path / "0", tmp_path / "1"]) as stored:
         assert torch.equal(stored.rows("x"), torch.ones(3, 2)), "once, in the first file"
 
 
@@ -59,8 +67,8 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     (tmp_path / "2").write_bytes(b"half")
     with (
         pytest.raises(ValueError, match="x has another shape"),
-        Reader([tmp_path / "0", tmp_path / "1"]),
+        TensorReader([tmp_path / "0", tmp_path / "1"]),
     ):
         pass
-    with pytest.raises(ValueError, match="cannot be read"), Reader([tmp_path / "2"]):
+    with pytest.raises(ValueError, match="cannot be read"), TensorReader([tmp_path / "2"]):
         pass

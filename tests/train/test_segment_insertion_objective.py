@@ -263,7 +263,7 @@ def test_the_minimum_is_at_the_exact_posterior(
     """The expected loss at one time, over everything that can be seen: nothing is drawn."""
     rows, seen, weights = every_interpolant(progress)
     assert float(weights.sum()) == pytest.approx(1)
-    scale = insertion.Weights(weights, weights)
+    scale = insertion.InsertionWeights(weights, weights)
     monkeypatch.setattr(insertion, "corrupt", lambda *_: seen)
     monkeypatch.setattr(segment_insertion_objective, "row_weights", lambda *_: scale)
     objective = segment_insertion_bound(VOCAB, SegmentInsertionConfig(targets=targets), 11)

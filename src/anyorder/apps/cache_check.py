@@ -100,7 +100,7 @@ def samples_to_check(asked: int | None, options: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Check:
+class CacheCheck:
     """What a run's cache is checked with."""
 
     requests: Sequence[Request]
@@ -113,7 +113,7 @@ class Check:
     """How many are decoded exactly too; 0: none."""
 
 
-def record_agreement(run: Run, model: Model, check: Check, *, progress: bool = True) -> None:
+def record_agreement(run: Run, model: Model, check: CacheCheck, *, progress: bool = True) -> None:
     """Put the agreement of a complete run into its card, unless it is there already."""
     wanted, known = min(check.samples, len(check.requests)), run.card.agreement
     if not wanted or (known is not None and known["samples"] == wanted):

@@ -47,7 +47,7 @@ from anyorder.families.mdm.planner import PlannedNet, PlannerHead
 from anyorder.families.sflm.net import DiT, DiTBlock, SphereNet, TimeCondition
 from anyorder.nets.denoiser import ShiftedNet
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import Block, Modulation, Stack, TimeEmbedding
+from anyorder.nets.stack import Modulation, Stack, TimeEmbedding, TransformerBlock
 from anyorder.nets.transformer import Transformer
 from anyorder.recipes import Recipe
 
@@ -210,7 +210,7 @@ def _column_maps(module: nn.Module) -> Iterator[nn.Linear]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ActivationBytes:
     """Bytes that one micro batch keeps until its backward pass."""
 
     layers: float
@@ -225,7 +225,7 @@ class Kept:
     """Of one layer that runs without gradients, before the others."""
 
 
-def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Kept:
+def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> ActivationBytes:
     """What is saved for the backward pass.
 
     `wide` is the size of a number on the residual path (norms in and out), `narrow` that of one
@@ -247,10 +247,12 @@ def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Kept:
             around += columns * CPU_NORM * each.module.config.width * wide
         elif learns:
             around += columns * _around(each.module, wide)
-    return Kept(layers, inputs, largest, around, passing)
+    return ActivationBytes(layers, inputs, largest, around, passing)
 
 
-def _plain_layer(block: Block, shape: TransformerConfig, wide: int, narrow: int) -> float:
+def _plain_layer(
+    block: TransformerBlock, shape: TransformerConfig, wide: int, narrow: int
+) -> float:
     """Two norms (and their modulated outputs); q, k, v, the mixture; gate, silu, up, product."""
     norm = CPU_NORM * shape.width + (shape.width if shape.time_modulated else 0)
     heads, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
@@ -267,7 +269,7 @@ def _dit_layer(block: DiTBlock, shape: TransformerConfig, wide: int, narrow: int
 
 
 LAYERS: dict[type[nn.Module], Callable[[Any, TransformerConfig, int, int], float]] = {
-    Block: _plain_layer,
+    TransformerBlock: _plain_layer,
     DiTBlock: _dit_layer,
 }
 """Bytes that a layer keeps for one column."""

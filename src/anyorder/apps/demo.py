@@ -121,7 +121,7 @@ class Measuring:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """All jobs of a demo in one folder."""
 
     out: Path
@@ -349,7 +349,7 @@ def demo(
     """Run everything in `out`, or what is left of it; returns where it is."""
     console = Console(highlight=False, quiet=quiet)
     begun = time.monotonic()
-    plan = Plan(out, problems, models or {})
+    plan = DemoPlan(out, problems, models or {})
     out.mkdir(parents=True, exist_ok=True)
     samplings = plan.samplings()
     folders = tuple(each.folder for each in samplings)

@@ -311,7 +311,7 @@ REQUIRED_LEVEL, WEAK_LEVEL = 2, 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class GradePlan:
     """A grading job, resolved."""
 
     run: Run
@@ -343,14 +343,14 @@ def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Gr
     return reported(plan, job)
 
 
-def settle(plan: Plan) -> None:
+def settle(plan: GradePlan) -> None:
     """Bring the parts of every table together, in the order of the run."""
     order = {key: number for number, key in enumerate(samples_of(plan.run))}
     for table in plan.tables.values():
         table.finish(order)
 
 
-def planned(run: Run, job: GradeJob, *, together: bool = False) -> Plan:
+def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
     """The job, resolved and checked; `together`: beside others who grade the same run."""
     config = run.card.config
     name = job.task or config.get("task")
@@ -380,7 +380,7 @@ def planned(run: Run, job: GradeJob, *, together: bool = False) -> Plan:
         for mode in modes
     }
     ungraded = {task_id: chosen[task_id].note for task_id in chosen if task_id not in problems}
-    plan = Plan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
+    plan = GradePlan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
     check_rates(keys, job, _expected_samples(plan))
     return plan
 
@@ -438,7 +438,7 @@ def _modes(extraction: str) -> tuple[str, ...]:
     return (extraction,)
 
 
-def give_verdicts(plan: Plan, job: GradeJob, progress: bool) -> None:
+def give_verdicts(plan: GradePlan, job: GradeJob, progress: bool) -> None:
     """Give every sample that lacks one its verdict, mode by mode."""
     wanted, level = lacking(plan, job), least_level(job)
     total = len(plan.keys) * len(plan.modes)
@@ -458,7 +458,7 @@ def give_verdicts(plan: Plan, job: GradeJob, progress: bool) -> None:
         _store(plan, _counted(stream, advance))
 
 
-def lacking(plan: Plan, job: GradeJob) -> list[tuple[str, Key]]:
+def lacking(plan: GradePlan, job: GradeJob) -> list[tuple[str, Key]]:
     """The verdicts that are not there yet: extraction and sample."""
     level = least_level(job)
     done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
@@ -470,7 +470,7 @@ def least_level(job: GradeJob) -> int:
     return WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
 
 
-def _items(plan: Plan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
+def _items(plan: GradePlan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
     """The programs to judge, problem by problem: a worker prepares the checks of each once."""
     texts: dict[str, list[tuple[int, str]]] = {}
     for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
@@ -492,7 +492,7 @@ def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
         yield verdict
 
 
-def _store(plan: Plan, stream: Iterator[Verdict]) -> None:
+def _store(plan: GradePlan, stream: Iterator[Verdict]) -> None:
     """Write verdicts in parts; what has come when the stream breaks off is written as well."""
     waiting: dict[str, list[Verdict]] = {mode: [] for mode in plan.modes}
     written = time.monotonic()
@@ -515,7 +515,7 @@ def _store(plan: Plan, stream: Iterator[Verdict]) -> None:
         write()
 
 
-def reported(plan: Plan, job: GradeJob) -> Graded:
+def reported(plan: GradePlan, job: GradeJob) -> Graded:
     chosen = set(plan.keys)
     position = {key: number for number, key in enumerate(plan.keys)}
     rows: dict[str, list[Row]] = {}
@@ -536,7 +536,7 @@ def reported(plan: Plan, job: GradeJob) -> Graded:
     return replace(result, strangers=plan.strangers)
 
 
-def _expected_samples(plan: Plan) -> dict[str, int]:
+def _expected_samples(plan: GradePlan) -> dict[str, int]:
     """How many samples each problem should have: those of the run card, or the most there are."""
     counts = Counter(task_id for task_id, _ in plan.keys)
     most = max(plan.run.card.config.get("samples") or 0, *counts.values())

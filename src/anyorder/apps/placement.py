@@ -31,7 +31,7 @@ import numpy as np
 from anyorder.apps.terminal import progress_bar
 from anyorder.checks import one_of, whole
 from anyorder.decode.canvas import Sizes
-from anyorder.decode.replay import Looked, Replay, TraceReader
+from anyorder.decode.replay import CanvasFacts, Replay, TraceReader
 from anyorder.families.family import FAMILIES, Family
 from anyorder.files import COPY_IT, alone_in, sweep
 from anyorder.measure.placement_scores import (
@@ -117,14 +117,14 @@ def placement(
     chosen = PlacementSettings(**settings)
     run = run if isinstance(run, Run) else Run.open(run)
     model = model if isinstance(model, Model) else load(model)
-    work = _Work.prepare(run, model, chosen)
+    work = _RunAndModel.prepare(run, model, chosen)
     with alone_in(run.folder, COPY_IT):
         work.finish(progress)
     return PlacementTable.read(run.folder / PLACEMENT_FILE)
 
 
 @dataclass(frozen=True)
-class _Work:
+class _RunAndModel:
     """One run and one model that belong together."""
 
     run: Run
@@ -139,7 +139,7 @@ class _Work:
     """Whether the samples' programs were looked for: then one without a program has no code."""
 
     @classmethod
-    def prepare(cls, run: Run, model: Model, settings: PlacementSettings) -> _Work:
+    def prepare(cls, run: Run, model: Model, settings: PlacementSettings) -> _RunAndModel:
         if model.family.reader is None:
             able = " or ".join(family.name for family in FAMILIES.values() if family.reader)
             raise ValueError(
@@ -330,7 +330,7 @@ def _check_trace(trace: Trace, model: Model) -> None:
         )
 
 
-def _commits(moment: Looked) -> list[Commit]:
+def _commits(moment: CanvasFacts) -> list[Commit]:
     pairs = zip(moment.committed.tolist(), moment.tokens.tolist(), strict=True)
     return [Commit(position, token) for position, token in pairs]
 

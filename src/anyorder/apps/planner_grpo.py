@@ -79,7 +79,7 @@ class _Recorder:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RolloutMoment:
     """One step of the rows that were not complete before it."""
 
     rows: Tensor  # B, their numbers
@@ -108,7 +108,7 @@ class Rollouts:
         """Steps of each row, which all reveal something.  # B"""
         return torch.tensor([row.steps for row in self.decoded], device=self.device)
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[RolloutMoment]:
         """Every step that was made, rebuilt from the reveal steps."""
         ids, free, real = stack(self.canvases, self.vocab, self.device)
         tokens, reveal = ids.clone(), torch.zeros_like(ids)
@@ -123,7 +123,7 @@ class Rollouts:
             masked = (free & (reveal >= step))[rows, :width]
             block = blocks[rows, :width]
             window = block.masked_fill(~masked, blocks.max() + 1).amin(dim=1, keepdim=True)
-            yield Moment(
+            yield RolloutMoment(
                 rows=rows,
                 canvas=tokens[rows, :width].masked_fill(masked, self.vocab.mask_id),
                 real=real[rows, :width],
@@ -237,7 +237,7 @@ def tuning_loss(
     return total / slots
 
 
-def moment_log_prob(net: PlannedNet, moment: Moment, vocab: Vocab, *, joint: bool) -> Tensor:
+def moment_log_prob(net: PlannedNet, moment: RolloutMoment, vocab: Vocab, *, joint: bool) -> Tensor:
     """log pi of one step's action.  # B
 
     With a frozen backbone the tokens' part does not depend on what is trained and is left out.

@@ -36,7 +36,7 @@ from anyorder.process.schedule import Power
 from anyorder.report.charts import Drawing, schedule, schedule_chart
 from anyorder.report.findings import Finding, findings
 from anyorder.report.page import Page, lead, opening, player_text, render
-from anyorder.report.runs import Gathered, Material, comparisons, gather, shares_of
+from anyorder.report.runs import Material, ReportRuns, comparisons, gather, shares_of
 from anyorder.report.sections import all_sections
 from anyorder.report.sections.models import glance
 from anyorder.report.tables import Absent, Section
@@ -174,7 +174,7 @@ def _figures(job: ReportJob, sections: list[Section]) -> tuple[Path, ...]:
     )
 
 
-def _made(gathered: Gathered) -> list[tuple[str, str]]:
+def _made(gathered: ReportRuns) -> list[tuple[str, str]]:
     cards = [run.run.card for run in gathered]
     torch = sorted({card.versions["torch"] for card in cards if "torch" in card.versions})
     seeds = sorted({seed for card in cards for seed in card.seeds})

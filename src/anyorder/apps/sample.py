@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anyorder.apps.cache_check import Check, record_agreement, samples_to_check
+from anyorder.apps.cache_check import CacheCheck, record_agreement, samples_to_check
 from anyorder.apps.jobs import SampleJob, Share
 from anyorder.apps.show import watching
 from anyorder.apps.terminal import progress_bar
@@ -37,7 +37,7 @@ from anyorder.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class Subject:
+class SamplingTask:
     """What is asked."""
 
     problems: list[Problem]
@@ -48,7 +48,7 @@ class Subject:
     """How a task finds the program in a sample."""
 
     @classmethod
-    def of(cls, task: Task, limit: int | None) -> Subject:
+    def of(cls, task: Task, limit: int | None) -> SamplingTask:
         """The first problems of a task."""
         return cls(task.problems(limit), task.digest, task.template, task.extraction)
 
@@ -70,16 +70,16 @@ class Subject:
         return {problem.task_id: problem for problem in self.problems}
 
 
-def subject_of(job: SampleJob, trained_on: dict[str, Any]) -> Subject:
+def subject_of(job: SampleJob, trained_on: dict[str, Any]) -> SamplingTask:
     if job.task is not None:
         task = find_task(job.task, trained_on, data=job.data, template=job.template)
-        return Subject.of(task, job.limit)
+        return SamplingTask.of(task, job.limit)
     if job.prompt is not None:
         name, text = "prompt/0", job.prompt
     else:
         assert job.fill is not None
         name, text = f"fill/{job.fill.name}", _read_gaps(job.fill)
-    return Subject([Problem(name, text)], hashlib.sha256(text.encode()).hexdigest())
+    return SamplingTask([Problem(name, text)], hashlib.sha256(text.encode()).hexdigest())
 
 
 def _read_gaps(path: Path) -> str:
@@ -103,7 +103,7 @@ class Planned:
 
 
 def plan_run(
-    job: SampleJob, options: dict[str, Any], model: Model, subject: Subject, *, command: str
+    job: SampleJob, options: dict[str, Any], model: Model, subject: SamplingTask, *, command: str
 ) -> Planned:
     """What a job means for a model."""
     texts = [problem.prompt for problem in subject.problems]
@@ -180,7 +180,9 @@ def sample_to_run(
     planned = plan_run(job, options, model, subject, command=command)
     requests, chosen = planned.requests, planned.options
     assert job.batch is not None
-    check = Check(requests, chosen, job.seed, job.batch, samples_to_check(job.cache_check, chosen))
+    check = CacheCheck(
+        requests, chosen, job.seed, job.batch, samples_to_check(job.cache_check, chosen)
+    )
     parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
     folder = job.out or _default_folder(job, chosen, planned.card)
 
@@ -190,7 +192,7 @@ def sample_to_run(
     def compare(run: Run) -> None:
         record_agreement(run, model, check, progress=progress)
 
-    work = Work(parts, decode, compare, progress, model.vocab if watch else None)
+    work = SamplingWork(parts, decode, compare, progress, model.vocab if watch else None)
     share = job.share()
     if not share.whole:
         return _fill_together(folder, planned.card, work, share)
@@ -207,7 +209,7 @@ def sample_to_run(
 
 
 @dataclass(frozen=True)
-class Work:
+class SamplingWork:
     """What is to be decoded, and how."""
 
     parts: list[list[Request]]
@@ -220,7 +222,7 @@ class Work:
     """The tokens to show the canvases with; None: unwatched."""
 
 
-def _fill_together(folder: Path, card: RunCard, work: Work, share: Share) -> Run:
+def _fill_together(folder: Path, card: RunCard, work: SamplingWork, share: Share) -> Run:
     """Decode a share beside others, and finish the run if nothing is missing any more."""
     run: Run | None = None
     try:
@@ -238,7 +240,7 @@ def _fill_together(folder: Path, card: RunCard, work: Work, share: Share) -> Run
     return run
 
 
-def _decode_parts(run: Run, work: Work, share: Share) -> None:
+def _decode_parts(run: Run, work: SamplingWork, share: Share) -> None:
     """Decode and write the parts of a share that are not there yet."""
     done = set(run.done_parts())
     mine = share.pick(list(enumerate(work.parts)))

@@ -294,12 +294,12 @@ def watching(vocab: Vocab, total: int, *, console: Console | None = None) -> Ite
         yield lambda requests: _lines(vocab, requests[0], console)
         return
     with Live(console=console, transient=True, auto_refresh=False) as live:
-        film = _Film(vocab, total, live)
+        film = _LiveCanvases(vocab, total, live)
         yield film.begin
         film.rest()
 
 
-class _Film:
+class _LiveCanvases:
     """The samples of one batch after another, in place."""
 
     def __init__(self, vocab: Vocab, total: int, live: Live) -> None:

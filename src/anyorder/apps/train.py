@@ -124,11 +124,11 @@ def _network(
         if base is not None:
             network.start(net, base.model().net)
     else:
-        from anyorder.training.distributed import Base, FirstWeights
+        from anyorder.training.distributed import Base, ShardedInit
 
         config = checked_config(card, vocab)
         begin = None if base is None else Base(base.net, base.tensor)
-        weights = FirstWeights(lambda: network.build(config, seed=train.seed), begin, network.start)
+        weights = ShardedInit(lambda: network.build(config, seed=train.seed), begin, network.start)
         net = weights.net
     _freeze(net, recipe.frozen)
     if train.lora:

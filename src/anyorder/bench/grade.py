@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from anyorder.bench.checks import ERROR, NO_CODE, TIMEOUT, Check, to_record
-from anyorder.bench.pool import Job, Outcome, Pool
+from anyorder.bench.pool import Outcome, Pool, PoolJob
 from anyorder.bench.sandbox import Limits
 
 RUNS = 2
@@ -87,7 +87,7 @@ def grade(
 class _Program:
     """A distinct program under way, and everybody who waits for its verdict."""
 
-    job: Job
+    job: PoolJob
     digest: str
     identity: tuple[str, str]
     keys: list[Hashable]
@@ -108,7 +108,7 @@ class _Grading:
     """Those that wait for their second run."""
     draining: bool = False
     """Whether nothing new is begun until all second runs are made."""
-    held: Job | None = None
+    held: PoolJob | None = None
     """Taken from the items, and no worker had room for it."""
     ended: bool = False
     numbers: int = 0
@@ -167,7 +167,7 @@ class _Grading:
             self.by_identity[identity].keys.append(item.key)
             return None
         self.numbers += 1
-        self.held = Job(self.numbers, text, checks_key, checks, self.limits_record)
+        self.held = PoolJob(self.numbers, text, checks_key, checks, self.limits_record)
         program = _Program(self.held, digest, identity, [item.key])
         self.open[self.numbers] = self.by_identity[identity] = program
         return None

@@ -45,7 +45,7 @@ from anyorder.bench.comparisons import compare
 from anyorder.bench.remote import (
     PREFETCH,
     Function,
-    Session,
+    RemoteSession,
     compile_tests,
     failure_of,
     goes_on_after_failure,
@@ -60,7 +60,7 @@ SEED = 0
 
 def run_script(child: Child, check: Script) -> None:
     """Return if the statements run through; else raise what stopped them (Failed or NotPassed)."""
-    session = Session(child)
+    session = RemoteSession(child)
     functions = {name: Function(session, name) for name in check.remote}
     scope: dict[str, Any] = {"__name__": MODULE, "__builtins__": builtins.__dict__}
     # Before the setup, which may use them, and after it, which may define the stubs of a prompt.
@@ -90,7 +90,7 @@ def _compiled(code: str, filename: str, foresee: bool) -> CodeType:
     return compile_tests(code, filename, foresee=foresee)
 
 
-def _prefetcher(session: Session) -> Any:
+def _prefetcher(session: RemoteSession) -> Any:
     def prefetch(calls: tuple[tuple[Any, tuple[Any, ...]], ...], others: tuple[Any, ...]) -> None:
         """Send the program's calls, if all are of one function and there are no others."""
         remote = [(function, given) for function, given in calls if isinstance(function, Function)]
@@ -116,7 +116,7 @@ _HARMLESS = (
 """What a name of the tests may stand for that calls nothing: libraries, builtins, data."""
 
 
-def _run(code: CodeType, scope: dict[str, Any], session: Session, source: str) -> None:
+def _run(code: CodeType, scope: dict[str, Any], session: RemoteSession, source: str) -> None:
     try:
         exec(code, scope)  # noqa: S102  (the task's own statements; samples never get here)
     except BaseException as error:  # noqa: BLE001  (whatever the statements raise is their answer)
@@ -149,7 +149,7 @@ REFERENCE_SHARE = 2
 """A program may take at least so many times what the reference took (evalplus has such a rule)."""
 
 
-class Unfit(ValueError):
+class CannotGrade(ValueError):
     """A problem cannot be graded: its own tests or reference fail."""
 
 
@@ -158,7 +158,7 @@ Awake = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedCheck:
     """A check with its answers at hand."""
 
     check: Check
@@ -166,7 +166,7 @@ class Ready:
 
 
 @dataclass
-class Desk:
+class JudgeContext:
     """What is needed to run one program, and what it has cost so far."""
 
     sandbox: Sandbox
@@ -197,7 +197,7 @@ def _nobody(seconds: float) -> None:
 
 def prepare(
     sandbox: Sandbox, checks: Sequence[Check], limits: Limits, awake: Awake = _nobody
-) -> tuple[Ready, ...]:
+) -> tuple[PreparedCheck, ...]:
     """Checks to judge programs by; references run here, once, in the sandbox like all else."""
     ready = []
     for check in checks:
@@ -208,16 +208,18 @@ def prepare(
             try:
                 compile_script(check)
             except (SyntaxError, ValueError) as error:
-                raise Unfit(f"its tests are no Python ({error}): restore the data file") from None
-        ready.append(Ready(check, limits))
+                raise CannotGrade(
+                    f"its tests are no Python ({error}): restore the data file"
+                ) from None
+        ready.append(PreparedCheck(check, limits))
     return tuple(ready)
 
 
 def judge(
-    sandbox: Sandbox, program: str, checks: Sequence[Ready], awake: Awake = _nobody
+    sandbox: Sandbox, program: str, checks: Sequence[PreparedCheck], awake: Awake = _nobody
 ) -> Judged:
     """The verdict on a complete program."""
-    desk = Desk(sandbox, program, awake)
+    desk = JudgeContext(sandbox, program, awake)
     verdict, detail = PASSED, ""
     try:
         for ready in checks:
@@ -231,19 +233,19 @@ def judge(
     return Judged(verdict, detail, desk.cpu_seconds, desk.wall_seconds)
 
 
-def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> Ready:
+def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> PreparedCheck:
     assert check.reference is not None
-    desk = Desk(sandbox, check.reference, awake)
+    desk = JudgeContext(sandbox, check.reference, awake)
     try:
         with desk.child(_times(limits, REFERENCE_PATIENCE * limits.cpu_seconds)) as child:
             expected = tuple(child.calls(check.function, copy.deepcopy(check.inputs)))
     except Failed as failed:
-        raise Unfit(
+        raise CannotGrade(
             f"the reference solution of {check.function} fails ({failed.detail}): restore the data "
             "file, or install the module that it needs"
         ) from None
     answered = replace(check, expected=expected, reference=None)
-    return Ready(answered, _times(limits, REFERENCE_SHARE * desk.cpu_seconds))
+    return PreparedCheck(answered, _times(limits, REFERENCE_SHARE * desk.cpu_seconds))
 
 
 def _times(limits: Limits, cpu_seconds: float) -> Limits:
@@ -256,7 +258,7 @@ def _times(limits: Limits, cpu_seconds: float) -> Limits:
     )
 
 
-def _judge_calls(desk: Desk, check: Calls, limits: Limits) -> None:
+def _judge_calls(desk: JudgeContext, check: Calls, limits: Limits) -> None:
     assert check.expected is not None
     with desk.child(limits, builtins=check.builtins) as child:
         # Copies: what a program does to its arguments is done to the caller's objects as well.
@@ -268,7 +270,7 @@ def _judge_calls(desk: Desk, check: Calls, limits: Limits) -> None:
                 raise NotPassed(WRONG, f"{place}: {_brief(got)} instead of {_brief(expected)}")
 
 
-def _judge_console(desk: Desk, check: Console, limits: Limits) -> None:
+def _judge_console(desk: JudgeContext, check: Console, limits: Limits) -> None:
     for number, (given, wanted) in enumerate(check.cases):
         # Room for the right output, whatever its size, and as much again to see that it is wrong.
         room = max(limits.output_bytes, 2 * len(wanted.encode("utf-8", "surrogatepass")))
@@ -278,12 +280,12 @@ def _judge_console(desk: Desk, check: Console, limits: Limits) -> None:
                 raise NotPassed(WRONG, f"{place}: printed {_brief(child.output)}")
 
 
-def _judge_script(desk: Desk, check: Script, limits: Limits) -> None:
+def _judge_script(desk: JudgeContext, check: Script, limits: Limits) -> None:
     with desk.child(limits) as child:
         run_script(child, check)
 
 
-_JUDGES: dict[type, Callable[[Desk, Any, Limits], None]] = {
+_JUDGES: dict[type, Callable[[JudgeContext, Any, Limits], None]] = {
     Script: _judge_script,
     Calls: _judge_calls,
     Console: _judge_console,

@@ -94,7 +94,7 @@ TOLD = 300
 
 
 @dataclass(frozen=True)
-class Job:
+class PoolJob:
     """One program to judge; the grader's number stands for all else it knows about it."""
 
     number: int
@@ -111,7 +111,7 @@ class Job:
 class Outcome:
     """What became of a job."""
 
-    job: Job
+    job: PoolJob
     reply: dict[str, Any]
     """The verdict; or "unfit": the problem cannot be graded; or "lost": what died over it."""
     level: int | None
@@ -127,11 +127,11 @@ class _Worker:
     lifeline: int
     """Held open, and never written to: when it closes, however, the worker ends."""
     errors: IO[bytes]
-    jobs: deque[Job] = field(default_factory=deque)
+    jobs: deque[PoolJob] = field(default_factory=deque)
     level: int | None = None
     checks_key: str = ""
 
-    def hand(self, job: Job) -> None:
+    def hand(self, job: PoolJob) -> None:
         message: dict[str, Any] = {"job": job.number, "program": job.program}
         checks = {}
         if job.checks_key != self.checks_key:
@@ -177,11 +177,11 @@ class Pool:
         """Whether any job is with a worker."""
         return any(worker.jobs for worker in self._workers)
 
-    def room(self, job: Job) -> bool:
+    def room(self, job: PoolJob) -> bool:
         """Whether a worker can take this job now."""
         return self._chosen(job) is not None or len(self._workers) < self.most
 
-    def hand(self, job: Job) -> None:
+    def hand(self, job: PoolJob) -> None:
         """Give the job to a worker; there must be room."""
         worker = self._chosen(job)
         if worker is None or (worker.jobs and len(self._workers) < self.most):
@@ -190,7 +190,7 @@ class Pool:
         worker.hand(job)
 
     @staticmethod
-    def fits_beside(job: Job) -> bool:
+    def fits_beside(job: PoolJob) -> bool:
         """Whether it surely fits into the pipe of a busy worker: a character may take 12 bytes."""
         room = SMALL_FRAME - len(job.checks)
         return len(job.program) <= room and len(json.dumps(job.program)) <= room
@@ -222,7 +222,7 @@ class Pool:
         self._workers = []
         self._selector.close()
 
-    def _chosen(self, job: Job) -> _Worker | None:
+    def _chosen(self, job: PoolJob) -> _Worker | None:
         """The worker with the fewest jobs, of those that can take this one."""
         depth = DEPTH if self.fits_beside(job) else 1
         free = [worker for worker in self._workers if len(worker.jobs) < depth]

@@ -3,8 +3,8 @@
 `Function` stands for a name of the program, `Object` for something it returned that is no plain
 value (an instance of its own class, a generator, a match). Both ask the confined child and hand on
 plain values. An exception of the program becomes the builtin exception of the same type, so tests
-with `try` work; the end of the program (time, memory, death) becomes `Ended`, which tests cannot
-take for an ordinary exception, and which is remembered even if they do.
+with `try` work; the end of the program (time, memory, death) becomes `ProgramEnded`. Tests cannot
+take that for an ordinary exception, and it is remembered even if they do.
 
 An `Object` has no ==, no ordering, no arithmetic, no `in` of its own: these would show the sample
 what is expected, and let it answer as it likes. It equals itself and nothing else. What it can be
@@ -48,7 +48,7 @@ FROM_PROGRAM = "_anyorder_failed"
 """Where an exception that the program raised carries the failure it stands for."""
 
 
-class Ended(BaseException):
+class ProgramEnded(BaseException):
     """The program has ended and answers no more."""
 
     def __init__(self, why: Failed | Broken) -> None:
@@ -56,7 +56,7 @@ class Ended(BaseException):
         self.why = why
 
 
-class Session:
+class RemoteSession:
     """The talk of one run of test statements with one child."""
 
     def __init__(self, child: Child) -> None:
@@ -122,7 +122,7 @@ class Session:
 
     def _told(self, answer: Any) -> Any:
         if self.ended is not None:
-            raise Ended(self.ended)
+            raise ProgramEnded(self.ended)
         try:
             return _raised_up(answer(), self)
         except Failed as failed:
@@ -131,13 +131,13 @@ class Session:
             self.ended = failed
         except Broken as broken:
             self.ended = broken
-        raise Ended(self.ended)
+        raise ProgramEnded(self.ended)
 
 
 class Function:
     """A function or class of the program, by name."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: RemoteSession, name: str) -> None:
         self._session = session
         self.__name__ = name
 
@@ -150,7 +150,7 @@ class Object:
 
     __slots__ = ("_ahead", "_remote", "_session")
 
-    def __init__(self, session: Session, remote: Remote) -> None:
+    def __init__(self, session: RemoteSession, remote: Remote) -> None:
         object.__setattr__(self, "_session", session)
         object.__setattr__(self, "_remote", remote)
         object.__setattr__(self, "_ahead", deque())  # items of an iterator, brought over early
@@ -221,7 +221,7 @@ def _in_pieces(source: Object) -> Iterator[Any]:
 
 def failure_of(error: BaseException) -> Failed | Broken | None:
     """What the program did, if it is the program that raised; None if the tests did."""
-    if isinstance(error, Ended):
+    if isinstance(error, ProgramEnded):
         return error.why
     failed = getattr(error, FROM_PROGRAM, None)
     return failed if isinstance(failed, Failed) else None
@@ -242,7 +242,7 @@ def _builtin_exception(failed: Failed) -> BaseException:
     raise AssertionError("Exception itself can always be made")
 
 
-def _raised_up(value: Any, session: Session) -> Any:
+def _raised_up(value: Any, session: RemoteSession) -> Any:
     """A result for the test statements: remote handles in it become objects."""
     kind = type(value)
     if kind is Remote:

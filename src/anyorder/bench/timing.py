@@ -73,7 +73,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Point:
+class TimingPoint:
     """One point of accuracy against time: k samples of each task."""
 
     rate: Rate
@@ -129,14 +129,14 @@ def timing(run: Run) -> Timing:
     )
 
 
-def against_time(rates: Sequence[Rate], cost: Timing) -> list[Point]:
+def against_time(rates: Sequence[Rate], cost: Timing) -> list[TimingPoint]:
     """pass@k beside what k samples cost, for every k of a table.
 
     The interval of the seconds is that of one sample's mean, k times; it is not joint with the
     rate's.
     """
     return [
-        Point(
+        TimingPoint(
             rate,
             cost.seconds.times(rate.k),
             None if cost.forwards is None else cost.forwards.times(rate.k),

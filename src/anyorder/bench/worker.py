@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from anyorder.bench.checks import from_record
-from anyorder.bench.judge import Ready, Unfit, judge, prepare
+from anyorder.bench.judge import CannotGrade, PreparedCheck, judge, prepare
 from anyorder.bench.pool import Inbox, frame, send
 from anyorder.bench.sandbox import Limits, Sandbox
 
@@ -67,7 +67,7 @@ def _settle(*handles: int) -> None:
 
 
 def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
-    checks: tuple[Ready, ...] = ()
+    checks: tuple[PreparedCheck, ...] = ()
     for job in _arriving(inbox):
         if "stop" in job:
             return
@@ -76,7 +76,7 @@ def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
                 given = tuple(map(from_record, job["checks"]))
                 checks = prepare(sandbox, given, Limits(**job["limits"]), _awake)
             reply = vars(judge(sandbox, job["program"], checks, _awake))
-        except Unfit as error:
+        except CannotGrade as error:
             reply = {"unfit": str(error)}
         _alarm(0)
         send(outbox, frame({"job": job["job"], **reply}))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anyorder.data.batches import Batch, BatchConfig, Batches, Example, collate, tokenise
-    from anyorder.data.corpora.stories import Problem, StoriesConfig, problem, stories_vocab
+    from anyorder.data.corpora.stories import StoriesConfig, Story, problem, stories_vocab
     from anyorder.data.shards import ShardSource
     from anyorder.data.sources import DatasetSource, JsonlSource, Source, StoriesSource, TextSource
 
@@ -21,7 +21,7 @@ _PUBLIC = {
     "DatasetSource": "sources",
     "Example": "batches",
     "JsonlSource": "sources",
-    "Problem": "stories",
+    "Story": "stories",
     "ShardSource": "shards",
     "Source": "sources",
     "StoriesConfig": "stories",
@@ -40,11 +40,11 @@ __all__ = [
     "DatasetSource",
     "Example",
     "JsonlSource",
-    "Problem",
     "ShardSource",
     "Source",
     "StoriesConfig",
     "StoriesSource",
+    "Story",
     "TextSource",
     "collate",
     "problem",

@@ -354,7 +354,7 @@ RULES = {
 
 
 @dataclass(frozen=True)
-class Item:
+class BenchmarkProblem:
     """One problem of a benchmark."""
 
     name: str
@@ -376,7 +376,7 @@ class Match:
 class Contamination:
     """An index of benchmark items that rows are looked up in."""
 
-    def __init__(self, items: Iterable[Item]) -> None:
+    def __init__(self, items: Iterable[BenchmarkProblem]) -> None:
         entries: list[tuple[str, str, int]] = []
         found: dict[tuple[str, int], list[tuple[Array, int]]] = {}
         self._short: dict[int, str] = {}

@@ -34,7 +34,7 @@ HASHES = BANDS * ROWS
 WORD_GRAM, SHAPE_GRAM = 5, 8
 CROWD = 16
 CANDIDATES = 64
-"""Earlier rows that a row is compared with at most."""
+"""EarlierRow rows that a row is compared with at most."""
 
 FIRST_SLOTS, MOST_SLOTS = 1 << 14, 1 << 20
 FULL = 0.75
@@ -58,7 +58,7 @@ OFFSETS = _coefficients("offset")
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierRow:
     """The earlier row that a row repeats."""
 
     source: int
@@ -82,7 +82,7 @@ def signature(row: RowViews) -> Array:
     return minhash(numbers, FACTORS, OFFSETS)
 
 
-class Seen:
+class KnownRows:
     """The rows kept so far, those in `file` and those since the last `flush`.
 
     The file's records are read in at the start: whoever resumes cuts it to what was committed.
@@ -110,7 +110,7 @@ class Seen:
         """Bytes of the tables."""
         return sum(table.nbytes for table in self._tables)
 
-    def find(self, exact: int, numbers: Array) -> Earlier | None:
+    def find(self, exact: int, numbers: Array) -> EarlierRow | None:
         """The first kept row that this one repeats."""
         keys = band_keys(numbers, BANDS, np.uint64(exact))
         found = np.zeros(CANDIDATES, dtype=np.int64)
@@ -121,11 +121,11 @@ class Seen:
         for number in sorted(candidates)[:CANDIDATES]:
             record = self._record(number)
             if int(record["exact"]) == exact:
-                return Earlier(int(record["source"]), int(record["row"]), None)
+                return EarlierRow(int(record["source"]), int(record["row"]), None)
             if self.near:
                 alike = float(np.mean(record["signature"] == numbers))
                 if alike >= self.threshold:
-                    return Earlier(int(record["source"]), int(record["row"]), round(alike, 4))
+                    return EarlierRow(int(record["source"]), int(record["row"]), round(alike, 4))
         return None
 
     def add(self, exact: int, numbers: Array, source: int, row: int) -> None:

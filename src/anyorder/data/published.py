@@ -378,7 +378,7 @@ class CorpusSource:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SourceLimits:
     """What a row must fit into, in tokens."""
 
     total: int
@@ -396,7 +396,7 @@ class CorpusRecipe:
     sources: tuple[CorpusSource, ...]
     vocab: str
     """The vocabulary of the paper's models."""
-    limits: Mapping[str, Limits]
+    limits: Mapping[str, SourceLimits]
     """By mode; a mode that is not there has no published counterpart."""
     by_line: bool
     """Whether each line is tokenised by itself, and kept as a segment."""
@@ -547,8 +547,8 @@ GSM8K = CorpusSource(
 ONCE = "OpenCodeInstruct-score1-py-all"
 """The one source of the mixture that is not repeated."""
 
-_MATHS = Limits(total=512, around=1)
-_CODE = {"exact": Limits(total=768, around=2), "compat": Limits(total=767, around=2)}
+_MATHS = SourceLimits(total=512, around=1)
+_CODE = {"exact": SourceLimits(total=768, around=2), "compat": SourceLimits(total=767, around=2)}
 
 
 def _code_recipe(name: str, sources: tuple[CorpusSource, ...]) -> CorpusRecipe:
@@ -562,7 +562,7 @@ def _code_recipe(name: str, sources: tuple[CorpusSource, ...]) -> CorpusRecipe:
     )
 
 
-def _maths_recipe(source: CorpusSource, limits: Mapping[str, Limits]) -> CorpusRecipe:
+def _maths_recipe(source: CorpusSource, limits: Mapping[str, SourceLimits]) -> CorpusRecipe:
     return CorpusRecipe(
         source.alias,
         (source,),

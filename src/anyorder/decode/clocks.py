@@ -2,7 +2,7 @@
 
 Flexmdm and flexlatent share it: what is missing and what is open are tokens and masks in the one,
 segments and open slots in the other, and the clock does not know which. A clock takes the time that
-is left and what the network says is missing, and gives a `Plan` for one step.
+is left and what the network says is missing, and gives a `StepPlan` for one step.
 
 Times. Time t runs from 0 to 1. Every missing token arrives with hazard a/(1 - t) and every mask is
 revealed with hazard b/(1 - t): a and b are the exponents of Gamma(t) = 1 - (1 - t)^a, the insertion
@@ -64,7 +64,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.growing import Growth
-from anyorder.decode.quota import Progress, Quota, find_clocked_quota
+from anyorder.decode.quota import Quota, WindowProgress, find_clocked_quota
 from anyorder.nets.denoiser import GAP_LIMIT
 from anyorder.process import counts
 from anyorder.process.noise import Stream, uniform
@@ -77,7 +77,7 @@ MOST_IN_A_GAP = 4096
 
 
 @dataclass(frozen=True)
-class Demand:
+class InsertionDemand:
     """What is missing in the gaps of each row, and what may be inserted."""
 
     expected: Tensor  # B L, float64; 0 where nothing may be inserted
@@ -102,7 +102,7 @@ def expected_missing(gaps: Tensor, grows: Tensor, temperature: float = 1.0) -> T
     return (total + (gaps / temperature).log_softmax(dim=1)).exp().masked_fill(~grows, 0.0)
 
 
-def place(demand: Demand, numbers: Tensor) -> Tensor:
+def place(demand: InsertionDemand, numbers: Tensor) -> Tensor:
     """`numbers` (B) slots, each put into gap i with probability n_i / E.  # B L"""
     result = torch.zeros_like(demand.slot)
     most = int(numbers.max())
@@ -118,37 +118,37 @@ def place(demand: Demand, numbers: Tensor) -> Tensor:
     return result.scatter_add(1, gap, (nth < numbers[:, None]).long())
 
 
-def poisson(demand: Demand, share: float) -> Tensor:
+def poisson(demand: InsertionDemand, share: float) -> Tensor:
     """So many new slots for each gap.  # B L"""
     noise = uniform(0, int(Stream.INSERT), demand.key, demand.step)
     return place(demand, counts.poisson(share * demand.total, noise).minimum(demand.room))
 
 
-def binomial(demand: Demand, share: float) -> Tensor:
+def binomial(demand: InsertionDemand, share: float) -> Tensor:
     """So many new slots for each gap.  # B L"""
     whole = (demand.expected - NEARLY_WHOLE).ceil().clamp(min=1)
     chance = (share * demand.expected / whole).clamp(max=1)
     return _within_room(demand, counts.binomial(whole, chance, _gap_noise(demand)))
 
 
-def floor_bernoulli(demand: Demand, share: float) -> Tensor:
+def floor_bernoulli(demand: InsertionDemand, share: float) -> Tensor:
     """So many new slots for each gap.  # B L"""
     rate = share * demand.expected
     return _within_room(demand, counts.floor_bernoulli(rate, _gap_noise(demand)))
 
 
-INSERTION_COUNTS: dict[str, Callable[[Demand, float], Tensor]] = {
+INSERTION_COUNTS: dict[str, Callable[[InsertionDemand, float], Tensor]] = {
     "poisson": poisson,
     "binomial": binomial,
     "floor_bernoulli": floor_bernoulli,
 }
 
 
-def _gap_noise(demand: Demand) -> Tensor:
+def _gap_noise(demand: InsertionDemand) -> Tensor:
     return uniform(0, int(Stream.INSERT), demand.key[:, None], demand.slot, demand.step)  # B L
 
 
-def _within_room(demand: Demand, numbers: Tensor) -> Tensor:
+def _within_room(demand: InsertionDemand, numbers: Tensor) -> Tensor:
     """Where a row's new slots (B L) are too many, a random subset of them as large as its room."""
     numbers = numbers.clamp(max=MOST_IN_A_GAP)
     total = numbers.sum(dim=1)
@@ -194,7 +194,7 @@ RISE = 1.0
 """By how much an event is allowed to raise the expected number of missing tokens."""
 
 
-class Plan(NamedTuple):
+class StepPlan(NamedTuple):
     """What one step does with each row."""
 
     reveals: Tensor  # B, how many open slots become text
@@ -203,7 +203,7 @@ class Plan(NamedTuple):
     bound: Tensor  # B, of what is missing then; read by the event clock only
 
 
-class Trained(Protocol):
+class TrainedSchedules(Protocol):
     """What a clock must know of a network: the schedules it was trained on."""
 
     @property
@@ -221,7 +221,7 @@ class Clock(Protocol):
         """The time left for which the network is asked, where `left` is left.  # B"""
         ...
 
-    def plan(self, rows: Growth, demand: Demand) -> Plan:
+    def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
         """One step of rows whose time is not over."""
         ...
 
@@ -253,7 +253,7 @@ class Steps:
     insertion: Power
     unmasking: Power
     quota: Quota
-    counts: Callable[[Demand, float], Tensor]
+    counts: Callable[[InsertionDemand, float], Tensor]
     hazard: Callable[[Power, Tensor, Tensor], Tensor]
 
     def asked(self, left: Tensor) -> Tensor:
@@ -266,9 +266,9 @@ class Steps:
         t, s = (torch.tensor(n / self.steps, dtype=torch.float64) for n in (step - 1, step))
         return min(1.0, float(self.hazard(schedule, t, s)))
 
-    def plan(self, rows: Growth, demand: Demand) -> Plan:
+    def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
         step = demand.step
-        progress = Progress(
+        progress = WindowProgress(
             step=torch.full_like(rows.row, step - 1),
             steps=torch.full_like(rows.row, self.steps),
             initial=rows.numbered,
@@ -276,7 +276,7 @@ class Steps:
             chance=torch.full_like(rows.left, self.share(self.unmasking, step)),
             noise=uniform(0, int(Stream.COUNT), rows.key, step),
         )
-        return Plan(
+        return StepPlan(
             reveals=self.quota.counts(progress, None),
             inserts=self.counts(demand, self.share(self.insertion, step)),
             left=torch.full_like(rows.left, (self.steps - step) / self.steps),
@@ -297,7 +297,7 @@ class Events:
         mantissa, exponent = torch.frexp(left)
         return torch.ldexp((mantissa * ASKED).round() / ASKED, exponent)
 
-    def plan(self, rows: Growth, demand: Demand) -> Plan:
+    def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
         masks = rows.open.sum(dim=1)
         noise, wait = (uniform(0, int(Stream.EVENT), rows.key, demand.step, use) for use in (0, 1))
         reveal = self.unmasking.exponent * masks  # B
@@ -310,7 +310,7 @@ class Events:
         masks = masks - reveals.long() + inserts.long()
         rate = self.unmasking.exponent * masks + self.insertion.exponent * bound
         left = rows.left * wait ** (1 / rate)  # with no rate, never: u^inf = 0
-        return Plan(
+        return StepPlan(
             reveals=reveals.long(),
             inserts=place(demand, inserts.long()),
             left=left.masked_fill(left <= END, 0.0),
@@ -318,7 +318,7 @@ class Events:
         )
 
 
-def build_clock(options: Clocked, net: Trained) -> Clock:
+def build_clock(options: Clocked, net: TrainedSchedules) -> Clock:
     """The clock of resolved options, for a network trained on its own schedules."""
     insertion, unmasking = schedules(options, net)
     if options.clock == "events":
@@ -335,7 +335,7 @@ def build_clock(options: Clocked, net: Trained) -> Clock:
     )
 
 
-def schedules(options: Clocked, net: Trained) -> tuple[Power, Power]:
+def schedules(options: Clocked, net: TrainedSchedules) -> tuple[Power, Power]:
     """Gamma and the unmasking schedule of the sampler."""
     assert options.insertion_schedule is not None and options.unmasking_schedule is not None
     gamma, trained = Power(options.insertion_schedule), Power(net.unmasking_exponent)
@@ -345,7 +345,7 @@ def schedules(options: Clocked, net: Trained) -> tuple[Power, Power]:
     return gamma, Power(options.unmasking_schedule)
 
 
-def network_time(left: Tensor, gamma: Power, net: Trained) -> Tensor:
+def network_time(left: Tensor, gamma: Power, net: TrainedSchedules) -> Tensor:
     """When to ask the network, where `left` = 1 - t is left of the sampler's time.  # B"""
     # In powers of 1 - t, which keep their precision near the end, where t itself is all nines;
     # and not beyond the last time that training visits.
@@ -353,10 +353,10 @@ def network_time(left: Tensor, gamma: Power, net: Trained) -> Tensor:
     return 1 - (left ** (gamma.exponent / trained)).clamp(min=END)
 
 
-class Pace:
+class RunningClock:
     """A clock in use: when to ask the network, and what a step does then."""
 
-    def __init__(self, options: Clocked, net: Trained) -> None:
+    def __init__(self, options: Clocked, net: TrainedSchedules) -> None:
         self.net, self.clock = net, build_clock(options, net)
         self.gamma, _ = schedules(options, net)
         self.temperature = options.insertion_temperature
@@ -365,7 +365,7 @@ class Pace:
         """The network's time for each row.  # B"""
         return network_time(self.clock.asked(rows.left), self.gamma, self.net)
 
-    def plan(self, rows: Growth, gaps: Tensor, step: int) -> Plan:
+    def plan(self, rows: Growth, gaps: Tensor, step: int) -> StepPlan:
         """What the clock says, given the log of what is missing in every gap (B L).
 
         Once a row's time is over: all that is still open is revealed, and no slot is inserted.
@@ -379,8 +379,10 @@ class Pace:
             )
         if bool(over.all()):
             none = torch.zeros_like(rows.slot)
-            return Plan(rows.open.sum(dim=1), none, rows.left, rows.bound)
-        plan = self.clock.plan(rows, Demand(expected, rows.room, rows.key, rows.slot, step))
+            return StepPlan(rows.open.sum(dim=1), none, rows.left, rows.bound)
+        plan = self.clock.plan(
+            rows, InsertionDemand(expected, rows.room, rows.key, rows.slot, step)
+        )
         return plan._replace(reveals=torch.where(over, rows.open.sum(dim=1), plan.reveals))
 
 

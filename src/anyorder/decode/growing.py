@@ -4,8 +4,8 @@ Rows are left-packed: an insertion moves what stands right of it. A slot is ther
 number, in order of creation (what is frozen first), never by its position. New slots are open, and
 further slots may be inserted after them. Nothing is ever removed.
 
-`Growth` is what happens to slots, whatever they hold; `Rows` adds the tokens of slots that hold one
-each. Letters: B rows, L positions.
+`Growth` is what happens to slots, whatever they hold; `GrowingRows` adds the tokens of slots that
+hold one each. Letters: B rows, L positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anyorder.decode.loop import keep_rows
 from anyorder.vocab import Vocab
 
 
-class Beginning(NamedTuple):
+class FrozenRow(NamedTuple):
     """How one row begins: all its slots are frozen."""
 
     grows: Sequence[bool]
@@ -32,7 +32,7 @@ class Beginning(NamedTuple):
     key: int
 
 
-class Moved(NamedTuple):
+class ShiftedPositions(NamedTuple):
     """What an insertion did to the positions."""
 
     spread: Callable[[Tensor, float], Tensor]
@@ -60,7 +60,7 @@ class Growth:
     reveal: Tensor  # B L
 
     @classmethod
-    def begin(cls, rows: Sequence[Beginning], device: torch.device, **more: Tensor) -> Self:
+    def begin(cls, rows: Sequence[FrozenRow], device: torch.device, **more: Tensor) -> Self:
         """Rows of frozen slots; `more` are the fields that a subclass adds."""
         length = torch.tensor([len(row.grows) for row in rows])
         grows = torch.zeros(len(rows), int(length.max()), dtype=torch.bool)
@@ -95,7 +95,7 @@ class Growth:
         """Where there is a slot, not padding.  # B L"""
         return torch.arange(self.slot.shape[1], device=self.slot.device) < self.length[:, None]
 
-    def open_slots(self, counts: Tensor, step: int) -> Moved | None:
+    def open_slots(self, counts: Tensor, step: int) -> ShiftedPositions | None:
         """Insert so many open slots after each position (B L); None: there are none to insert."""
         new = counts.sum(dim=1)
         length = self.length + new
@@ -119,7 +119,7 @@ class Growth:
         self.insert = spread(self.insert, 0).masked_fill_(fresh, step)
         self.reveal = spread(self.reveal, 0)
         self.length, self.numbered, self.room = length, self.numbered + new, self.room - new
-        return Moved(spread, fresh)
+        return ShiftedPositions(spread, fresh)
 
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the columns that only they needed."""
@@ -127,7 +127,7 @@ class Growth:
 
 
 @dataclass
-class Rows(Growth):
+class GrowingRows(Growth):
     """Rows whose every slot holds one token, the mask while it is open."""
 
     ids: Tensor  # B L
@@ -140,12 +140,12 @@ class Rows(Growth):
         keys: Sequence[int],
         vocab: Vocab,
         device: torch.device,
-    ) -> Rows:
+    ) -> GrowingRows:
         ids = torch.full((len(canvases), max(len(c.ids) for c in canvases)), vocab.pad_id)
         for row, canvas in enumerate(canvases):
             ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
         beginnings = [
-            Beginning(canvas.grows, canvas.room, key)
+            FrozenRow(canvas.grows, canvas.room, key)
             for canvas, key in zip(canvases, keys, strict=True)
         ]
         log_prob = torch.full(ids.shape, torch.nan, dtype=torch.float64)

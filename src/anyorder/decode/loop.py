@@ -104,7 +104,7 @@ def counted_from(first: int, watch: Watcher | None) -> Watcher | None:
     return renumbered
 
 
-class Timed:
+class TimedWatcher:
     """A watcher that counts its own time, so that it can be taken off the decoder's."""
 
     def __init__(self, watch: Watcher) -> None:

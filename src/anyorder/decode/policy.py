@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.draw import Posterior
-from anyorder.decode.quota import Even, Lottery, Quota, Scale
+from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
 from anyorder.process.noise import Stream, uniform
 
 NEAR = 1 << 12
@@ -231,7 +231,7 @@ class Policy:
 
         key B and slot B L name the noise.
         """
-        if not isinstance(self.quota, Lottery):
+        if not isinstance(self.quota, ItemwiseQuota):
             return ranking
         lots = uniform(0, int(Stream.PLAN), key[:, None], step, slot)  # B L
         return replace(ranking, scores=self.quota.lift(ranking.scores, lots))

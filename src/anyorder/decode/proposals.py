@@ -44,7 +44,7 @@ def pieces(chosen: Tensor, vocab: Vocab, times: int = 1) -> Iterator[tuple[Tenso
 
 
 @dataclass(frozen=True)
-class Sight:
+class StepView:
     """What one network call shows of the rows."""
 
     states: Tensor  # B L D
@@ -77,48 +77,48 @@ class Proposer:
         """Whether ranking draws the tokens of all candidates: only where something needs them."""
         return self.draws_first or self.policy.score.reads == "token" or self.waits_for is not None
 
-    def rank(self, sight: Sight, eligible: Tensor) -> tuple[Ranking, Tensor | None]:
+    def rank(self, view: StepView, eligible: Tensor) -> tuple[Ranking, Tensor | None]:
         """The ranking of the eligible slots, and their tokens if they had to be drawn (B L)."""
         shape, device, score = eligible.shape, eligible.device, self.policy.score
         scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
         waits = torch.zeros(shape, dtype=torch.bool, device=device)
-        tie_break = tie_noise(self.policy, sight.key, sight.step, shape[1], sight.slot)
+        tie_break = tie_noise(self.policy, view.key, view.step, shape[1], view.slot)
         ranking = Ranking(scores, eligible, waits, tie_break)
         tokens = torch.zeros(shape, dtype=torch.int64, device=device) if self.draws else None
         if not score.reads_vocabulary:
             row, position = eligible.nonzero(as_tuple=True)
-            found = score.rank(self._items(sight, row, position))
-            scores[row, position] = found if sight.odds is None else near_ties_as_ties(found)
+            found = score.rank(self._items(view, row, position))
+            scores[row, position] = found if view.odds is None else near_ties_as_ties(found)
             if tokens is None:
                 return ranking, None
-        for row, position, logits in self._read(sight, eligible):
-            self._propose(sight, (row, position), logits, ranking, tokens)
+        for row, position, logits in self._read(view, eligible):
+            self._propose(view, (row, position), logits, ranking, tokens)
             del logits  # before more are made
         return ranking, tokens
 
     def reveal(
-        self, sight: Sight, taken: Tensor, tokens: Tensor | None, ids: Tensor, log_prob: Tensor
+        self, view: StepView, taken: Tensor, tokens: Tensor | None, ids: Tensor, log_prob: Tensor
     ) -> None:
         """Write the taken slots' tokens into `ids` and their untempered `log_prob` (all B L)."""
-        for row, position, logits in self._read(sight, taken):
+        for row, position, logits in self._read(view, taken):
             if tokens is None:
-                drawn = pick(logits, self.draw, _token_noise(sight, row, position))
+                drawn = pick(logits, self.draw, _token_noise(view, row, position))
             else:
                 drawn = tokens[row, position]
             found = Posterior(logits).log_prob(drawn)
             del logits  # before more are made
-            refuse_nan(found, sight.step)
+            refuse_nan(found, view.step)
             ids[row, position] = drawn
             log_prob[row, position] = found
 
-    def probabilities(self, sight: Sight, chosen: Tensor, row: int) -> tuple[Tensor, Tensor]:
+    def probabilities(self, view: StepView, chosen: Tensor, row: int) -> tuple[Tensor, Tensor]:
         """Positions of the chosen slots of one row (N), and their untempered posteriors (N V)."""
         position = chosen[row].nonzero()[:, 0]
-        return position, self.logits(sight, torch.full_like(position, row), position).softmax(-1)
+        return position, self.logits(view, torch.full_like(position, row), position).softmax(-1)
 
-    def logits(self, sight: Sight, row: Tensor, position: Tensor) -> Tensor:
+    def logits(self, view: StepView, row: Tensor, position: Tensor) -> Tensor:
         """Logits of chosen slots, without the ids that a slot must not hold.  # N V"""
-        logits = self.head(sight.states[row, position]).float()
+        logits = self.head(view.states[row, position]).float()
         if logits.shape[-1] < self.vocab.size:
             raise ValueError(
                 f"the network gives {logits.shape[-1]} logits for a vocabulary of "
@@ -129,10 +129,10 @@ class Proposer:
         logits[:, self.vocab.size :] = -torch.inf
         return logits
 
-    def _read(self, sight: Sight, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _read(self, view: StepView, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows, positions and logits of the chosen slots (B L), few at a time.  # N, N, N V"""
         for row, position in pieces(chosen, self.vocab, AHEAD):
-            logits = self.logits(sight, row, position)
+            logits = self.logits(view, row, position)
             on_cpu = logits.device.type == "cpu"  # elsewhere, more pieces are only more launches
             few = max(1, READ_BUDGET // self.vocab.size) if on_cpu else len(logits)
             yield from zip(row.split(few), position.split(few), logits.split(few), strict=True)
@@ -140,7 +140,7 @@ class Proposer:
 
     def _propose(
         self,
-        sight: Sight,
+        view: StepView,
         where: tuple[Tensor, Tensor],
         logits: Tensor,
         ranking: Ranking,
@@ -152,7 +152,7 @@ class Proposer:
         read = filtered(logits, self.draw) if reads_filtered else logits
         drawn = None
         if tokens is not None:
-            noise = _token_noise(sight, row, position)
+            noise = _token_noise(view, row, position)
             if reads_filtered and self.draw.temperature > 0:
                 drawn = pick_from(read, noise)  # filtered already
             else:
@@ -161,21 +161,21 @@ class Proposer:
             if self.waits_for is not None:
                 ranking.waits[row, position] = drawn == self.waits_for
         if self.policy.score.reads_vocabulary:
-            items = self._items(sight, row, position, Posterior(read), drawn)
+            items = self._items(view, row, position, Posterior(read), drawn)
             ranking.scores[row, position] = near_ties_as_ties(self.policy.score.rank(items))
 
     def _items(
         self,
-        sight: Sight,
+        view: StepView,
         row: Tensor,
         position: Tensor,
         posterior: Posterior | None = None,
         tokens: Tensor | None = None,
     ) -> Items:
-        slot, step = sight.slot[row, position], sight.step if self.reshuffles else None
-        odds = None if sight.odds is None else sight.odds[row, position]
-        return Items(position, sight.key[row], posterior, tokens, slot, step, odds=odds)
+        slot, step = view.slot[row, position], view.step if self.reshuffles else None
+        odds = None if view.odds is None else view.odds[row, position]
+        return Items(position, view.key[row], posterior, tokens, slot, step, odds=odds)
 
 
-def _token_noise(sight: Sight, row: Tensor, position: Tensor) -> Tensor:
-    return uniform(0, int(Stream.TOKEN), sight.key[row], sight.slot[row, position], sight.step)
+def _token_noise(view: StepView, row: Tensor, position: Tensor) -> Tensor:
+    return uniform(0, int(Stream.TOKEN), view.key[row], view.slot[row, position], view.step)

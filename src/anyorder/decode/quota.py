@@ -40,7 +40,7 @@ Scale = Literal["log_probability", "log_odds"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class WindowProgress:
     """Where each row stands inside its window."""
 
     step: Tensor
@@ -64,13 +64,13 @@ class Quota(Protocol):
     def reads_scores(self) -> Scale | None:
         """What the scores must be for the quota to read them; None: it does not look at them."""
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         """Items to take in each row; `scores` (B L, -inf where closed) if `reads_scores`.  # B"""
         ...
 
 
 @runtime_checkable
-class Lottery(Protocol):
+class ItemwiseQuota(Protocol):
     """A quota under which every item draws a lot of its own."""
 
     def lift(self, scores: Tensor, lots: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Even:
 
     reads_scores: ClassVar[Scale | None] = None
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         base = progress.initial // progress.steps
         extra = progress.step < progress.initial % progress.steps
         return torch.minimum(base + extra, progress.open)
@@ -102,7 +102,7 @@ class Dream:
         if not 0 <= self.eps < 1:
             raise ValueError(f"the grid's end must be in [0, 1), not {self.eps}")
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         spacing = (1 - self.eps) / progress.steps.double()
         now, later = 1 - progress.step * spacing, 1 - (progress.step + 1) * spacing
         counts = (progress.open * (1 - later / now)).floor().to(torch.int64)
@@ -120,7 +120,7 @@ class Threshold:
         if not 0 < self.probability <= 1:
             raise ValueError(f"a threshold is a probability in (0, 1], not {self.probability}")
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
         sure = (scores >= math.log(self.probability)).sum(dim=1)
         return torch.minimum(sure.clamp(min=1), progress.open)
@@ -137,7 +137,7 @@ class Factor:
         if not 0 <= self.factor < math.inf:
             raise ValueError(f"a factor is 0 or a positive number, not {self.factor}")
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
         return factor_counts(scores, self.factor).clamp(min=1).minimum(progress.open)
 
@@ -151,7 +151,7 @@ class Bernoulli:
     def lift(self, scores: Tensor, lots: Tensor) -> Tensor:
         return scores.masked_fill(lots < scores.sigmoid(), torch.inf)
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
         return (scores == torch.inf).sum(dim=1).clamp(min=1).minimum(progress.open)
 
@@ -162,7 +162,7 @@ class Expected:
 
     reads_scores: ClassVar[Scale | None] = "log_odds"
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
         expected = scores.sigmoid().sum(dim=1).floor().long()
         return expected.clamp(min=1).minimum(progress.open)
@@ -174,7 +174,7 @@ class Thinned:
 
     reads_scores: ClassVar[Scale | None] = None
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert progress.chance is not None and progress.noise is not None
         return counts.binomial(progress.open, progress.chance, progress.noise)
 
@@ -185,7 +185,7 @@ class Poisson:
 
     reads_scores: ClassVar[Scale | None] = None
 
-    def counts(self, progress: Progress, scores: Tensor | None) -> Tensor:
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert progress.chance is not None and progress.noise is not None
         drawn = counts.poisson(progress.open * progress.chance, progress.noise)
         return torch.where(progress.chance < 1, drawn.minimum(progress.open), progress.open)

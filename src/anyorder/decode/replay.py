@@ -41,7 +41,7 @@ class Replay:
     first where some were frozen in front."""
 
 
-class Looked(Protocol):
+class CanvasFacts(Protocol):
     """What is known of a canvas before the network is asked about it."""
 
     @property
@@ -72,7 +72,7 @@ class Looked(Protocol):
         ...
 
 
-class Believed(Protocol):
+class CanvasBelief(Protocol):
     """The posterior of one canvas: a source for measure/placement.py."""
 
     @property
@@ -84,11 +84,13 @@ class Believed(Protocol):
 class TraceReader(Protocol):
     """What asks a network about the canvases of stored traces: a family's reader."""
 
-    def moments(self, replays: Sequence[Replay]) -> Sequence[Sequence[Looked]]:
+    def moments(self, replays: Sequence[Replay]) -> Sequence[Sequence[CanvasFacts]]:
         """The canvases of each replay."""
         ...
 
-    def posteriors(self, moments: Sequence[Any], batch: int = 32) -> Iterator[tuple[int, Believed]]:
+    def posteriors(
+        self, moments: Sequence[Any], batch: int = 32
+    ) -> Iterator[tuple[int, CanvasBelief]]:
         """(number of the moment, its posterior), for those that have something to read."""
         ...
 

@@ -70,7 +70,7 @@ from anyorder.families.latentmdm.loss import (
 from anyorder.nets.denoiser import States
 from anyorder.process import insertion, masking, uniform
 from anyorder.process import losses as causal
-from anyorder.process.insertion import Clocks, Interpolant, Items, align, could_be
+from anyorder.process.insertion import Clocks, InsertionItems, Interpolant, align, could_be
 from anyorder.process.noise import Noise, Stream
 from anyorder.vocab import Vocab
 
@@ -81,7 +81,7 @@ HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class Told:
+class Prediction:
     """What a network says of what is visible, beside what is true."""
 
     nats: Tensor
@@ -94,7 +94,7 @@ class Told:
     """m of every gap.  # B S"""
 
 
-Ask = Callable[[Interpolant], Told]
+Ask = Callable[[Interpolant], Prediction]
 
 
 def token_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
@@ -102,7 +102,7 @@ def token_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> 
     first, last, longest = batch.prompt_length, batch.length, batch.ids.shape[1]
     items = insertion.answer_items(first, last, longest, batch.index, noise, 0.0)
 
-    def ask(seen: Interpolant) -> Told:
+    def ask(seen: Interpolant) -> Prediction:
         shown = batch.ids.gather(1, seen.origin).masked_fill(~seen.real, vocab.pad_id)
         canvas = shown.masked_fill(seen.masked, vocab.mask_id)
         look = net.look(canvas, mask=seen.real, time=seen.time.float())
@@ -115,7 +115,7 @@ def token_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> 
         )
         # An impossible token must not turn 0 * inf into nan.
         nats = -(hidden * log_prob.masked_fill(hidden == 0, 0.0)).sum(dim=1)
-        return Told(nats, _entropy(hidden), look.gaps.double(), posterior.missing)
+        return Prediction(nats, _entropy(hidden), look.gaps.double(), posterior.missing)
 
     return insertion_nats(items, batch.index, noise, clocks_of(net), ask)
 
@@ -128,7 +128,7 @@ def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -
     content = _contents(segments)  # B N
     every = torch.arange(len(batch.ids), device=batch.ids.device)[:, None]
 
-    def ask(seen: Interpolant) -> Told:
+    def ask(seen: Interpolant) -> Prediction:
         visible = segments[every, (seen.origin[:, 1:] - 1).clamp(min=0)]  # B S
         real = seen.real[:, 1:]
         hidden = seen.masked[:, 1:]
@@ -143,12 +143,14 @@ def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -
         outcome = (targets.slot, content[row[targets.slot], targets.item])
         table = each.new_zeros(len(row), content.shape[1])
         table = table.index_put(outcome, targets.probability.to(each), accumulate=True)
-        return Told(nats, _entropy(table), look.gaps.double(), targets.missing)
+        return Prediction(nats, _entropy(table), look.gaps.double(), targets.missing)
 
     return insertion_nats(items, batch.index, noise, clocks_of(net), ask)
 
 
-def insertion_nats(items: Items, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask) -> Tensor:
+def insertion_nats(
+    items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask
+) -> Tensor:
     """The bound, as a mean over the rows."""
     time, weight = drawn_times(noise.levels(len(index), index.device))
     seen = _at(time, items, index, noise, clocks)
@@ -178,7 +180,9 @@ def _share_before(time: Tensor) -> Tensor:
     return 0.5 * time / (1 - LEFT) + 0.5 * torch.log1p(-time) / math.log(LEFT)
 
 
-def _at(time: Tensor, items: Items, index: Tensor, noise: Noise, clocks: Clocks) -> Interpolant:
+def _at(
+    time: Tensor, items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks
+) -> Interpolant:
     """What is visible at these times; an item's own two times belong to its row."""
     item = torch.arange(items.free.shape[1], device=index.device)
     keys = (index[:, None], item[None, :])
@@ -191,7 +195,9 @@ def _at(time: Tensor, items: Items, index: Tensor, noise: Noise, clocks: Clocks)
     )
 
 
-def _last_step(items: Items, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask) -> Tensor:
+def _last_step(
+    items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask
+) -> Tensor:
     """What is still missing is inserted, then all that is masked is revealed."""
     time = torch.full((len(index),), 1 - LEFT, dtype=torch.float64, device=index.device)
     seen = _at(time, items, index, noise, clocks)

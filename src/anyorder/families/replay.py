@@ -37,10 +37,17 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas
-from anyorder.decode.clocks import Clocked, Pace, Trained, build_clock, network_time, schedules
+from anyorder.decode.clocks import (
+    Clocked,
+    RunningClock,
+    TrainedSchedules,
+    build_clock,
+    network_time,
+    schedules,
+)
 from anyorder.decode.draw import Draw, find_stopping, refuse_nan
-from anyorder.decode.growing import Growth, Rows
-from anyorder.decode.proposals import HEAD_BUDGET, Proposer, Sight
+from anyorder.decode.growing import GrowingRows, Growth
+from anyorder.decode.proposals import HEAD_BUDGET, Proposer, StepView
 from anyorder.decode.replay import BoolArray, FloatArray, IntArray, Moment, Replay, moment_of
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.compat import LATEST
@@ -59,7 +66,7 @@ Times = Callable[[Sequence[Replay]], list[FloatArray]]
 class StepTimes:
     """A uniform grid of time."""
 
-    net: Trained
+    net: TrainedSchedules
     options: Clocked
 
     def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
@@ -145,14 +152,14 @@ class View(Protocol):
 class EventTimes:
     """Times that only the calls themselves can tell."""
 
-    net: Trained
+    net: TrainedSchedules
     options: Clocked
     view: View
     device: torch.device | str
 
     def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
         walks = [self.view.walk(each) for each in replays]
-        pace, step = Pace(self.options, self.net), 0
+        pace, step = RunningClock(self.options, self.net), 0
         while current := [walk for walk in walks if walk.last >= step]:
             step += 1
             self._call(current, pace, step)
@@ -162,7 +169,7 @@ class EventTimes:
         ]
 
     @torch.inference_mode()
-    def _call(self, walks: Sequence[Walk], pace: Pace, step: int) -> None:
+    def _call(self, walks: Sequence[Walk], pace: RunningClock, step: int) -> None:
         """Call number `step` of every walk, on its canvas after step - 1."""
         rows = self.view.rows(walks, step - 1)
         rows.left = self._column([walk.left for walk in walks])
@@ -201,10 +208,10 @@ class TokenView:
         last, (insert, reveal) = max(replay.steps, default=-1), trace.timing()
         return Walk(trace, key, last, insert.astype(np.int64), reveal.astype(np.int64), about)
 
-    def rows(self, walks: Sequence[Walk], step: int) -> Rows:
+    def rows(self, walks: Sequence[Walk], step: int) -> GrowingRows:
         canvases = [self._canvas(walk, step) for walk in walks]
         keys = [walk.key for walk in walks]
-        rows = Rows.start(canvases, keys, self.vocab, torch.device(self.device))
+        rows = GrowingRows.start(canvases, keys, self.vocab, torch.device(self.device))
         rows.open = (rows.ids == self.vocab.mask_id) & rows.real
         return rows
 
@@ -222,7 +229,7 @@ class TokenView:
         return GrowingCanvas(tuple(ids.tolist()), tuple(there.tolist()), room - inserted)
 
     def gaps(self, walks: Sequence[Walk], step: int, rows: Growth, time: Tensor) -> Tensor:
-        assert isinstance(rows, Rows)
+        assert isinstance(rows, GrowingRows)
         return self.net.look(rows.ids, mask=rows.real, time=time).gaps
 
 
@@ -301,12 +308,12 @@ class CanvasPosterior:
 
     def _logits(self, piece: Tensor) -> Tensor:
         """Of some slots, without the ids that they must not hold.  # n V"""
-        sight = Sight(self._states[None], piece[:1], piece[None], 0)  # only its states are read
-        return self._proposer.logits(sight, torch.zeros_like(piece), piece)
+        view = StepView(self._states[None], piece[:1], piece[None], 0)  # only its states are read
+        return self._proposer.logits(view, torch.zeros_like(piece), piece)
 
 
 @dataclass(frozen=True)
-class Reader:
+class FamilyReader:
     """A network of one family, and how it is asked about a canvas."""
 
     states: Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -390,12 +397,12 @@ def masked_reader(
     vocab: Vocab,
     options: MdmOptions | None = None,
     device: torch.device | str = "cpu",
-) -> Reader:
+) -> FamilyReader:
     """How to ask a network of mdm; `options` made the traces, without them only MASK is barred."""
     options = mdm.resolve(options or MdmOptions())
     barred = (vocab.mask_id, *([vocab.eos_id] if find_stopping(options.eos).forbids else []))
     inner = net.inner if isinstance(net, Shifted) else net
-    return Reader(
+    return FamilyReader(
         states=lambda ids, real, time: net.hidden(ids, mask=real),
         proposer=Proposer(net.head, vocab, mdm.build_policy(options), Draw.of(options), barred),
         pads=inner.takes_mask if isinstance(inner, LogitsDenoiser) else True,
@@ -409,7 +416,7 @@ def flex_reader(
     vocab: Vocab,
     options: FlexOptions | None = None,
     device: torch.device | str = "cpu",
-) -> Reader:
+) -> FamilyReader:
     """How to ask a network of flexmdm; `options`, which made the traces, tell its time."""
     if options is None:
         raise ValueError(
@@ -429,7 +436,7 @@ def flex_reader(
         assert time is not None
         return net.look(ids, mask=real, time=time).states
 
-    return Reader(
+    return FamilyReader(
         states=states,
         proposer=Proposer(net.head, vocab, flexmdm.build_policy(full), Draw.of(full), barred),
         times=clocks[full.clock](),

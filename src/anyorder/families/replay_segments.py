@@ -54,7 +54,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import Beginning, Growth
+from anyorder.decode.growing import FrozenRow, Growth
 from anyorder.decode.policy import Policy
 from anyorder.decode.proposals import Proposer
 from anyorder.decode.replay import FloatArray, IntArray, Replay
@@ -377,7 +377,7 @@ class SegmentView:
             there = walk.insert <= step
             grows = [canvas.grows[0], *after[there].tolist()]
             inserted = int((walk.insert[there] > 0).sum())
-            beginnings.append(Beginning(grows, canvas.room - inserted, walk.key))
+            beginnings.append(FrozenRow(grows, canvas.room - inserted, walk.key))
             opens.append(np.concatenate([[False], walk.reveal[there] > step]))
         rows = Growth.begin(beginnings, torch.device(self.inputs.device))
         for row, flags in enumerate(opens):

@@ -53,7 +53,7 @@ CONSTANTS = re.compile(r".*\.rotary_emb\.inv_freq$")
 
 
 @dataclass(frozen=True)
-class Weights:
+class PublishedWeights:
     """Where each tensor of a network is stored: our name -> (store, its name there)."""
 
     places: Mapping[str, tuple[Store, str]]
@@ -83,7 +83,7 @@ def shared(module: nn.Module) -> list[tuple[list[str], Tensor]]:
     return list(groups.values())
 
 
-def match(store: Store, net: nn.Module, remedy: str) -> Weights:
+def match(store: Store, net: nn.Module, remedy: str) -> PublishedWeights:
     """Weights stored under our own names; a shared one under any of its names."""
     places: dict[str, tuple[Store, str]] = {}
     wanted = {}
@@ -92,14 +92,14 @@ def match(store: Store, net: nn.Module, remedy: str) -> Weights:
         wanted[source] = tuple(tensor.shape)
         places |= dict.fromkeys(names, (store, source))
     Difference.between(store.shapes, wanted).refuse(store.where, remedy)
-    return _checked(Weights(places), net)
+    return _checked(PublishedWeights(places), net)
 
 
 def match_published(
     layout: str,
     stores: Mapping[Store, Mapping[str, str]],
     net: nn.Module,
-) -> Weights:
+) -> PublishedWeights:
     """Weights of a published checkpoint: for each store, our name -> their name.
 
     A tied checkpoint may hold its head as well, if that is the table.
@@ -123,10 +123,10 @@ def match_published(
             store.where, "Check config.json beside it, or download the checkpoint again"
         )
         places |= {ours: (store, theirs) for ours, theirs in names.items()}
-    return _checked(Weights(places), net)
+    return _checked(PublishedWeights(places), net)
 
 
-def _checked(weights: Weights, net: nn.Module) -> Weights:
+def _checked(weights: PublishedWeights, net: nn.Module) -> PublishedWeights:
     """Refuse numbers of another sort, before the first is copied."""
     for name, tensor in net.state_dict(keep_vars=True).items():
         store, theirs = weights.places[name]
@@ -139,7 +139,11 @@ def _checked(weights: Weights, net: nn.Module) -> Weights:
 
 
 def fill(
-    net: nn.Module, weights: Weights, *, device: torch.device | str, dtype: torch.dtype | None
+    net: nn.Module,
+    weights: PublishedWeights,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype | None,
 ) -> None:
     """Give a network on the meta device real tensors, one after the other."""
     for names, tensor in shared(net):
@@ -224,7 +228,7 @@ def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
         weights.copy(names[0], tensor)
 
 
-def open_own(store: SafetensorFiles, module: nn.Module, about: str = "") -> Weights:
+def open_own(store: SafetensorFiles, module: nn.Module, about: str = "") -> PublishedWeights:
     """The checked weights of a file (or of shards) under our own names."""
     weights = match(store, module, REMEDY)
     said = store.note.get("about", about)

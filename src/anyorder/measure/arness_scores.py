@@ -6,7 +6,7 @@ The scores are those of reveal_order.py: global and local AR-ness at k (DiffuCod
     items     the generated tokens that share a character with the sample's program (all text where
               none was looked for), in their final places. Tokens that were given are not items.
     silent    generated tokens without text: end of sequence, padding. Never items, because on a
-              fixed canvas they outnumber the code and come first; told apart (`Silent`).
+              fixed canvas they outnumber the code and come first; told apart (`TextlessTokens`).
 
 A place is an item's number among the items, and what is hidden before a step is every item that
 has not its final token yet, also one whose slot is not inserted yet: a sampler that inserts a mask
@@ -160,7 +160,7 @@ SCORED, NO_STEPS, NO_PROGRAM, TOO_SHORT = "scored", "no_steps", "no_program", "t
 
 
 @dataclass(frozen=True)
-class Silent:
+class TextlessTokens:
     """Generated tokens without text."""
 
     share: float
@@ -182,7 +182,7 @@ class SampleArness:
     status: str
     items: int = 0
     scores: dict[str, OrderScore] = field(default_factory=dict)
-    silent: Silent | None = None
+    silent: TextlessTokens | None = None
     ties: float | None = None
     """None where the trace does not say."""
 
@@ -244,7 +244,7 @@ class ArnessTable:
     statuses: dict[str, int]
     """How many samples have each status; together all of them."""
     cells: dict[str, ArnessCell]
-    silent: Silent
+    silent: TextlessTokens
     """Means over the scored samples; `early` over those that have silent tokens."""
     ties: float
     """Mean share of ties; NaN where no trace says."""
@@ -279,7 +279,9 @@ def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> A
         samples=samples,
         statuses=dict(Counter(sample.status for sample in samples)),
         cells={name: _cell(scored, name) for name in names},
-        silent=Silent(known_mean(s.share for s in silent), known_mean(s.early for s in silent)),
+        silent=TextlessTokens(
+            known_mean(s.share for s in silent), known_mean(s.early for s in silent)
+        ),
         ties=known_mean(s.ties for s in samples if s.ties is not None),
     )
 
@@ -306,7 +308,7 @@ def sample_arness(
         return replace(known, status=NO_PROGRAM)
     if len(times) < 2:
         return replace(known, status=TOO_SHORT)
-    silent = Silent(
+    silent = TextlessTokens(
         share=len(hidden) / int(generated.sum()),
         early=float((hidden < np.median(times)).mean()) if len(hidden) else math.nan,
     )

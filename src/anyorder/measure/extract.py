@@ -284,7 +284,7 @@ _MARGIN = re.compile(r"(?<=\n)[^\s#)\]}'\"]")
 
 
 @dataclass(frozen=True)
-class Sample:
+class ExtractionInput:
     """What a mode sees."""
 
     text: str
@@ -298,7 +298,7 @@ class Sample:
 class Extraction:
     """One mode."""
 
-    apply: Callable[[Sample], str | None]
+    apply: Callable[[ExtractionInput], str | None]
     doc: str
 
 
@@ -307,7 +307,7 @@ def extract(
 ) -> str | None:
     """The program in `text` by one mode, or None where there is no code."""
     refuse_unknown("extraction", mode, EXTRACTIONS)
-    program = EXTRACTIONS[mode].apply(Sample(text, prefix, entry_point))
+    program = EXTRACTIONS[mode].apply(ExtractionInput(text, prefix, entry_point))
     return program if program and program.strip() else None
 
 
@@ -329,27 +329,27 @@ def _before_fence(text: str) -> str:
     return text.split(FENCE, 1)[0]
 
 
-def _sanitize_completion(sample: Sample) -> str | None:
+def _sanitize_completion(sample: ExtractionInput) -> str | None:
     if not sample.text.strip():
         return None
     return sanitize(sample.prefix + sample.text, sample.entry_point)
 
 
-def _sanitize_cleaned(sample: Sample) -> str | None:
+def _sanitize_cleaned(sample: ExtractionInput) -> str | None:
     cleaned = _before_fence(sample.text).strip()
     return sanitize(sample.prefix + cleaned, sample.entry_point) if cleaned else None
 
 
-def _prefix_before_fence(sample: Sample) -> str | None:
+def _prefix_before_fence(sample: ExtractionInput) -> str | None:
     before = _before_fence(sample.text)
     return sample.prefix + before if before.strip() else None
 
 
-def _cleaned(sample: Sample) -> str:
+def _cleaned(sample: ExtractionInput) -> str:
     return _before_fence(sample.text).strip()
 
 
-def _completion(sample: Sample) -> str | None:
+def _completion(sample: ExtractionInput) -> str | None:
     text = _before_fence(sample.text)
     begun = text.lstrip("\r\n")
     if sample.prefix and begun[:1].isspace():  # else it is a program of its own
@@ -358,7 +358,7 @@ def _completion(sample: Sample) -> str | None:
     return sample.prefix + text if text.strip() else None
 
 
-def _block(sample: Sample) -> str | None:
+def _block(sample: ExtractionInput) -> str | None:
     lines = _lines(sample.text)
     fences = [number for number, line in enumerate(lines) if FENCE in line]
     if not fences:
@@ -372,7 +372,7 @@ def _block(sample: Sample) -> str | None:
     return "\n".join(lines[first + 1 : stop])
 
 
-def _last_block(sample: Sample) -> str | None:
+def _last_block(sample: ExtractionInput) -> str | None:
     lines = _lines(sample.text)
     fences = [number for number, line in enumerate(lines) if FENCE in line]
     if not fences:
@@ -380,7 +380,7 @@ def _last_block(sample: Sample) -> str | None:
     return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) > 1 else None
 
 
-def _function(sample: Sample) -> str | None:
+def _function(sample: ExtractionInput) -> str | None:
     text = sample.text
     lines = _lines(text)
     opening = next((n for n, line in enumerate(lines) if _OPENING.match(line)), None)

@@ -102,7 +102,7 @@ def score_nodes(steps: IntArray, blocks: Blocks, rules: NodeRules) -> NodeScores
 
 
 @dataclass(frozen=True)
-class _Lives:
+class _ChildSpans:
     """The children that got a token, with the numbers of the entries that open and finish them.
 
     Entries are numbered by parent and step, so the entries of one parent are consecutive.
@@ -155,7 +155,7 @@ def _per_child(total: FloatArray, k: IntArray) -> FloatArray:
 
 def _lives(
     child: IntArray, step: IntArray, parent_of: IntArray, unseen: NDArray[np.bool_]
-) -> _Lives:
+) -> _ChildSpans:
     """Sort (child, step) pairs into lives; equal pairs count once."""
     base = int(step.max(initial=0)) + 1
     pairs = np.sort(child * base + step)
@@ -179,7 +179,7 @@ def _lives(
     present = who[first]
     opened, finished = entry[first], entry[last]
     never = unseen[present]
-    return _Lives(
+    return _ChildSpans(
         who=present,
         parent=parent[first],
         opened=opened,
@@ -197,12 +197,12 @@ def _new(ordered: IntArray) -> NDArray[np.bool_]:
     return new
 
 
-def _visits_credit(lives: _Lives) -> FloatArray:
+def _visits_credit(lives: _ChildSpans) -> FloatArray:
     returns = np.clip(lives.visits - 1, 0, RETURNS_COUNTED)
     return np.asarray(returns / RETURNS_COUNTED)
 
 
-def _opened_at_commit(lives: _Lives, parents: int) -> NDArray[np.bool_]:
+def _opened_at_commit(lives: _ChildSpans, parents: int) -> NDArray[np.bool_]:
     """Whether a child was opened when the first of its siblings was finished; no, if none was."""
     never = len(lives.entry_parent)
     commit = np.full(parents, never)
@@ -211,7 +211,7 @@ def _opened_at_commit(lives: _Lives, parents: int) -> NDArray[np.bool_]:
     return (lives.opened <= first) & (first < never)
 
 
-def _widest(lives: _Lives, parents: int) -> IntArray:
+def _widest(lives: _ChildSpans, parents: int) -> IntArray:
     """Per parent: the largest number of children that are opened and not finished."""
     widest = np.zeros(parents, dtype=np.int64)
     size = len(lives.entry_parent)

@@ -169,7 +169,7 @@ SEEDS = tuple(range(8))
 
 
 @dataclass(frozen=True)
-class Dealt:
+class MovableTokens:
     """One sample's movable tokens, left to right."""
 
     steps: IntArray
@@ -184,19 +184,19 @@ def control_keys(trace: Trace, seeds: Sequence[int]) -> tuple[tuple[int, int, in
     return tuple((seed, trace.sample, zlib.crc32(trace.task_id.encode())) for seed in seeds)
 
 
-def _left_to_right(dealt: Dealt) -> list[IntArray]:
+def _left_to_right(dealt: MovableTokens) -> list[IntArray]:
     return [np.sort(dealt.steps)]
 
 
-def _right_to_left(dealt: Dealt) -> list[IntArray]:
+def _right_to_left(dealt: MovableTokens) -> list[IntArray]:
     return [np.sort(dealt.steps)[::-1]]
 
 
-def _random(dealt: Dealt) -> list[IntArray]:
+def _random(dealt: MovableTokens) -> list[IntArray]:
     return [np.random.default_rng(key).permutation(dealt.steps) for key in dealt.keys]
 
 
-def _segments(dealt: Dealt) -> list[IntArray]:
+def _segments(dealt: MovableTokens) -> list[IntArray]:
     if dealt.segments is None:
         return []
     _, which = np.unique(dealt.segments, return_inverse=True)
@@ -211,7 +211,7 @@ def segment_steps(steps: IntArray, which: IntArray) -> IntArray:
     return last
 
 
-CONTROLS: dict[str, Callable[[Dealt], list[IntArray]]] = {
+CONTROLS: dict[str, Callable[[MovableTokens], list[IntArray]]] = {
     LEFT_TO_RIGHT: _left_to_right,
     RIGHT_TO_LEFT: _right_to_left,
     RANDOM: _random,
@@ -220,7 +220,7 @@ CONTROLS: dict[str, Callable[[Dealt], list[IntArray]]] = {
 
 
 def deal(
-    steps: IntArray, movable: NDArray[np.bool_], dealt: Dealt, names: Sequence[str]
+    steps: IntArray, movable: NDArray[np.bool_], dealt: MovableTokens, names: Sequence[str]
 ) -> tuple[IntArray, dict[str, slice]]:
     """The steps of a sample and of its controls, one row each, and which rows are whose.
 

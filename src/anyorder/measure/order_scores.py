@@ -31,7 +31,7 @@ from anyorder.measure.order_samples import (
     CONTROLS,
     RANDOM,
     SEEDS,
-    Dealt,
+    MovableTokens,
     SampleOrder,
     ScopeOrder,
     SegmentOrder,
@@ -104,7 +104,7 @@ def measure_sample(
     if isinstance(program, ProgramFacts) or trace.reveal_step is None:
         return SampleOrder(trace.task_id, trace.sample, status, facts)
     places = _Places.of(trace, program, first_shown=setting.mode == "compat")
-    dealt = Dealt(
+    dealt = MovableTokens(
         places.steps[places.movable],
         None if places.segments is None else places.segments[places.movable],
         control_keys(trace, setting.seeds),

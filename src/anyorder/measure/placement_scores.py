@@ -70,7 +70,7 @@ TOP = 2
 """The paper's green points: so many tokens of largest mass."""
 
 
-class Source(Protocol):
+class PosteriorSource(Protocol):
     """The posterior of one canvas, asked for in the two ways that never need all of it at once."""
 
     @property
@@ -149,7 +149,7 @@ class Measures:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class CanvasPlacement:
     """The numbers of one canvas."""
 
     tokens: IntArray  # K
@@ -194,7 +194,9 @@ def copies(mass: FloatArray) -> IntArray:
     return np.maximum(np.floor(mass + 0.5), 1.0).astype(np.int64)
 
 
-def place(source: Source, commits: Sequence[Commit] = (), keep: Keep | None = None) -> Placed:
+def place(
+    source: PosteriorSource, commits: Sequence[Commit] = (), keep: Keep | None = None
+) -> CanvasPlacement:
     """The numbers of one canvas that is looked at through `source`."""
     keep = keep or Keep()
     mass = source.mass()
@@ -207,7 +209,7 @@ def place(source: Source, commits: Sequence[Commit] = (), keep: Keep | None = No
     kept = Measures(*(getattr(found, name)[order] for name in Measures.__dataclass_fields__))
     column = order.argsort()[np.searchsorted(chosen, wanted)]  # C
     row = _rows(source.positions, [commit.position for commit in commits])
-    return Placed(
+    return CanvasPlacement(
         tokens=tokens,
         measures=kept,
         profiles=_heads(source.positions, profile, keep.places),

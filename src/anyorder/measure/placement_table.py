@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 from anyorder.files import replacing
 from anyorder.measure.intervals import Interval, known_mean, mean_interval
-from anyorder.measure.placement_scores import TOP, Placed, copies
+from anyorder.measure.placement_scores import TOP, CanvasPlacement, copies
 
 FORMAT = 1
 ABOUT_KEY = b"anyorder.placement"
@@ -85,7 +85,7 @@ class CanvasRow:
     span: str
     open: int
     masked: int
-    placed: Placed
+    placed: CanvasPlacement
     log_prob: NDArray[np.float64]
     """Of the committed tokens, as the trace has it."""
 

@@ -37,7 +37,7 @@ Key = tuple[str, int]
 Verdicts = Mapping[Key, bool]
 
 
-class Sample(NamedTuple):
+class ProgramSample(NamedTuple):
     """One generated text."""
 
     task_id: str
@@ -56,7 +56,7 @@ class Programs:
     """What one policy wrote."""
 
     name: str
-    samples: tuple[Sample, ...]
+    samples: tuple[ProgramSample, ...]
 
     @classmethod
     def of_run(
@@ -85,7 +85,7 @@ class Programs:
             program = row["program"] if texts is None else texts.get(key)
             text = program or "" if looked_for else row["text"]
             correct = None if verdicts is None else verdicts.get(key)
-            samples.append(Sample(*key, text, looked_for, correct, row["prompt"]))
+            samples.append(ProgramSample(*key, text, looked_for, correct, row["prompt"]))
             policies.add(row["policy"])
         policy = policies.pop() if len(policies) == 1 else None
         return cls(name or policy or run.folder.name, tuple(samples))
@@ -103,7 +103,7 @@ class Programs:
         return cls(
             name,
             tuple(
-                Sample(task, number, text, correct=known.get((task, number)))
+                ProgramSample(task, number, text, correct=known.get((task, number)))
                 for task, rows in texts.items()
                 for number, text in enumerate(rows)
             ),
@@ -173,7 +173,7 @@ class ProgramOptions:
 class Prepared:
     """A sample's trees, by metric; none where the status says why."""
 
-    sample: Sample
+    sample: ProgramSample
     status: Status
     trees: Mapping[str, Tree] = field(default_factory=dict)
     anonymous: Tree | None = None
@@ -202,13 +202,13 @@ class Preparation:
             tasks[sample.task_id].append(self(sample))
         return dict(tasks)
 
-    def __call__(self, sample: Sample) -> Prepared:
+    def __call__(self, sample: ProgramSample) -> Prepared:
         key = sample.text, None if sample.extracted else sample.prompt
         if key not in self._known:
             self._known[key] = self.trees(self._parsed(sample))
         return Prepared(sample, *self._known[key])
 
-    def _parsed(self, sample: Sample) -> Parsed:
+    def _parsed(self, sample: ProgramSample) -> Parsed:
         limits = self.options.parse_limits
         if sample.extracted:
             return parse_program(sample.text, ("whole",), limits)

@@ -58,7 +58,7 @@ from anyorder.measure.programs import (
     as_programs,
     count_statuses,
 )
-from anyorder.measure.tree_edit import Job, best_matches, similarities
+from anyorder.measure.tree_edit import EditJob, best_matches, similarities
 from anyorder.measure.trees import Tree, fingerprint
 
 
@@ -279,9 +279,9 @@ def settings(options: ProgramOptions) -> dict[str, Any]:
     return record
 
 
-def _job(group: Group, task: str, metric: str) -> Job:
+def _job(group: Group, task: str, metric: str) -> EditJob:
     others = None if group.references is None else _trees(group.references[task], metric)
-    return Job(_trees(group.samples[task], metric), others)
+    return EditJob(_trees(group.samples[task], metric), others)
 
 
 def _trees(items: Sequence[Prepared], metric: str) -> list[Tree]:
@@ -468,7 +468,7 @@ def _diversity_trees(groups: Sequence[Sequence[Prepared]], metric: str) -> list[
 
 
 def _nearest(groups: list[list[Tree]], metric: str, options: SimilarityOptions) -> list[float]:
-    jobs = [Job(trees, None) for trees in groups]
+    jobs = [EditJob(trees, None) for trees in groups]
     matches = best_matches(jobs, METRICS[metric], threads=options.threads)
     return [float(np.mean(match.similarity)) for match in matches]
 

@@ -87,18 +87,18 @@ def identity(tree: Tree, rename_cost: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TreeRows:
     """Trees in preorder, one after another."""
 
     labels: NDArray[np.int32]
     depths: NDArray[np.int32]
     starts: IntArray
 
-    def cut(self, begin: int, end: int) -> Rows:
+    def cut(self, begin: int, end: int) -> TreeRows:
         """Some of the trees."""
         low, high = self.starts[begin], self.starts[end]
         starts = self.starts[begin : end + 1] - low
-        return Rows(self.labels[low:high], self.depths[low:high], starts)
+        return TreeRows(self.labels[low:high], self.depths[low:high], starts)
 
     @property
     def sizes(self) -> IntArray:
@@ -106,7 +106,9 @@ class Rows:
         return np.diff(self.starts)
 
 
-def rows_of(left: Sequence[Tree], right: Sequence[Tree], rename_cost: int) -> tuple[Rows, Rows]:
+def rows_of(
+    left: Sequence[Tree], right: Sequence[Tree], rename_cost: int
+) -> tuple[TreeRows, TreeRows]:
     """Both sides, with common numbers for labels; all 0 at rename cost 0."""
     numbers: dict[str, int] = {}
     sides = []
@@ -125,7 +127,7 @@ def rows_of(left: Sequence[Tree], right: Sequence[Tree], rename_cost: int) -> tu
         if rename_cost:
             texts = chain.from_iterable(tree.labels for tree in trees)
             labels[:] = [numbers.setdefault(text, len(numbers)) for text in texts]
-        sides.append(Rows(labels, depths, starts))
+        sides.append(TreeRows(labels, depths, starts))
     return sides[0], sides[1]
 
 
@@ -151,7 +153,7 @@ class Workspace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class EditBlock:
     """A part of a comparison: trees `rows` of the left with trees `columns` of the right."""
 
     left: Forest
@@ -167,7 +169,7 @@ class Block:
         return Workspace(memo, np.zeros(rows * stride, np.int16), stride)
 
 
-def blocks(left: Rows, right: Rows) -> Iterator[Block]:
+def blocks(left: TreeRows, right: TreeRows) -> Iterator[EditBlock]:
     """All pairs, in parts whose memo is bounded; one part unless the trees are many and large."""
     if left.starts.size < 2 or right.starts.size < 2:
         return
@@ -178,7 +180,7 @@ def blocks(left: Rows, right: Rows) -> Iterator[Block]:
         allowed = max(MEMO_CELLS // max(second.starts[-1], 1), 1)
         for rows in _spans(left.starts, int(allowed)):
             first = _forest(left.cut(rows.start, rows.stop), mirror)
-            yield Block(first, second, rows, columns)
+            yield EditBlock(first, second, rows, columns)
 
 
 def _spans(starts: IntArray, nodes: int) -> Iterator[slice]:
@@ -191,7 +193,7 @@ def _spans(starts: IntArray, nodes: int) -> Iterator[slice]:
         begin = end
 
 
-def _right_is_cheaper(left: Rows, right: Rows) -> bool:
+def _right_is_cheaper(left: TreeRows, right: TreeRows) -> bool:
     cost = {mirror: cells(left, mirror).sum() * cells(right, mirror).sum() for mirror in _SIDES}
     return bool(cost[True] < cost[False])
 
@@ -199,7 +201,7 @@ def _right_is_cheaper(left: Rows, right: Rows) -> bool:
 _SIDES = (False, True)
 
 
-def cells(rows: Rows, mirror: bool) -> IntArray:
+def cells(rows: TreeRows, mirror: bool) -> IntArray:
     """Per tree; the table entries of a pair are the product of both numbers."""
     from anyorder.measure import tree_kernels as kernels
 
@@ -213,7 +215,7 @@ def decomposition_cells(tree: Tree) -> tuple[int, int]:
     return int(cells(rows, False)[0]), int(cells(rows, True)[0])
 
 
-def _forest(rows: Rows, mirror: bool) -> Forest:
+def _forest(rows: TreeRows, mirror: bool) -> Forest:
     from anyorder.measure import tree_kernels as kernels
 
     labels, first = kernels.postorder(rows.labels, rows.depths, rows.starts, mirror)
@@ -225,12 +227,12 @@ def _forest(rows: Rows, mirror: bool) -> Forest:
 Bounds = NDArray[np.int32]
 
 
-def lower_bounds(left: Rows, right: Rows, rename_cost: int) -> Bounds:
+def lower_bounds(left: TreeRows, right: TreeRows, rename_cost: int) -> Bounds:
     """For every pair a number that its distance is not below."""
     return _BOUNDS[rename_cost](left, right)
 
 
-def _labels(left: Rows, right: Rows) -> Bounds:
+def _labels(left: TreeRows, right: TreeRows) -> Bounds:
     from rapidfuzz.distance import Levenshtein
 
     before = _compare(_preorder(left), _preorder(right), Levenshtein.distance)
@@ -238,14 +240,14 @@ def _labels(left: Rows, right: Rows) -> Bounds:
     return np.maximum(before, after)
 
 
-def _shapes(left: Rows, right: Rows) -> Bounds:
+def _shapes(left: TreeRows, right: TreeRows) -> Bounds:
     from rapidfuzz.distance import Indel
 
     edits = _compare(_parentheses(left), _parentheses(right), Indel.distance)
     return (edits + 1) // 2
 
 
-_BOUNDS: dict[int, Callable[[Rows, Rows], Bounds]] = {0: _shapes, 1: _labels}
+_BOUNDS: dict[int, Callable[[TreeRows, TreeRows], Bounds]] = {0: _shapes, 1: _labels}
 
 
 def _compare(left: list[str], right: list[str], scorer: Callable[..., Any]) -> Bounds:
@@ -254,18 +256,18 @@ def _compare(left: list[str], right: list[str], scorer: Callable[..., Any]) -> B
     return cdist(left, right, scorer=scorer, dtype=np.int32)
 
 
-def _preorder(rows: Rows) -> list[str]:
+def _preorder(rows: TreeRows) -> list[str]:
     return _cut(rows.labels, rows.starts)
 
 
-def _postorder(rows: Rows) -> list[str]:
+def _postorder(rows: TreeRows) -> list[str]:
     from anyorder.measure import tree_kernels as kernels
 
     labels, _ = kernels.postorder(rows.labels, rows.depths, rows.starts, False)
     return _cut(labels, rows.starts)
 
 
-def _parentheses(rows: Rows) -> list[str]:
+def _parentheses(rows: TreeRows) -> list[str]:
     # When node i of its tree opens, i nodes have opened before it and all of them but its ancestors
     # have closed: its parenthesis is number 2i - depth.
     number = np.arange(rows.labels.size) - np.repeat(rows.starts[:-1], rows.sizes)
@@ -285,7 +287,7 @@ FloatArray = NDArray[np.float64]
 RENAME_COSTS = (0, 1)
 
 
-class Job(NamedTuple):
+class EditJob(NamedTuple):
     """Samples, and the references that each of them is compared with."""
 
     samples: Sequence[Tree]
@@ -341,7 +343,7 @@ def best_match(
     """For every sample its most similar reference."""
     threads = min(threads or cores(), max(len(samples), 1))
     pieces = np.array_split(np.arange(len(samples)), threads)
-    jobs = [Job([samples[i] for i in piece], references) for piece in pieces]
+    jobs = [EditJob([samples[i] for i in piece], references) for piece in pieces]
     found = best_matches(jobs, rename_cost, threads=threads)
     return Matches(
         np.concatenate([part.similarity for part in found]),
@@ -351,7 +353,7 @@ def best_match(
 
 
 def best_matches(
-    jobs: Sequence[Job], rename_cost: int = 1, *, threads: int | None = None
+    jobs: Sequence[EditJob], rename_cost: int = 1, *, threads: int | None = None
 ) -> list[Matches]:
     """The best matches of several jobs (prompts), side by side on all cores."""
     _check(rename_cost)
@@ -370,7 +372,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _search(job: Job, rename_cost: int) -> Matches:
+def _search(job: EditJob, rename_cost: int) -> Matches:
     rows = distinct(job.samples, rename_cost)
     if job.references is None:
         return _search_among(rows, rename_cost)
@@ -412,7 +414,7 @@ def _search_among(rows: Distinct, rename_cost: int) -> Matches:
 
 
 def _search_distinct(
-    left: Rows, right: Rows, rename_cost: int, barred: IntArray | None = None
+    left: TreeRows, right: TreeRows, rename_cost: int, barred: IntArray | None = None
 ) -> Matches:
     """Best matches of trees none of which is on the right, but for the one that is `barred`."""
     from anyorder.measure import tree_kernels as kernels

@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from anyorder.nets.init import take_weights
 from anyorder.nets.shapes import ShiftedConfig
 from anyorder.nets.transformer import (
-    Rereader,
-    ShiftedColumns,
+    CachedStates,
+    ShiftedPartialCache,
     Transformer,
     rereader_of,
     shift_states,
@@ -138,9 +138,9 @@ class Shifted:
     def head(self, hidden: Tensor) -> Tensor:
         return self.inner.head(hidden)
 
-    def rereader(self, rows: int, columns: int) -> Rereader:
+    def rereader(self, rows: int, columns: int) -> CachedStates:
         """The inner network's, moved by the same place."""
-        return ShiftedColumns(rereader_of(self.inner, rows, columns))
+        return ShiftedPartialCache(rereader_of(self.inner, rows, columns))
 
 
 class LogitsDenoiser:
@@ -244,9 +244,9 @@ class ShiftedNet(nn.Module):
         """Logits of chosen states: (..., D) -> (..., V)."""
         return self.backbone.head(hidden)
 
-    def rereader(self, rows: int, columns: int) -> ShiftedColumns:
+    def rereader(self, rows: int, columns: int) -> ShiftedPartialCache:
         """The backbone's, moved by the same place."""
-        return ShiftedColumns(self.backbone.rereader(rows, columns))
+        return ShiftedPartialCache(self.backbone.rereader(rows, columns))
 
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of another shifted model, or of a left-to-right one.

@@ -44,7 +44,7 @@ class ReadPrompt(Protocol):
         ...
 
 
-class Writer(Protocol):
+class SegmentDrafter(Protocol):
     """N segments being written, each from its condition."""
 
     def first(self) -> Tensor:
@@ -94,7 +94,7 @@ class SegmentCoder(Protocol):
         """Segments N T of `length` (N) >= 1 tokens, padded on the right, without EOS -> N D."""
         ...
 
-    def write(self, conditions: Tensor) -> Writer:
+    def write(self, conditions: Tensor) -> SegmentDrafter:
         """Begin N >= 1 segments from their conditions, N D."""
         ...
 
@@ -150,7 +150,7 @@ class SegmentInserter(SegmentCoder, Protocol):
 
 
 class SegmentWriter:
-    """A `Writer` of at most `room` tokens a segment."""
+    """A `SegmentDrafter` of at most `room` tokens a segment."""
 
     def __init__(self, stack: Stack, embed: nn.Embedding, conditions: Tensor, room: int) -> None:
         self.stack = stack

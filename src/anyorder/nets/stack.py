@@ -154,7 +154,7 @@ Join = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Reach:
+class AttentionContext:
     """What the layers of one call share: positions, and who sees whom."""
 
     rotation: Rotation
@@ -206,24 +206,24 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.width, kv_inner, bias=config.qkv_bias)
         self.out = nn.Linear(inner, config.width, bias=config.o_bias)
 
-    def keys_values(self, x: Tensor, reach: Reach) -> tuple[Tensor, Tensor]:
+    def keys_values(self, x: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
         heads = (-1, self.head_width)
-        key = rotate(self.key(x).unflatten(-1, heads), reach.rotation)  # B L G W
+        key = rotate(self.key(x).unflatten(-1, heads), context.rotation)  # B L G W
         value = self.value(x).unflatten(-1, heads)  # B L G W
-        return (key, value) if reach.join is None else reach.join(self.layer, key, value)
+        return (key, value) if context.join is None else context.join(self.layer, key, value)
 
-    def forward(self, x: Tensor, reach: Reach, skip: int = 0) -> Tensor:
+    def forward(self, x: Tensor, context: AttentionContext, skip: int = 0) -> Tensor:
         """Queries of all but the first `skip` columns: B L D -> B L-skip D."""
-        cos, sin = reach.rotation
+        cos, sin = context.rotation
         query = self.query(x[:, skip:]).unflatten(-1, (-1, self.head_width))
         query = rotate(query, (cos[:, skip:], sin[:, skip:]))  # B L H W
-        key, value = self.keys_values(x, reach)  # B S G W
+        key, value = self.keys_values(x, context)  # B S G W
         mixed = F.scaled_dot_product_attention(
             query.transpose(1, 2),
             key.transpose(1, 2),
             value.transpose(1, 2),
-            attn_mask=reach.visible,
-            is_causal=reach.causal,
+            attn_mask=context.visible,
+            is_causal=context.causal,
             enable_gqa=self.grouped,
         )  # B H L W
         return self.out(mixed.transpose(1, 2).flatten(2))
@@ -242,7 +242,7 @@ class SwiGLU(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One layer."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
@@ -253,12 +253,14 @@ class Block(nn.Module):
         self.mlp = SwiGLU(config)
         self.modulation = Modulation(config.width) if config.time_modulated else None
 
-    def forward(self, x: Tensor, reach: Reach, condition: Tensor | None, skip: int = 0) -> Tensor:
+    def forward(
+        self, x: Tensor, context: AttentionContext, condition: Tensor | None, skip: int = 0
+    ) -> Tensor:
         scale_shift = None
         if self.modulation is not None and condition is not None:
             scale_shift = self.modulation(condition)
         normed = modulate(self.attention_norm(x), scale_shift)
-        x = x[:, skip:] + self.attention(normed, reach, skip)
+        x = x[:, skip:] + self.attention(normed, context, skip)
         return x + self.mlp(modulate(self.mlp_norm(x), scale_shift))
 
 
@@ -278,20 +280,24 @@ class Stack(nn.Module):
     def add_layers(self, config: TransformerConfig, final_norm: bool) -> None:
         self.config = config
         self.time = TimeEmbedding(config.width) if config.time_modulated else None
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config, layer) for layer in range(config.layers)
+        )
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps) if final_norm else None
         self.rotary = Rotary(config.head_width, config.rope_theta)
 
-    def run(self, x: Tensor, reach: Reach, *, time: Tensor | None = None, skip: int = 0) -> Tensor:
+    def run(
+        self, x: Tensor, context: AttentionContext, *, time: Tensor | None = None, skip: int = 0
+    ) -> Tensor:
         """The states of all but the first `skip` columns: B L D -> B L-skip D.
 
         With `skip`, what is visible may not differ between columns.
         """
-        assert not skip or not (reach.causal or self.config.causal)
+        assert not skip or not (context.causal or self.config.causal)
         condition = self._condition(x, time)
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
-            x = block(x, reach, condition, skip if layer == last else 0)
+            x = block(x, context, condition, skip if layer == last else 0)
         return x if self.norm is None else self.norm(x)
 
     def advance(
@@ -307,7 +313,7 @@ class Stack(nn.Module):
         step = cache.begin(len(x), x.shape[1], mask)
         states = self.run(
             x,
-            Reach(
+            AttentionContext(
                 self.rotary.pick(step.positions, step.span),
                 step.visible,
                 step.causal,
@@ -318,23 +324,23 @@ class Stack(nn.Module):
         cache.end(step)
         return states
 
-    def remember(self, x: Tensor, reach: Reach) -> Memory:
+    def remember(self, x: Tensor, context: AttentionContext) -> Memory:
         """What later columns look back on: the keys and values of these, in every layer.
 
         Columns read this way have no time, so that they serve all times.
         """
         memory = Memory()
-        reach = Reach(reach.rotation, reach.visible, reach.causal, memory.record)
+        context = AttentionContext(context.rotation, context.visible, context.causal, memory.record)
         *earlier, last = self.blocks
         for block in earlier:
-            x = block(x, reach, None)
-        assert isinstance(last, Block)
-        last.attention.keys_values(last.attention_norm(x), reach)
+            x = block(x, context, None)
+        assert isinstance(last, TransformerBlock)
+        last.attention.keys_values(last.attention_norm(x), context)
         return memory
 
-    def plain_reach(
+    def plain_context(
         self, x: Tensor, mask: Tensor | None = None, positions: Tensor | None = None
-    ) -> Reach:
+    ) -> AttentionContext:
         """Columns that see each other: all of them, or in a causal stack those before.
 
         mask B L bool, True = a real key (None: all are); positions B L, by default 0 .. L - 1.
@@ -346,11 +352,11 @@ class Stack(nn.Module):
         else:
             rotation = self.rotary.at(positions)
         if mask is None:
-            return Reach(rotation, None, self.config.causal)
+            return AttentionContext(rotation, None, self.config.causal)
         visible = mask[:, None, None, :]  # B 1 1 L
         if self.config.causal:
             visible = visible & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-        return Reach(rotation, visible)
+        return AttentionContext(rotation, visible)
 
     def new_cache(self, rows: int, capacity: int) -> Cache:
         """An empty cache for `rows` sequences of up to `capacity` columns."""

@@ -5,7 +5,7 @@
 `hidden` and `head` are apart so that callers pay for the vocabulary only where they need it.
 `shift_states` is for networks that predict token i at i - 1.
 
-A `Rereader` calls the net on some columns of a canvas, and keeps the keys and values of the others:
+A `CachedStates` calls the net on some columns of a canvas and keeps keys and values of the others:
 
     read      every column of a row: the states of the net, bit for bit; keys and values are kept
     reread    the columns of a span: they see themselves as they are now, all others as kept
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from anyorder.nets.cache import Cache
 from anyorder.nets.init import draw_weights
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import Reach, Stack
+from anyorder.nets.stack import AttentionContext, Stack
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Span:
         return self.first[:, None] + ahead.minimum(self.count[:, None] - 1), inside
 
 
-class Rereader(Protocol):
+class CachedStates(Protocol):
     """A network that keeps the keys and values of a batch of canvases.
 
     `rows` (B) are the places of a call's rows in the batch, None: all of it. ids and mask are B L,
@@ -79,8 +79,8 @@ class Rereader(Protocol):
         ...
 
 
-class KeptColumns:
-    """The `Rereader` of a stack of layers over token vectors."""
+class PartialCache:
+    """The `CachedStates` of a stack of layers over token vectors."""
 
     lead = 0
 
@@ -106,8 +106,10 @@ class KeptColumns:
             return keys, values
 
         x = self.embed(ids)  # B L D
-        plain = self.stack.plain_reach(x, mask)
-        return self.stack.run(x, Reach(plain.rotation, plain.visible, plain.causal, record))
+        plain = self.stack.plain_context(x, mask)
+        return self.stack.run(
+            x, AttentionContext(plain.rotation, plain.visible, plain.causal, record)
+        )
 
     def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
         length = ids.shape[1]
@@ -127,7 +129,7 @@ class KeptColumns:
             visible = visible & (ahead <= columns[:, None, :, None])  # B 1 A L
         rotation = self.stack.rotary.pick(columns, length)
         x = self.embed(ids.gather(1, columns))  # B A D
-        return self.stack.run(x, Reach(rotation, visible, join=replace))
+        return self.stack.run(x, AttentionContext(rotation, visible, join=replace))
 
     def keep(self, rows: Tensor) -> None:
         for layer, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
@@ -145,15 +147,15 @@ def shift_states(states: Tensor) -> Tensor:
     return torch.cat([states[:, :1], states[:, :-1]], dim=1)
 
 
-class ShiftedColumns:
-    """The `Rereader` of a network whose states are shifted (`shift_states`).
+class ShiftedPartialCache:
+    """The `CachedStates` of a network whose states are shifted (`shift_states`).
 
     A span needs the state before its first column too, which is computed with it.
     """
 
     lead = 1
 
-    def __init__(self, inner: Rereader) -> None:
+    def __init__(self, inner: CachedStates) -> None:
         self.inner = inner
 
     def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -170,10 +172,10 @@ class ShiftedColumns:
         self.inner.keep(rows)
 
 
-def rereader_of(net: Any, rows: int, columns: int) -> Rereader:
+def rereader_of(net: Any, rows: int, columns: int) -> CachedStates:
     """An empty rereader of a network, for a batch of so many rows and columns."""
     refuse_unkept(net)
-    found: Rereader = net.rereader(rows, columns)
+    found: CachedStates = net.rereader(rows, columns)
     return found
 
 
@@ -226,7 +228,7 @@ class Transformer(Stack):
         """
         x = self._stream(ids, vectors)  # B L D
         if cache is None:
-            return self.run(x, self.plain_reach(x, mask, positions), time=time)
+            return self.run(x, self.plain_context(x, mask, positions), time=time)
         if positions is not None:
             raise ValueError("a cache counts positions by itself: give no positions with it")
         return self.advance(x, cache, mask, time=time)
@@ -253,9 +255,9 @@ class Transformer(Stack):
             )
         )
 
-    def rereader(self, rows: int, columns: int) -> KeptColumns:
+    def rereader(self, rows: int, columns: int) -> PartialCache:
         """This net, with keys and values kept between calls on some columns."""
-        return KeptColumns(self, self.embed, rows, columns)
+        return PartialCache(self, self.embed, rows, columns)
 
     def reset_parameters(self, seed: int = 0) -> None:
         """Draw all weights afresh (init.py); on the meta device there are none to draw."""

@@ -92,7 +92,7 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Items:
+class InsertionItems:
     """The clean rows."""
 
     free: Tensor
@@ -121,7 +121,7 @@ class Interpolant:
 
 def answer_items(
     first: Tensor, last: Tensor, count: int, index: Tensor, noise: Noise, infill: float
-) -> Items:
+) -> InsertionItems:
     """Rows of up to `count` items whose answers are the items [first, last); what is before is not.
 
     The answer is free, and gaps follow the item before it and each of its own. For a share
@@ -138,10 +138,10 @@ def answer_items(
     item = torch.arange(count, device=index.device)
     free = (item >= first[:, None]) & (item < last[:, None])
     gaps = (item >= first[:, None] - 1) & (item < last[:, None])
-    return Items(free=free, gaps=gaps, length=length)
+    return InsertionItems(free=free, gaps=gaps, length=length)
 
 
-def corrupt(items: Items, index: Tensor, noise: Noise, clocks: Clocks) -> Interpolant:
+def corrupt(items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks) -> Interpolant:
     """The interpolant at a random time for each row; a level is the share of time still to come.
 
     `index` (B) names the examples: an item's two times belong to its example.
@@ -157,7 +157,7 @@ def corrupt(items: Items, index: Tensor, noise: Noise, clocks: Clocks) -> Interp
     return pack(items, deleted=free & (here < first), masked=free & (here < second), time=time)
 
 
-def pack(items: Items, *, deleted: Tensor, masked: Tensor, time: Tensor) -> Interpolant:
+def pack(items: InsertionItems, *, deleted: Tensor, masked: Tensor, time: Tensor) -> Interpolant:
     """Move what is not deleted to the left, and count what is missing.  # B N -> B S"""
     item = torch.arange(deleted.shape[1], device=deleted.device)
     visible = (item < items.length[:, None]) & ~deleted  # B N
@@ -198,7 +198,7 @@ def poisson_loss(missing: Tensor, log_mean: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Weights:
+class InsertionWeights:
     """What multiplies each row's two sums."""
 
     unmask: Tensor  # B
@@ -206,7 +206,7 @@ class Weights:
 
 
 def weighted(
-    nats: Tensor, log_mean: Tensor, missing: Tensor, seen: Interpolant, scale: Weights
+    nats: Tensor, log_mean: Tensor, missing: Tensor, seen: Interpolant, scale: InsertionWeights
 ) -> LossParts:
     """The loss from the masked slots' nats (M, in row-major order) and the gaps' log means (B S).
 
@@ -226,7 +226,7 @@ def weighted(
     )
 
 
-def divisor(kind: str, items: Items, max_length: int) -> Tensor:
+def divisor(kind: str, items: InsertionItems, max_length: int) -> Tensor:
     """What a row's loss is divided by, besides the number of rows.  # B
 
     `rows`: nothing, the paper's own form. `max_length`: a fixed number, the published choice.
@@ -254,7 +254,7 @@ class Alignment:
     """Expected number of items missing in the gap after each slot; 0 where none may be.  # B S"""
 
 
-def could_be(seen: Interpolant, items: Items, shown: Tensor) -> Tensor:
+def could_be(seen: Interpolant, items: InsertionItems, shown: Tensor) -> Tensor:
     """Which item each slot could be.  # B S N
 
     `shown` (B S N) says whether a clean slot shows the content of an item. Frozen items are never
@@ -267,7 +267,7 @@ def could_be(seen: Interpolant, items: Items, shown: Tensor) -> Tensor:
     return torch.where(is_free, alike, itself) & seen.real[:, :, None]
 
 
-def align(possible: Tensor, seen: Interpolant, items: Items) -> Alignment:
+def align(possible: Tensor, seen: Interpolant, items: InsertionItems) -> Alignment:
     """The posterior over embeddings of the slots into the items they could be (B S N)."""
     # Before the first gap nothing is missing: slots there are the items of the same number.
     certain = int(items.gaps.long().argmax(dim=1).min())

@@ -114,7 +114,7 @@ def _linear(steps: int) -> tuple[Tensor, Tensor]:
     return share, bound(share[:-1], share[1:])
 
 
-class _Alike:
+class _UniformSigma:
     """The same sigma for all items: what the proof asks for."""
 
     keeps_marginals: ClassVar[bool] = True
@@ -124,7 +124,7 @@ class _Alike:
 
 
 @dataclass(frozen=True)
-class Cap(_Alike):
+class Cap(_UniformSigma):
     """sigma = min(eta, bound): at most eta in every step."""
 
     eta: float
@@ -138,7 +138,7 @@ class Cap(_Alike):
 
 
 @dataclass(frozen=True)
-class Rescale(_Alike):
+class Rescale(_UniformSigma):
     """sigma = eta * bound: a share of what is possible."""
 
     eta: float
@@ -152,7 +152,7 @@ class Rescale(_Alike):
 
 
 @dataclass(frozen=True)
-class Loop(_Alike):
+class Loop(_UniformSigma):
     """Reveal most, then exchange tokens while the share stands still, then reveal the rest."""
 
     eta: float

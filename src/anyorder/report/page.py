@@ -40,7 +40,7 @@ _MARK = re.compile(r"\[\[([^|\]]+)(?:\|([^\]]+))?\]\]|`([^`]+)`|\*\*([^*]+)\*\*"
 
 
 @dataclass(frozen=True)
-class Opening:
+class PlayerOpening:
     """What the player shows first: sample numbers in the payload, and how far along."""
 
     sample: int = 0
@@ -63,7 +63,7 @@ class Page:
     payload: Mapping[str, Any]
     """The traces, packed (traces.py)."""
     player_text: Sequence[str]
-    opening: Opening = field(default_factory=Opening)
+    opening: PlayerOpening = field(default_factory=PlayerOpening)
     made: Sequence[tuple[str, str]] = ()
     """How the report was made: (what, value) for the foot of the page."""
     command: str = ""
@@ -231,7 +231,7 @@ def _made(page: Page) -> str:
     return f"<dl>{rows}</dl><pre>{_command(page.command)}</pre>"
 
 
-def _options(opening: Opening) -> str:
+def _options(opening: PlayerOpening) -> str:
     compare = "null" if opening.compare is None else str(opening.compare)
     step = "null" if opening.step is None else str(opening.step)
     return f'{{"sample": {opening.sample}, "compare": {compare}, "step": {step}}}'
@@ -246,7 +246,7 @@ PROGRESS = 0.4
 """How far along the common clock is: masks are seen, and so is what was written first."""
 
 
-def opening(runs: Sequence[RunFacts]) -> Opening:
+def opening(runs: Sequence[RunFacts]) -> PlayerOpening:
     """The samples to begin with, by their numbers in the payload."""
     main = {run.family: run for run in reversed(main_runs(list(runs), len(runs)))}
     main |= {family: main_runs([r for r in runs if r.family == family], 1)[0] for family in main}
@@ -257,9 +257,9 @@ def opening(runs: Sequence[RunFacts]) -> Opening:
     right = shown[1] if len(shown) > 1 else None
     first = {run.name: sum(len(r.traces) for r in runs[:at]) for at, run in enumerate(runs)}
     if right is None:
-        return Opening(first[left.name], None, _step(left.traces[0]))
+        return PlayerOpening(first[left.name], None, _step(left.traces[0]))
     one, two = _pair(left, right)
-    return Opening(
+    return PlayerOpening(
         first[left.name] + one,
         first[right.name] + two,
         max(_step(left.traces[one]) or 0, _step(right.traces[two]) or 0),

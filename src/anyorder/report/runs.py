@@ -173,7 +173,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class ReportRuns:
     """All runs of a report, in the order in which they were named."""
 
     runs: tuple[RunFacts, ...]
@@ -207,7 +207,7 @@ def gather(
     *,
     extraction: str | None = None,
     advance: Callable[[int], None] = lambda count: None,
-) -> Gathered:
+) -> ReportRuns:
     """Read the runs; `extraction` chooses among several gradings, `advance` is told of each run."""
     if not folders:
         raise ValueError("name at least one run folder")
@@ -216,7 +216,7 @@ def gather(
         found.append(_facts(name, run, extraction))
         advance(1)
     labels = labels_of([(each.family, each.policy, each.config, each.name) for each in found])
-    return Gathered(
+    return ReportRuns(
         tuple(replace(each, label=label) for each, label in zip(found, labels, strict=True))
     )
 
@@ -278,7 +278,7 @@ def _timing(run: Run) -> Timing | None:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class SimilarityToReference:
     """One run against its reference, under one filter (valid or correct)."""
 
     run: RunFacts
@@ -288,7 +288,7 @@ class Likeness:
     prompts: int
     per_prompt: Mapping[str, Mapping[str, float]]
 
-    def less(self, other: Likeness, metric: str) -> Interval | None:
+    def less(self, other: SimilarityToReference, metric: str) -> Interval | None:
         """This run less another, paired over the prompts that both have; None where none is."""
         both = [task for task in self.per_prompt if task in other.per_prompt]
         if not both:
@@ -304,7 +304,7 @@ class Comparison:
     """The runs of one model and task beside their left-to-right run."""
 
     reference: RunFacts
-    rows: tuple[Likeness, ...]
+    rows: tuple[SimilarityToReference, ...]
 
     @property
     def metrics(self) -> list[str]:
@@ -315,7 +315,7 @@ class Comparison:
         """The runs that are compared, each once."""
         return list({row.run.name: row.run for row in self.rows}.values())
 
-    def row(self, policy: str, filter: str = "valid") -> Likeness | None:
+    def row(self, policy: str, filter: str = "valid") -> SimilarityToReference | None:
         """The first row of a policy, where there is one."""
         found = (row for row in self.rows if (row.run.policy, row.filter) == (policy, filter))
         return next(found, None)
@@ -326,7 +326,7 @@ class Comparison:
         return f"anyorder measure {runs} --reference {self.reference.folder} --only similarity"
 
 
-def comparisons(gathered: Gathered) -> list[Comparison]:
+def comparisons(gathered: ReportRuns) -> list[Comparison]:
     """For each left-to-right run, the runs that differ from it in their policy alone.
 
     Others, such as a planner that was trained for the model, join where they were measured by it.
@@ -345,7 +345,7 @@ def comparisons(gathered: Gathered) -> list[Comparison]:
     return found
 
 
-def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[Likeness, ...]:
+def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[SimilarityToReference, ...]:
     graded = all(run.verdicts for run in (*runs, reference))
     stored = {run.name: _stored(run, reference, graded) for run in runs}
     missing = [run for run in runs if not stored[run.name]]
@@ -383,9 +383,9 @@ def _programs(run: RunFacts) -> Programs:
     return Programs.of_run(run.run, run.name, verdicts=verdicts or None)
 
 
-def _likeness(run: RunFacts, row: Mapping[str, Any]) -> Likeness:
+def _likeness(run: RunFacts, row: Mapping[str, Any]) -> SimilarityToReference:
     scores = {name: interval_of(score) for name, score in row["scores"].items()}
-    return Likeness(run, row["filter"], scores, row["prompts"], row["per_prompt"])
+    return SimilarityToReference(run, row["filter"], scores, row["prompts"], row["per_prompt"])
 
 
 def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
@@ -424,7 +424,7 @@ CONFIDENT = (
 class Material:
     """The runs, and how they compare."""
 
-    gathered: Gathered
+    gathered: ReportRuns
     comparisons: tuple[Comparison, ...]
 
 

@@ -36,7 +36,15 @@ from anyorder.hub.weights import load_weights, save_weights
 from anyorder.training.config import digest
 from anyorder.training.log import Meter
 from anyorder.training.optimiser import Ema, ShardedEma, optimiser_tensors, restore_optimiser
-from anyorder.training.processes import ALONE, Ranks, Reader, file_names, local, rows_of, save_part
+from anyorder.training.processes import (
+    ALONE,
+    Ranks,
+    TensorReader,
+    file_names,
+    local,
+    rows_of,
+    save_part,
+)
 
 FORMAT, IN_PARTS = 1, 2
 """Whole files, which all versions read, and files in parts."""
@@ -54,7 +62,7 @@ FIELDS |= {"digest": str, "meter": dict}
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingState:
     """What training changes."""
 
     net: nn.Module
@@ -97,7 +105,7 @@ def remove_partial(root: Path) -> None:
 def save(
     root: Path,
     step: int,
-    trained: Trained,
+    trained: TrainingState,
     state: Mapping[str, Any],
     keep: int,
     ranks: Ranks = ALONE,
@@ -126,7 +134,7 @@ def save(
     return final
 
 
-def _write_whole(folder: Path, trained: Trained) -> None:
+def _write_whole(folder: Path, trained: TrainingState) -> None:
     save_weights(folder / "model.safetensors", trained.net)
     if trained.ema is not None:
         with trained.ema.shown() as averaged:
@@ -138,7 +146,7 @@ def _write_whole(folder: Path, trained: Trained) -> None:
     )
 
 
-def _write_parts(folder: Path, trained: Trained, ranks: Ranks) -> dict[str, str]:
+def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str, str]:
     """This process's files; the sha256 of everybody's, by name."""
     parts, part = trained.parts, trained.part
     stems = _stems(trained.ema is not None)
@@ -240,7 +248,7 @@ def _wrong_field(state: Mapping[str, Any]) -> str | None:
     return None if Meter.is_state(state["meter"]) else "meter"
 
 
-def restore(folder: Path, trained: Trained, state: Mapping[str, Any]) -> None:
+def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> None:
     """Put a verified checkpoint's tensors into the network, the average and the optimiser."""
     parts = state.get(PARTS)
     paths = {
@@ -267,7 +275,7 @@ def _load(paths: list[Path], net: nn.Module) -> None:
     if len(paths) == 1 and all(rows_of(weight) is None for weight in weights.values()):
         load_weights(paths[0], net)
         return
-    with Reader(paths) as stored:
+    with TensorReader(paths) as stored:
         check_names(paths[0], stored.shapes, {name: w.shape for name, w in weights.items()})
         with torch.no_grad():
             for name, weight in weights.items():
@@ -290,12 +298,12 @@ def check_names(
         )
 
 
-def _optimiser_state(paths: list[Path], trained: Trained) -> dict[str, Tensor]:
+def _optimiser_state(paths: list[Path], trained: TrainingState) -> dict[str, Tensor]:
     """AdamW's tensors, sharded as the weights that they belong to."""
     if len(paths) == 1 and trained.parts is None:
         return load_file(paths[0])
     weights = dict(trained.net.named_parameters())
-    with Reader(paths) as stored:
+    with TensorReader(paths) as stored:
         return {
             key: stored.read(key, weights[name])
             if stored.shapes[key] and name in weights

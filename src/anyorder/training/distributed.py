@@ -1,6 +1,6 @@
 """A network over the processes of a training: whole in each, or sharded among them (FSDP2).
 
-    Whole      every process has all weights; gradients are averaged over processes once a step
+    Replicated      every process has all weights; gradients are averaged over processes once a step
     Sharded    every process has its rows of each weight, gradient and moment. Before a layer runs,
                its weights are gathered, and freed again; the rest (tables, heads, time) is gathered
                for the whole forward and backward pass. hybrid: sharded among the processes of a
@@ -142,7 +142,7 @@ BUCKET = 1 << 25
 """Gradients that are added up in one message."""
 
 
-class Spread(Protocol):
+class ParallelNet(Protocol):
     """How the loop works with a network, wherever its weights are."""
 
     net: nn.Module
@@ -174,9 +174,9 @@ class Spread(Protocol):
 
 def spread(
     net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None = None
-) -> Spread:
+) -> ParallelNet:
     """Put a network on this process's device, with its weights or, on meta, those given."""
-    kind = Whole if ranks.count == 1 or config.shard == "none" else Sharded
+    kind = Replicated if ranks.count == 1 or config.shard == "none" else Sharded
     return kind(net, config, ranks, weights)
 
 
@@ -200,7 +200,7 @@ def _fill(net: nn.Module, device: torch.device, weights: Weights | None, prefix:
     assert not empty, f"no first weights for {', '.join(sorted(empty))}"
 
 
-class Whole:
+class Replicated:
     """All weights in every process."""
 
     def __init__(
@@ -256,7 +256,7 @@ class Whole:
         pass
 
 
-class _Touch(torch.autograd.Function):
+class _ZeroGradients(torch.autograd.Function):
     """A loss as it is, with gradients of zero for some weights besides those that it has."""
 
     @staticmethod
@@ -289,7 +289,7 @@ class _Root(nn.Module):
             for weight in module.parameters(recurse=False)
             if weight.requires_grad
         }
-        loss: Tensor = _Touch.apply(parts.loss, *weights)
+        loss: Tensor = _ZeroGradients.apply(parts.loss, *weights)
         return loss, parts
 
 
@@ -460,7 +460,7 @@ def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-class FirstWeights:
+class ShardedInit:
     """A network on the meta device, and what it begins with.
 
     make: builds the network; with a `base`, `start(network, base network)` then copies its weights.

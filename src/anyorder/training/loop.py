@@ -322,7 +322,7 @@ class _Trainer:
         self.run_fields = json.loads(json.dumps(fields))  # as a checkpoint gives them back
         self.ema = self.spread.average(config.ema) if config.ema else None
         self.optimiser = make_optimiser(net, config)
-        self.trained = checkpoint.Trained(net, self.ema, self.optimiser)
+        self.trained = checkpoint.TrainingState(net, self.ema, self.optimiser)
         self.meter = Meter()
         self.step = 0
         self.newest: Path | None = None

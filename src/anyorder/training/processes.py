@@ -360,7 +360,7 @@ def save_part(path: Path, tensors: Mapping[str, Tensor], part: int) -> None:
     save_file(found, path)
 
 
-class Reader:
+class TensorReader:
     """The tensors in one file, or in the files of all parts, each read when it is asked for."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
@@ -370,7 +370,7 @@ class Reader:
         self.shapes: dict[str, tuple[int, ...]] = {}
         """Of the whole tensors, by name."""
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> TensorReader:
         with ExitStack() as opening:  # closed again should one of them be unreadable
             for path in self.paths:
                 try:

@@ -136,9 +136,9 @@ def test_paths_appear_with_the_links_that_lead_to_them(
         os.makedirs(self.stage + path, exist_ok=True)
         self.taken.add(path)
 
-    monkeypatch.setattr(namespaces._Garden, "_bind", bind)
+    monkeypatch.setattr(namespaces._NewRoot, "_bind", bind)
     stage = tmp_path / "stage"
-    garden = namespaces._Garden(str(stage))
+    garden = namespaces._NewRoot(str(stage))
     for name in ("current/lib", "around/lib", "opt/python-3.11.7/lib"):
         garden.plant(str(tmp_path / name))
     assert bound == [str(real / "lib")]

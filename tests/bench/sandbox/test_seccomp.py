@@ -16,7 +16,7 @@ if sys.platform != "linux":
 
 from anyorder.bench.sandbox import seccomp
 from anyorder.bench.sandbox.canaries import REFUSED_CALLS
-from anyorder.bench.sandbox.seccomp import MACHINES, NEWEST, Calls
+from anyorder.bench.sandbox.seccomp import MACHINES, NEWEST, SyscallNumbers
 
 ALLOW, REFUSE, ABSENT, KILL = seccomp.ALLOW, seccomp.REFUSE, seccomp.ABSENT, seccomp.KILL
 MY_PID = 4321
@@ -49,7 +49,9 @@ def run(program: list[seccomp.Instruction], data: bytes) -> int:
             raise AssertionError(f"no such operation {operation:#x}")
 
 
-def ask(program: list[seccomp.Instruction], calls: Calls, number: int, *arguments: int) -> int:
+def ask(
+    program: list[seccomp.Instruction], calls: SyscallNumbers, number: int, *arguments: int
+) -> int:
     padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     words = [value & 0xFFFFFFFFFFFFFFFF for value in padded]
     return run(program, struct.pack("=IIQ6Q", number, calls.audit, 0, *words))

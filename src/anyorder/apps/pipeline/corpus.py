@@ -160,7 +160,7 @@ class Corpus:
         return [f"{count} examples {what}" for what, count in counts.items() if count]
 
 
-class Chosen:
+class SelectedExamples:
     """Some examples of a source."""
 
     def __init__(self, source: Source, indices: list[int]) -> None:
@@ -356,8 +356,10 @@ def _divided(room: _Room, source: Source, digest: str) -> Corpus:
     held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
     return Corpus(
         vocab=room.vocab,
-        train=Chosen(source, [fitting[i] for i in range(len(fitting)) if i not in held_out]),
-        validation=Chosen(source, [fitting[i] for i in sorted(held_out)]),
+        train=SelectedExamples(
+            source, [fitting[i] for i in range(len(fitting)) if i not in held_out]
+        ),
+        validation=SelectedExamples(source, [fitting[i] for i in sorted(held_out)]),
         digest=digest,
         left_out=source.size - len(fitting),
         uncut=chosen.uncut,
@@ -366,7 +368,7 @@ def _divided(room: _Room, source: Source, digest: str) -> Corpus:
 
 
 @dataclass
-class _Choice:
+class _CorpusChoice:
     """Which examples of a source are taken."""
 
     fitting: list[int] = field(default_factory=list)
@@ -379,9 +381,9 @@ class _Choice:
         return f" ({self.uncut} cannot be cut; {self.why_uncut})" if self.uncut else ""
 
 
-def _choose(room: _Room, source: Source) -> _Choice:
+def _choose(room: _Room, source: Source) -> _CorpusChoice:
     assert source.size is not None
-    choice = _Choice()
+    choice = _CorpusChoice()
     for index in range(source.size):
         try:
             example = tokenise(*source[index], index, room.vocab, segments=room.segments)

@@ -41,9 +41,9 @@ import tyro
 
 from anyorder import __version__
 from anyorder.bench.tasks import gsm8k, humaneval, mbpp
-from anyorder.bench.tasks.problem import Columns, Row, Rows, kind_of, read_file, read_rows
-from anyorder.data.filters import Item, parsed
-from anyorder.data.published import CorpusRecipe, CorpusSource, Limits, Mode, find_corpus
+from anyorder.bench.tasks.problem import BenchmarkRows, Columns, Row, kind_of, read_file, read_rows
+from anyorder.data.filters import BenchmarkProblem, parsed
+from anyorder.data.published import CorpusRecipe, CorpusSource, Mode, SourceLimits, find_corpus
 from anyorder.files import sha256_of
 from anyorder.vocab import Vocab
 
@@ -253,7 +253,7 @@ class OpenedBenchmark:
 
     name: str
     digest: str
-    items: tuple[Item, ...]
+    items: tuple[BenchmarkProblem, ...]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -263,14 +263,14 @@ class OpenedBenchmark:
         }
 
 
-def _humaneval(row: Row, number: int) -> Item:
+def _humaneval(row: Row, number: int) -> BenchmarkProblem:
     program = row["prompt"] + row["canonical_solution"]
     parts = {
         "statement": _docstring(program, row["entry_point"]) or row["prompt"],
         "solution": row["canonical_solution"],
         "tests": row.get("test", ""),
     }
-    return Item(row["task_id"], parts)
+    return BenchmarkProblem(row["task_id"], parts)
 
 
 def _docstring(program: str, function: str) -> str | None:
@@ -281,7 +281,7 @@ def _docstring(program: str, function: str) -> str | None:
     return None
 
 
-def _mbpp(row: Row, number: int) -> Item:
+def _mbpp(row: Row, number: int) -> BenchmarkProblem:
     digits = str(row["task_id"]).removeprefix("Mbpp/")
     tests = row.get("test_list") or [row.get("assertion", "")]
     parts = {
@@ -289,16 +289,16 @@ def _mbpp(row: Row, number: int) -> Item:
         "solution": row.get("code") or row.get("canonical_solution") or "",
         "tests": "\n".join(tests),
     }
-    return Item(f"Mbpp/{digits}", parts)
+    return BenchmarkProblem(f"Mbpp/{digits}", parts)
 
 
-def _gsm8k(row: Row, number: int) -> Item:
+def _gsm8k(row: Row, number: int) -> BenchmarkProblem:
     worked = _ANNOTATION.sub(" ", row["answer"])
-    return Item(f"GSM8K/{number}", {"statement": row["question"], "tests": worked})
+    return BenchmarkProblem(f"GSM8K/{number}", {"statement": row["question"], "tests": worked})
 
 
 _NATIVE_MBPP = {"native": mbpp.KINDS["native"]}
-_KINDS: dict[str, tuple[dict[str, Columns], Callable[[Row, int], Item]]] = {
+_KINDS: dict[str, tuple[dict[str, Columns], Callable[[Row, int], BenchmarkProblem]]] = {
     # HumanEval's and MBPP's native files share columns but for the assertion: MBPP goes first.
     "MBPP ": (_NATIVE_MBPP, _mbpp),
     "HumanEval": (humaneval.KINDS, _humaneval),
@@ -326,13 +326,13 @@ def open_benchmarks(given: Sequence[str]) -> tuple[OpenedBenchmark, ...]:
     return tuple(map(_opened_benchmark, found))
 
 
-def _opened_benchmark(rows: Rows) -> OpenedBenchmark:
+def _opened_benchmark(rows: BenchmarkRows) -> OpenedBenchmark:
     name, read = _kind(rows)
     items = tuple(read(row, number) for number, row in enumerate(rows.records))
     return OpenedBenchmark(name, rows.digest, items)
 
 
-def _kind(rows: Rows) -> tuple[str, Callable[[Row, int], Item]]:
+def _kind(rows: BenchmarkRows) -> tuple[str, Callable[[Row, int], BenchmarkProblem]]:
     for name, (kinds, read) in _KINDS.items():
         if any(set(columns) <= set(rows.records[0]) for columns in kinds.values()):
             kind_of(rows, kinds, name.strip())
@@ -416,7 +416,7 @@ class DataPlan:
     job: DataJob
     sources: tuple[OpenedSource, ...]
     vocab: Vocab
-    limits: Limits
+    limits: SourceLimits
     benchmarks: tuple[OpenedBenchmark, ...]
     validation: float
     out: Path

@@ -48,7 +48,7 @@ import numpy as np
 from anyorder.apps.pipeline.inputs import DataPlan, OpenedSource, Record, made_by
 from anyorder.data.filters import Array, Contamination, RowViews
 from anyorder.data.keyed import key
-from anyorder.data.near import BYTES_IN_MEMORY, HASHES, Seen, exact_key, signature
+from anyorder.data.near import BYTES_IN_MEMORY, HASHES, KnownRows, exact_key, signature
 from anyorder.data.published import LeftOut
 from anyorder.data.segments import DoesNotFit, cut, limit
 from anyorder.data.shards import FORMAT, MANIFEST, ShardBuilder, ShardRow, Split, read_manifest
@@ -143,7 +143,7 @@ class RowMaker:
         return "validation" if drawn < self._plan.validation * 2**64 else "train"
 
 
-def admit(made: MadeRow, seen: Seen, source: int, aliases: list[str]) -> Dropped | None:
+def admit(made: MadeRow, seen: KnownRows, source: int, aliases: list[str]) -> Dropped | None:
     """Remember a row, unless one before it is the same."""
     found = seen.find(made.exact, made.signature)
     if found is None:
@@ -231,7 +231,7 @@ LEFT_OUT = "left out: "
 
 
 @dataclass
-class Progress:
+class PipelineProgress:
     """What is done: everything that going on needs."""
 
     identity: str
@@ -262,10 +262,12 @@ def make_shards(plan: DataPlan, *, progress: bool = True) -> dict[str, Any]:
             seen = None
             if plan.job.ways != "none":
                 path = plan.out / WORK / SEEN
-                seen = Seen(path, near=plan.job.ways == "near", threshold=plan.job.near)
+                seen = KnownRows(path, near=plan.job.ways == "near", threshold=plan.job.near)
                 stack.callback(seen.close)
             make = stack.enter_context(making(plan))
-            _Work(plan, done, make, seen, dropped).run(shown=progress and sys.stderr.isatty())
+            _PipelinePass(plan, done, make, seen, dropped).run(
+                shown=progress and sys.stderr.isatty()
+            )
         return _finish(plan, done)
 
 
@@ -279,12 +281,12 @@ def _finished(plan: DataPlan) -> dict[str, Any]:
     return manifest
 
 
-def _resumed(plan: DataPlan) -> Progress:
+def _resumed(plan: DataPlan) -> PipelineProgress:
     """Where to begin, with the folder as it was at that point."""
     path = plan.out / WORK / PROGRESS
-    done = Progress(plan.identity())
+    done = PipelineProgress(plan.identity())
     if path.exists():
-        done = Progress(**json.loads(path.read_text(encoding="utf-8")))
+        done = PipelineProgress(**json.loads(path.read_text(encoding="utf-8")))
         if done.identity != plan.identity():
             raise ValueError(
                 f"{plan.out} holds the work of another command: repeat that, or remove the folder"
@@ -309,13 +311,13 @@ def _alias(plan: DataPlan, source: int) -> str:
 
 
 @dataclass
-class _Work:
+class _PipelinePass:
     """The pass over the sources."""
 
     plan: DataPlan
-    done: Progress
+    done: PipelineProgress
     make: Makes
-    seen: Seen | None
+    seen: KnownRows | None
     dropped: BinaryIO
 
     def run(self, *, shown: bool) -> None:
@@ -394,7 +396,7 @@ def _written(out: Path, name: str, alias: str, split: str, builder: ShardBuilder
     }
 
 
-def _finish(plan: DataPlan, done: Progress) -> dict[str, Any]:
+def _finish(plan: DataPlan, done: PipelineProgress) -> dict[str, Any]:
     sources = [_told_of(source, done.counts[source.spec.alias]) for source in plan.sources]
     manifest = {
         "format": FORMAT,

@@ -134,7 +134,7 @@ def _size_fields(model: Model) -> list[Field]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class GenerationRequest:
     """One generation, as the page asks for it."""
 
     tab: str
@@ -149,7 +149,7 @@ class Asked:
     """Options of the family, and the sizes of the canvas, that were set."""
 
     @classmethod
-    def read(cls, record: Any) -> Asked:
+    def read(cls, record: Any) -> GenerationRequest:
         """The request of a page that may be older than this server, or no page of ours."""
         if not isinstance(record, dict):
             raise BadInput("a request is a JSON object")
@@ -211,7 +211,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings)
 
 
-def prepared(model: Model, asked: Asked) -> tuple[list[Request], Any]:
+def prepared(model: Model, asked: GenerationRequest) -> tuple[list[Request], Any]:
     """What to decode and how; `BadInput` with the library's message and its field."""
     try:
         return model.prepare(asked.prompt, **asked.settings)
@@ -219,7 +219,7 @@ def prepared(model: Model, asked: Asked) -> tuple[list[Request], Any]:
         raise BadInput(str(error), _field_of(str(error), model, asked)) from None
 
 
-def _field_of(message: str, model: Model, asked: Asked) -> str | None:
+def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | None:
     """The field to mend: one that fails alone, or without which the message is gone."""
 
     def fails(settings: Mapping[str, Any]) -> bool:

@@ -44,8 +44,8 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anyorder.apps.jobs import Name
-from anyorder.apps.play.form import Asked, BadInput, as_json, form_of
-from anyorder.apps.play.work import Desk, Work, as_event, prompts_for
+from anyorder.apps.play.form import BadInput, GenerationRequest, as_json, form_of
+from anyorder.apps.play.work import GenerationQueue, PlayGeneration, as_event, prompts_for
 from anyorder.report import player
 
 LARGEST_BODY = 1 << 18
@@ -65,7 +65,7 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 HOSTS = ("127.0.0.1", "localhost")
 
 
-def build_app(desk: Desk, token: str, port: int) -> ASGIApp:
+def build_app(desk: GenerationQueue, token: str, port: int) -> ASGIApp:
     """The application; `token` is the first part of every path."""
     server = _Server(desk)
     routes = [
@@ -85,10 +85,10 @@ def build_app(desk: Desk, token: str, port: int) -> ASGIApp:
         routes=[Mount(f"/{token}", routes=routes)],
         exception_handlers={BadInput: _refuse},  # type: ignore[dict-item]
     )
-    return _Door(app, token, port)
+    return _Guard(app, token, port)
 
 
-class _Door:
+class _Guard:
     """Lets in who carries the token to the right host, and puts the safety headers on every answer.
 
     Plain ASGI: a layer that buffers would hide from the work that the page is gone.
@@ -139,7 +139,7 @@ async def _refuse(request: Request, error: BadInput) -> Response:
 class _Server:
     """What each request does."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: GenerationQueue) -> None:
         self.desk = desk
 
     async def file(self, request: Request) -> Response:
@@ -174,10 +174,10 @@ class _Server:
         }
 
     async def generate(self, request: Request) -> Response:
-        asked = Asked.read(await _body(request))
+        asked = GenerationRequest.read(await _body(request))
         work = await run_in_threadpool(self.desk.prepare, asked)
         self.desk.start(work, asyncio.get_running_loop())
-        return _Told(work)
+        return _EventStream(work)
 
     async def stop(self, request: Request) -> Response:
         record = await _body(request)
@@ -185,15 +185,15 @@ class _Server:
         return JSONResponse({"stopped": isinstance(tab, str) and self.desk.stop(tab)})
 
 
-class _Told(StreamingResponse):
+class _EventStream(StreamingResponse):
     """The events of a generation; when nobody reads them any more, however that came, it ends."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: PlayGeneration) -> None:
         super().__init__(self._events(work), media_type="text/event-stream")
         self.work = work
 
     @staticmethod
-    async def _events(work: Work) -> AsyncIterator[bytes]:
+    async def _events(work: PlayGeneration) -> AsyncIterator[bytes]:
         async for message in work.messages():
             yield as_event(message)
 
@@ -258,12 +258,12 @@ class PlayJob:
 def play(job: PlayJob, *, as_json: bool = False) -> None:
     """Serve until interrupted."""
     check_extra()
-    from anyorder.apps.play.work import Desk, Shelf
+    from anyorder.apps.play.work import GenerationQueue, LoadedModels
 
-    shelf = Shelf(job.model, device=job.device)
+    shelf = LoadedModels(job.model, device=job.device)
     if job.model is not None:
         shelf.get(job.model)  # a name that is wrong is told here, not on the page
-    desk = Desk(shelf)
+    desk = GenerationQueue(shelf)
     with _listening(job.port) as listener:
         token = secrets.token_urlsafe(16)
         server, address = make_server(desk, listener, token)

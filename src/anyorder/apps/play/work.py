@@ -38,7 +38,7 @@ from typing import Any
 
 import torch
 
-from anyorder.apps.play.form import Asked, BadInput, prepared
+from anyorder.apps.play.form import BadInput, GenerationRequest, prepared
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.decode.canvas import ANSWER, Decoded
 from anyorder.families.family import FAMILIES
@@ -52,7 +52,7 @@ Item = tuple[int, int, int, float, int]
 
 @dataclass
 class InPlace:
-    """Asked once per step, in order."""
+    """GenerationRequest once per step, in order."""
 
     eos_id: int
     _width: dict[int, int] = field(default_factory=dict)
@@ -95,7 +95,7 @@ DEPTH = 2
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownModel:
     """A model that can be chosen."""
 
     name: str
@@ -108,7 +108,7 @@ class Known:
         return self.family in FAMILIES and not FAMILIES[self.family].causal
 
 
-class Shelf:
+class LoadedModels:
     """Loaded models by name; the one that was not used for longest goes first."""
 
     def __init__(self, named: str | None = None, *, device: str = "cpu", kept: int = KEPT) -> None:
@@ -116,20 +116,20 @@ class Shelf:
         self._lock = threading.Lock()
         self._loaded: OrderedDict[str, tuple[int, Model]] = OrderedDict()
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[KnownModel]:
         """The model that was named first, then the shipped ones, then those below `runs/`."""
         # In the order of the families' table: the plainest that may choose its order comes first.
         places = {family: number for number, family in enumerate(FAMILIES)}
         shipped = sorted(
             _models_in(SHIPPED, 3), key=lambda each: (places.get(each[1], len(places)), each[0])
         )
-        found = {name: Known(name, family, True) for name, family in shipped}
+        found = {name: KnownModel(name, family, True) for name, family in shipped}
         for name, family in _models_in(FOLDER, DEPTH):
             path = (FOLDER / name).as_posix()
-            found.setdefault(path, Known(path, family, False))
+            found.setdefault(path, KnownModel(path, family, False))
         if self.named is not None:
             model = self.get(self.named)
-            first = found.pop(self.named, Known(self.named, model.family.name, False))
+            first = found.pop(self.named, KnownModel(self.named, model.family.name, False))
             found = {first.name: first, **found}
         return list(found.values())
 
@@ -191,10 +191,10 @@ class Stopped(Exception):
 
 
 @dataclass
-class Work:
+class PlayGeneration:
     """One generation."""
 
-    asked: Asked
+    asked: GenerationRequest
     model: Model
     requests: list[Request]
     options: Any
@@ -276,7 +276,7 @@ class Work:
         }
 
 
-def command_for(asked: Asked) -> str:
+def command_for(asked: GenerationRequest) -> str:
     """The command that makes the same sample, with its run folder."""
     prompt = ["--prompt", asked.prompt]
     if asked.prompt.startswith("-"):  # or it would be read as a flag
@@ -288,23 +288,23 @@ def command_for(asked: Asked) -> str:
     return shlex.join(words)
 
 
-class Desk:
+class GenerationQueue:
     """Takes requests, one generation at a time for each tab."""
 
-    def __init__(self, shelf: Shelf, *, workers: int = WORKERS) -> None:
+    def __init__(self, shelf: LoadedModels, *, workers: int = WORKERS) -> None:
         self.shelf = shelf
         threads = max(1, (os.cpu_count() or 1) // workers)
         self._pool = ThreadPoolExecutor(
             workers, "generation", initializer=torch.set_num_threads, initargs=(threads,)
         )
         self._lock = threading.Lock()
-        self._busy: dict[str, Work] = {}
+        self._busy: dict[str, PlayGeneration] = {}
 
-    def prepare(self, asked: Asked) -> Work:
+    def prepare(self, asked: GenerationRequest) -> PlayGeneration:
         """Load and check, without decoding; `BadInput` names the field to mend."""
         model = self.model(asked.model)
         requests, options = prepared(model, asked)
-        return Work(asked, model, requests, options)
+        return PlayGeneration(asked, model, requests, options)
 
     def model(self, name: str) -> Model:
         """The model of that name; `BadInput` says why it cannot be opened."""
@@ -313,7 +313,7 @@ class Desk:
         except (ValueError, OSError) as error:
             raise BadInput(str(error), "model") from None
 
-    def start(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, work: PlayGeneration, loop: asyncio.AbstractEventLoop) -> None:
         """Begin, unless the tab has begun something before."""
         with self._lock:
             tab = work.asked.tab

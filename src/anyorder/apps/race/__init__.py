@@ -46,7 +46,7 @@ from anyorder.apps.race.plan import (
 )
 from anyorder.apps.race.results import (
     Conditions,
-    Measured,
+    MeasuredLane,
     Results,
     markdown,
     tables_of,
@@ -65,7 +65,7 @@ PAGE_FILE = "race.md"
 
 
 @dataclass(frozen=True)
-class Raced:
+class FinishedRace:
     """A finished race."""
 
     results: Results
@@ -78,7 +78,7 @@ class Raced:
         return self.results.to_record() | {"files": [str(path) for path in self.files]}
 
 
-def race(job: RaceJob, *, progress: bool = True) -> Raced:
+def race(job: RaceJob, *, progress: bool = True) -> FinishedRace:
     """Run a race, or what is left of it, and write what it found."""
     plan = planned(job)
     can_grade(plan.subject.problems[0], plan.task, job)
@@ -102,7 +102,7 @@ def _timed(plan: RacePlan, progress: bool) -> list[Round]:
         return run_rounds(plan.lanes, plan.subject, plan.job.out, advance)
 
 
-def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, Measured]:
+def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, MeasuredLane]:
     """The numbers of every lane."""
     job = GradeJob(workers=plan.job.workers, allow_weak_isolation=plan.job.allow_weak_isolation)
     found = {}
@@ -117,13 +117,13 @@ def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, Me
     return found
 
 
-def _measured(lane: Lane, rounds: list[Round], passed: dict[str, list[bool]]) -> Measured:
+def _measured(lane: Lane, rounds: list[Round], passed: dict[str, list[bool]]) -> MeasuredLane:
     table = Run.open(lane.folder).table(["task_id", "seconds", "forwards"])
     rows = {task_id: ([], []) for task_id in passed}  # type: dict[str, tuple[list[float], list[float]]]
     for task_id, seconds, forwards in zip(*(c.to_pylist() for c in table.columns), strict=True):
         rows[task_id][0].append(seconds)
         rows[task_id][1].append(forwards)
-    return Measured(
+    return MeasuredLane(
         seconds=[rows[each.problem][0] for each in rounds],
         cpu_seconds=[each.cpu_seconds[lane.key] for each in rounds],
         forwards=[rows[each.problem][1] for each in rounds],
@@ -206,7 +206,7 @@ def _interval(record: dict[str, Any]) -> Interval:
 def _results(
     plan: RacePlan,
     rounds: list[Round],
-    measured: dict[str, Measured],
+    measured: dict[str, MeasuredLane],
     nats: dict[str, Nats],
     texts: int,
     infill: dict[str, Infilled],
@@ -242,7 +242,7 @@ def _results(
     )
 
 
-def _write(plan: RacePlan, results: Results) -> Raced:
+def _write(plan: RacePlan, results: Results) -> FinishedRace:
     from anyorder.apps.race.results import save_figure
 
     tables = tuple(tables_of(results))
@@ -253,4 +253,4 @@ def _write(plan: RacePlan, results: Results) -> Raced:
     files = (plan.job.out / RACE_FILE, page, *figures)
     record = {"status": "complete", "settings": plan.settings, **results.to_record()}
     write_json(files[0], record)
-    return Raced(results, tables, files)
+    return FinishedRace(results, tables, files)

@@ -39,7 +39,7 @@ from anyorder.apps.race.beside import Gap, can_fill, gaps_of, usable_gaps
 from anyorder.apps.race.fairness import Fairness, compare, facts_of, refuse_unequal
 from anyorder.apps.race.job import RaceJob
 from anyorder.apps.report import command
-from anyorder.apps.sample import Subject, plan_run
+from anyorder.apps.sample import SamplingTask, plan_run
 from anyorder.bench.tasks import Task, find_task
 from anyorder.families.descriptions import describe
 from anyorder.families.family import Family
@@ -56,7 +56,7 @@ PLANNED: dict[str, Any] = {"policy": "planner"}
 
 
 @dataclass(frozen=True)
-class Point:
+class RacePoint:
     """One setting of an entrant."""
 
     options: Mapping[str, Any]
@@ -89,20 +89,20 @@ def own_options(net: Any) -> dict[str, Any]:
 
 
 def points_of(
-    name: str, family: Family, grids: Mapping[str, Sequence[Point]], net: Any = None
-) -> list[Point]:
+    name: str, family: Family, grids: Mapping[str, Sequence[RacePoint]], net: Any = None
+) -> list[RacePoint]:
     """The points of an entrant: those told for its name or its family, its head's or its
     family's."""
     own = own_options(net)
     # A head's own options replace the family's, which a grid for the family cannot know of.
     told = grids.get(name) or (None if own else grids.get(family.name))
     usual = (own,) if own else describe(family.name).race_points
-    return list(told or map(Point, usual))
+    return list(told or map(RacePoint, usual))
 
 
-def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[Point]]:
+def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[RacePoint]]:
     """`mdm:steps=8,16;policy=random` and the like, by name; `known`: entrants and families."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[RacePoint]] = {}
     for word in words:
         name, colon, settings = word.partition(":")
         if not colon or not settings:
@@ -118,7 +118,7 @@ def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[Po
     return found
 
 
-def _points(word: str, settings: str) -> list[Point]:
+def _points(word: str, settings: str) -> list[RacePoint]:
     options: dict[str, list[Any]] = {}
     for part in settings.split(";"):
         option, equals, values = part.partition("=")
@@ -132,7 +132,9 @@ def _points(word: str, settings: str) -> list[Point]:
         if option in options:
             raise ValueError(f"--grid {word!r}: {option} is there twice: give its values at once")
         options[option] = [_value(value.strip()) for value in values.split(",")]
-    return [Point(dict(zip(options, values, strict=True))) for values in product(*options.values())]
+    return [
+        RacePoint(dict(zip(options, values, strict=True))) for values in product(*options.values())
+    ]
 
 
 def _value(word: str) -> Any:
@@ -163,7 +165,7 @@ class Lane:
     """One entrant, one point, one way."""
 
     entrant: Entrant
-    point: Point
+    point: RacePoint
     way: str
     options: Any
     """Resolved."""
@@ -209,8 +211,8 @@ def named(models: Sequence[Model]) -> list[Entrant]:
 def make_lanes(
     job: RaceJob,
     entrants: Sequence[Entrant],
-    subject: Subject,
-    grids: Mapping[str, Sequence[Point]],
+    subject: SamplingTask,
+    grids: Mapping[str, Sequence[RacePoint]],
 ) -> list[Lane]:
     """All lanes, checked: nothing is written or computed."""
     found = []
@@ -232,10 +234,10 @@ def make_lanes(
 def _lane(
     job: RaceJob,
     entrant: Entrant,
-    point: Point,
+    point: RacePoint,
     way: str,
     options: Mapping[str, Any],
-    subject: Subject,
+    subject: SamplingTask,
 ) -> Lane:
     model, drawn = entrant.model, way == SEVERAL
     given = {**options, **point.options}
@@ -272,7 +274,7 @@ class RacePlan:
     entrants: list[Entrant]
     fairness: Fairness
     task: Task
-    subject: Subject
+    subject: SamplingTask
     lanes: list[Lane]
     gaps: list[Gap]
     """To be filled by every entrant that can."""
@@ -303,7 +305,7 @@ def planned(job: RaceJob) -> RacePlan:
     known = list(dict.fromkeys([*(each.name for each in entrants), *families]))
     grids = parse_grids(job.grid, known)
     task = find_task(job.task, entrants[0].model.trained_on, data=job.data)
-    subject = Subject.of(task, job.limit)
+    subject = SamplingTask.of(task, job.limit)
     ungraded = [problem.task_id for problem in subject.problems if not problem.checks]
     if ungraded:
         raise ValueError(f"{ungraded[0]} has no checks to grade by: race on another task")

@@ -34,7 +34,7 @@ BUSY = 0.5
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedLane:
     """One lane, timed and graded."""
 
     lane: str
@@ -118,7 +118,7 @@ class Results:
 
     conditions: Conditions
     fairness: Fairness
-    lanes: tuple[Timed, ...]
+    lanes: tuple[TimedLane, ...]
     nats: Mapping[str, Nats]
     """By entrant; empty: not asked for."""
     texts: int
@@ -130,7 +130,7 @@ class Results:
     gaps_left_out: int = 0
     """Programs that some entrant could not hold."""
 
-    def of_way(self, way: str) -> list[Timed]:
+    def of_way(self, way: str) -> list[TimedLane]:
         """One table's lanes, by rising time."""
         found = [lane for lane in self.lanes if lane.way == way]
         return sorted(found, key=lambda lane: lane.total_seconds.estimate)
@@ -154,7 +154,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLane:
     """The raw numbers of a lane: a list for each problem, an entry for each sample."""
 
     seconds: list[list[float]]
@@ -163,10 +163,10 @@ class Measured:
     passed: Verdicts
 
 
-def timed(lane: Lane, found: Measured, reference: Measured) -> Timed:
+def timed(lane: Lane, found: MeasuredLane, reference: MeasuredLane) -> TimedLane:
     """The lane's estimates with their intervals."""
     per_problem = _means(found.seconds)
-    return Timed(
+    return TimedLane(
         lane=lane.key,
         entrant=lane.entrant.name,
         family=lane.entrant.model.family.name,
@@ -186,7 +186,7 @@ def _means(rows: Sequence[Sequence[float]]) -> list[float]:
     return [sum(row) / len(row) for row in rows]
 
 
-def with_fronts(lanes: Sequence[Timed]) -> tuple[Timed, ...]:
+def with_fronts(lanes: Sequence[TimedLane]) -> tuple[TimedLane, ...]:
     """Which lanes nothing beats, among those of the same way."""
     found = {}
     for way in (ONE, SEVERAL):
@@ -256,7 +256,7 @@ def _entrants(results: Results) -> Table:
     return Table(heads, tuple(rows), f"The entrants{_warning(results)}", tuple(notes))
 
 
-def _race(results: Results, way: str, lanes: Sequence[Timed]) -> Table:
+def _race(results: Results, way: str, lanes: Sequence[TimedLane]) -> Table:
     several, k = way == SEVERAL, lanes[0].rate.k
     about = results.conditions
     title = (
@@ -284,7 +284,7 @@ def _race(results: Results, way: str, lanes: Sequence[Timed]) -> Table:
     return Table(tuple(heads), tuple(rows), f"{title}{_warning(results)}", tuple(notes))
 
 
-def _row(lane: Timed, several: bool) -> tuple[Cell | str, ...]:
+def _row(lane: TimedLane, several: bool) -> tuple[Cell | str, ...]:
     first = [_percent(lane.rates[0].interval)] if several else []
     return (
         FRONT if lane.front else "",
@@ -348,7 +348,7 @@ def figure(results: Results) -> Drawing:
     )
 
 
-def _panel(lanes: list[Timed], way: str, colors: dict[str, str]) -> FrontPanel:
+def _panel(lanes: list[TimedLane], way: str, colors: dict[str, str]) -> FrontPanel:
     k = lanes[0].rate.k
     title = "One attempt, temperature 0" if way == ONE else f"At least one of {k} drawn"
     label = "seconds for one attempt" if way == ONE else f"seconds for {k} attempts"
@@ -368,7 +368,7 @@ def _panel(lanes: list[Timed], way: str, colors: dict[str, str]) -> FrontPanel:
     return FrontPanel(title, label, tuple(each for each in series if each.points))
 
 
-def _point(lane: Timed) -> FrontPoint:
+def _point(lane: TimedLane) -> FrontPoint:
     return FrontPoint(
         lane.total_seconds,
         lane.rate.interval,

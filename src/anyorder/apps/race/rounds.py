@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from anyorder.apps.race.plan import ROUNDS, Lane
-from anyorder.apps.sample import Subject
+from anyorder.apps.sample import SamplingTask
 from anyorder.data.keyed import Permutation
 from anyorder.files import replacing
 from anyorder.trace import Run, Trace
@@ -53,7 +53,7 @@ def round_order(lanes: int, seed: int, number: int) -> list[int]:
 
 def run_rounds(
     lanes: Sequence[Lane],
-    subject: Subject,
+    subject: SamplingTask,
     out: Path,
     advance: Callable[[int], None],
 ) -> list[Round]:
@@ -77,7 +77,9 @@ def run_rounds(
     return [done[number] for number in range(len(problems))]
 
 
-def _round(order: Sequence[Lane], number: int, subject: Subject, runs: dict[str, Run]) -> Round:
+def _round(
+    order: Sequence[Lane], number: int, subject: SamplingTask, runs: dict[str, Run]
+) -> Round:
     traces: dict[str, list[Trace]] = {}
     cpu: dict[str, list[float]] = {}
     for lane in order:

@@ -11,7 +11,7 @@ compared by the grader. What is claimed and what is not: docs/sandbox.md.
 
 from __future__ import annotations
 
-from anyorder.bench.sandbox.canaries import Check
+from anyorder.bench.sandbox.canaries import CanaryResult
 from anyorder.bench.sandbox.client import PRELOAD, Probe, Sandbox, probe
 from anyorder.bench.sandbox.handle import Child
 from anyorder.bench.sandbox.limits import Broken, Ended, Failed, Limits
@@ -20,7 +20,7 @@ from anyorder.bench.sandbox.wire import Remote, WireError, decode, encode
 __all__ = [
     "PRELOAD",
     "Broken",
-    "Check",
+    "CanaryResult",
     "Child",
     "Ended",
     "Failed",

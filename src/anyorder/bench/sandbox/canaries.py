@@ -60,7 +60,7 @@ _SPIN = Limits(cpu_seconds=0.02, wall_seconds=5.0)
 
 
 @dataclass(frozen=True)
-class Check:
+class CanaryResult:
     """One thing that was tried."""
 
     name: str
@@ -124,10 +124,10 @@ def prove(
     applied: Mapping[str, str],
     grader: Mapping[str, Any],
     seen: Iterable[tuple[str, bool, str]],
-) -> Iterator[Check]:
+) -> Iterator[CanaryResult]:
     """Every canary of the mechanisms in force, each as it comes out; `start` is a sandbox's."""
     if NAMESPACES in applied:
-        yield from (Check(name, NAMESPACES, held, detail) for name, held, detail in seen)
+        yield from (CanaryResult(name, NAMESPACES, held, detail) for name, held, detail in seen)
     program = Path(__file__).with_name("canary_program.py").read_text(encoding="utf-8")
     with start(program, _LIMITS, stdin="x") as child:
         child.load()
@@ -136,12 +136,12 @@ def prove(
                 held, detail = child.call(function, arguments)
             except Failed as failure:
                 held, detail = False, failure.detail
-            yield Check(name, mechanism, held is True, str(detail))
+            yield CanaryResult(name, mechanism, held is True, str(detail))
     with start("while True: pass", _SPIN) as child:
         with suppress(Failed):
             child.load()
         how = child.end().how
-        yield Check("processor time", RLIMITS, how == "cpu limit", how)
+        yield CanaryResult("processor time", RLIMITS, how == "cpu limit", how)
 
 
 def _attempts(
@@ -170,7 +170,7 @@ def _attempts(
         yield "overwrite a file", LANDLOCK, "overwrite", (SECRET if inside else _PUBLIC_DEVICE,)
 
 
-def level_of(applied: Mapping[str, str], checks: Iterable[Check]) -> int:
+def level_of(applied: Mapping[str, str], checks: Iterable[CanaryResult]) -> int:
     """The highest level all of whose mechanisms were applied and held."""
     broken = {check.mechanism for check in checks if not check.held}
     proved = {name for name in MECHANISMS if name in applied and name not in broken}

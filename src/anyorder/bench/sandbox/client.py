@@ -19,7 +19,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any
 
-from anyorder.bench.sandbox.canaries import Check, bait, level_of, prove
+from anyorder.bench.sandbox.canaries import CanaryResult, bait, level_of, prove
 from anyorder.bench.sandbox.handle import Child
 from anyorder.bench.sandbox.limits import MECHANISMS, NAMESPACES, Broken, Failed, Limits
 from anyorder.bench.sandbox.link import Link, Refused, wrapper
@@ -52,7 +52,7 @@ class Probe:
 
     level: int
     """3, 2, 1, or 0 where programs cannot be run at all."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[CanaryResult, ...] = ()
     """What was tried, by name."""
     applied: tuple[tuple[str, str], ...] = ()
     """The mechanisms that are in force, with a word on each."""
@@ -65,7 +65,7 @@ class Sandbox:
 
     level: int
     """What the canaries proved: 3, 2 or 1."""
-    checks: tuple[Check, ...]
+    checks: tuple[CanaryResult, ...]
     """What they tried."""
     applied: dict[str, str]
     """The mechanisms in force, with a word on each."""

@@ -104,7 +104,7 @@ def _own_root(readable: list[str]) -> None:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     stage = _stage(readable)
     _mount("tmpfs", stage, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=1m")
-    garden = _Garden(stage)
+    garden = _NewRoot(stage)
     for path in sorted(readable, key=len):
         garden.plant(path)
     os.makedirs(stage + OUTSIDE, exist_ok=True)
@@ -127,7 +127,7 @@ def _stage(sources: list[str]) -> str:
     raise FileNotFoundError(f"no folder to put a root together in: {', '.join(_STAGES)}")
 
 
-class _Garden:
+class _NewRoot:
     """A root in the making: paths appear in it as they are outside, links included."""
 
     def __init__(self, stage: str) -> None:

@@ -135,7 +135,7 @@ def _table(text: str, column: int) -> dict[str, int]:
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
-class Calls:
+class SyscallNumbers:
     """The calls of one machine."""
 
     def __init__(self, column: int, audit: int) -> None:
@@ -150,8 +150,8 @@ class Calls:
 
 
 MACHINES = {
-    "x86_64": Calls(1, 0xC000003E),
-    "aarch64": Calls(2, 0xC00000B7),
+    "x86_64": SyscallNumbers(1, 0xC000003E),
+    "aarch64": SyscallNumbers(2, 0xC00000B7),
 }
 
 
@@ -175,7 +175,7 @@ bare_fork.restype = ctypes.c_int
 bare_fork.argtypes = []
 
 
-def calls() -> Calls:
+def calls() -> SyscallNumbers:
     """The table of this machine."""
     return MACHINES[platform.machine()]
 
@@ -240,7 +240,7 @@ SERVER_PRCTL = (*PROGRAM_PRCTL, PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_
 O_TRUNC = 0o1000
 
 
-def server_filter(calls: Calls, *, refuse_truncation: bool = False) -> list[Instruction]:
+def server_filter(calls: SyscallNumbers, *, refuse_truncation: bool = False) -> list[Instruction]:
     """What the fork-server and all its children are held to.
 
     `refuse_truncation` is for kernels whose Landlock does not know that right yet: opening a file
@@ -265,7 +265,7 @@ def server_filter(calls: Calls, *, refuse_truncation: bool = False) -> list[Inst
     return [*body, (GREATER, 0, 1, NEWEST), *_answer(ABSENT), *_answer(REFUSE)]
 
 
-def child_filter(calls: Calls, pid: int) -> list[Instruction]:
+def child_filter(calls: SyscallNumbers, pid: int) -> list[Instruction]:
     """What a program is held to beyond the server's filter; `pid` is its own number."""
     body = _preamble(calls)
     body += _when(calls, "clone", [*_argument(0), (ANY_BIT, 1, 0, CLONE_THREAD), *_answer(REFUSE)])
@@ -302,7 +302,7 @@ class Filter:
         self._places: list[int] = []
 
     @classmethod
-    def of_child(cls, calls: Calls) -> Filter:
+    def of_child(cls, calls: SyscallNumbers) -> Filter:
         """The child's filter, with holes for the number that a child has only once it exists."""
         found = cls(child_filter(calls, 0))
         for index, (code, _, _, k) in enumerate(child_filter(calls, _HOLE)):
@@ -321,7 +321,7 @@ class Filter:
 _HOLE = 0x3FFFFFF7  # no process has this number: the kernel's highest is 2**22
 
 
-def _preamble(calls: Calls) -> list[Instruction]:
+def _preamble(calls: SyscallNumbers) -> list[Instruction]:
     """Leaves the call's number loaded; no other machine's calls get further."""
     found = [(LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, calls.audit), *_answer(KILL)]
     return [*found, (LOAD, 0, 0, NUMBER), (ANY_BIT, 0, 1, X32_BIT), *_answer(KILL)]
@@ -335,7 +335,7 @@ def _argument(position: int) -> list[Instruction]:
     return [(LOAD, 0, 0, ARGUMENTS + 8 * position)]
 
 
-def _when(calls: Calls, name: str, check: list[Instruction]) -> list[Instruction]:
+def _when(calls: SyscallNumbers, name: str, check: list[Instruction]) -> list[Instruction]:
     """`check`, for the call `name` alone; a check that falls through allows the call."""
     if name not in calls.numbers:
         return []

@@ -45,11 +45,11 @@ from anyorder.bench.tasks.problem import (
     CODE_LIMITS,
     PROLOGUE,
     Benchmark,
+    BenchmarkRows,
     Columns,
     Hub,
     Problem,
     Row,
-    Rows,
     Wish,
     distinct,
     fill,
@@ -234,7 +234,7 @@ def _benchmark(task: str, wish: Wish) -> Benchmark:
     )
 
 
-def _check_edition(rows: Rows, kind: str, task: str) -> None:
+def _check_edition(rows: BenchmarkRows, kind: str, task: str) -> None:
     """The two files with one set of columns must not be taken for each other."""
     if kind == "native":
         if task == "humaneval" and "test" not in rows.records[0]:

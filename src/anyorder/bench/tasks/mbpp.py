@@ -32,11 +32,11 @@ from anyorder.bench.tasks.problem import (
     CODE_LIMITS,
     PROLOGUE,
     Benchmark,
+    BenchmarkRows,
     Columns,
     Hub,
     Problem,
     Row,
-    Rows,
     Wish,
     defined_names,
     distinct,
@@ -147,7 +147,7 @@ def load_mbpp_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
 
 
 def _benchmark(
-    task: str, wish: Wish, rows: Rows, read: Callable[[Row, str, bool], _Read]
+    task: str, wish: Wish, rows: BenchmarkRows, read: Callable[[Row, str, bool], _Read]
 ) -> Benchmark:
     template = find_template(wish.template, TEMPLATES, FIELDS, task)
     compat = "compat" in wish.variant

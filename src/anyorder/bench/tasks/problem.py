@@ -207,7 +207,7 @@ Columns = Mapping[str, type | tuple[type, ...]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class BenchmarkRows:
     """The content of a benchmark's file."""
 
     records: tuple[Row, ...]
@@ -227,7 +227,7 @@ class Hub:
     """Plain files of the repository to read instead of a split."""
 
 
-def read_rows(data: str | None, hub: Hub) -> Rows:
+def read_rows(data: str | None, hub: Hub) -> BenchmarkRows:
     """The rows of a local file, or of a dataset of the hub (None: of `hub`)."""
     if data is not None and (Path(data).is_file() or not _is_dataset(data)):
         return read_file(Path(data))
@@ -249,7 +249,7 @@ def read_rows(data: str | None, hub: Hub) -> Rows:
     return _rows(records, hub.dataset)
 
 
-def read_file(path: Path) -> Rows:
+def read_file(path: Path) -> BenchmarkRows:
     """The rows of a local file."""
     try:
         content = path.read_bytes()
@@ -268,7 +268,7 @@ def read_file(path: Path) -> Rows:
     return _rows(list(_parsed(text, str(path))), str(path))
 
 
-def kind_of(rows: Rows, kinds: Mapping[str, Columns], what: str) -> str:
+def kind_of(rows: BenchmarkRows, kinds: Mapping[str, Columns], what: str) -> str:
     """The first of the kinds whose columns all rows have, with the right types."""
     first = rows.records[0]
     for kind, columns in kinds.items():
@@ -283,7 +283,7 @@ def kind_of(rows: Rows, kinds: Mapping[str, Columns], what: str) -> str:
     )
 
 
-def read_each(rows: Rows, read: Callable[[Row, str], Found]) -> list[Found]:
+def read_each(rows: BenchmarkRows, read: Callable[[Row, str], Found]) -> list[Found]:
     """What `read` makes of each row; it is told where the row is."""
     found = []
     for number, record in enumerate(rows.records, start=1):
@@ -334,7 +334,7 @@ def _parsed(text: str, where: str) -> Iterator[Any]:
                 ) from None
 
 
-def _rows(records: list[Any], where: str) -> Rows:
+def _rows(records: list[Any], where: str) -> BenchmarkRows:
     if not records:
         raise ValueError(f"{where} has no rows: download it again")
     digest = hashlib.sha256()
@@ -343,7 +343,7 @@ def _rows(records: list[Any], where: str) -> Rows:
             kind = type(record).__name__
             raise ValueError(f"{where}: row {number} is a {kind}, not an object with columns")
         digest.update(json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
-    return Rows(tuple(records), digest.hexdigest(), where)
+    return BenchmarkRows(tuple(records), digest.hexdigest(), where)
 
 
 def _check(record: Row, columns: Columns, where: str) -> None:

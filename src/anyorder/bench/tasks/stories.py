@@ -13,8 +13,7 @@ from typing import Any
 
 from anyorder.bench.checks import Calls
 from anyorder.bench.tasks.problem import Problem, Wish, fill, find_template
-from anyorder.data.corpora.stories import Problem as Story
-from anyorder.data.corpora.stories import StoriesConfig, problem, stories_digest
+from anyorder.data.corpora.stories import StoriesConfig, Story, problem, stories_digest
 
 DIALS = ("layout", "wording", "state_layout", "seed")
 CASES = 4

@@ -36,21 +36,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
-from anyorder.decode.clocks import Pace, finished
+from anyorder.decode.clocks import RunningClock, finished
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import Beginning, Growth
+from anyorder.decode.growing import FrozenRow, Growth
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.proposals import Sight
+from anyorder.decode.proposals import StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
-from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
+from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
 from anyorder.nets.segments import ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 
-class Shown(NamedTuple):
+class ShownSegment(NamedTuple):
     """One segment of a text, or one open slot, which shows as a mask."""
 
     slot: int
@@ -87,7 +87,7 @@ class SegmentGrowth:
         device: torch.device,
     ) -> SegmentGrowth:
         beginnings = [
-            Beginning(canvas.grows, canvas.room, key)
+            FrozenRow(canvas.grows, canvas.room, key)
             for canvas, key in zip(canvases, keys, strict=True)
         ]
         rows = Growth.begin(beginnings, device)
@@ -136,7 +136,7 @@ class SegmentGrowth:
         real = self.rows.real[:, 1:]
         return self.net.look(self.prompt, self.latents[line, number], real, time=time)
 
-    def commit(self, choice: Choice, step: int) -> tuple[Tensor, Tensor]:
+    def commit(self, choice: SegmentChoice, step: int) -> tuple[Tensor, Tensor]:
         """Reveal what was chosen; its rows and slot numbers (N), for `encode`."""
         rows = self.rows
         row, position = choice.taken.nonzero(as_tuple=True)
@@ -161,7 +161,7 @@ class SegmentGrowth:
         self.segments.keep(rows)
         self.latents, self.score = self.latents[rows], self.score[rows]
 
-    def record(self, choice: Choice, open: Tensor, step: int) -> None:
+    def record(self, choice: SegmentChoice, open: Tensor, step: int) -> None:
         """Write down the candidates of the slots that were open (B L)."""
         row, position = open.nonzero(as_tuple=True)
         number = self.rows.slot[row, position]
@@ -195,7 +195,7 @@ class SegmentGrowth:
             candidates=_in_text_order(self.proposed.get(int(rows.row[index])), text),
         )
 
-    def _shown(self, index: int) -> list[Shown]:
+    def _shown(self, index: int) -> list[ShownSegment]:
         """All segments of one row, frozen ones too, in the order of the text."""
         rows = self.rows
         places = slice(1, int(rows.length[index]))  # position 0 is the anchor
@@ -207,7 +207,7 @@ class SegmentGrowth:
         steps = (rows.insert[index, places], rows.reveal[index, places])
         columns = (number, ids, length, log_prob, *steps, self.score[at])
         return [
-            Shown(slot, tokens[:count], chances[:count], insert, reveal, score)
+            ShownSegment(slot, tokens[:count], chances[:count], insert, reveal, score)
             for slot, tokens, count, chances, insert, reveal, score in zip(
                 *(column.tolist() for column in columns), strict=True
             )
@@ -215,7 +215,7 @@ class SegmentGrowth:
 
 
 def _in_text_order(
-    proposed: Sequence[Proposal] | None, text: Sequence[Shown]
+    proposed: Sequence[Proposal] | None, text: Sequence[ShownSegment]
 ) -> list[Proposal] | None:
     """What was proposed, with the numbers that slots have in the text; None: not recorded."""
     if proposed is None:
@@ -284,8 +284,8 @@ class _Stepper:
         self, state: SegmentGrowth, options: FlexLatentOptions, canvases: Sequence[GrowingSegments]
     ) -> None:
         self.state, self.canvases = state, canvases
-        self.pace = Pace(options, state.net)
-        self.contest = Contest(
+        self.pace = RunningClock(options, state.net)
+        self.selector = SegmentSelector(
             state.segments,
             build_policy(options),
             complete=options.candidates,
@@ -315,7 +315,9 @@ class _Stepper:
         plan = self.pace.plan(rows, look.gaps, step)
         states = F.pad(look.states, (0, 0, 1, 0))  # the anchor has no condition
         open = rows.open
-        choice = self.contest.choose(Sight(states, rows.key, rows.slot, step), open, plan.reveals)
+        choice = self.selector.choose(
+            StepView(states, rows.key, rows.slot, step), open, plan.reveals
+        )
         if self.records:
             state.record(choice, open, step)
         taken = state.commit(choice, step)

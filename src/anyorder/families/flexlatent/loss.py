@@ -44,7 +44,7 @@ from anyorder.families.latentmdm.loss import (
 from anyorder.families.objective import Objective
 from anyorder.nets.segments import SegmentInserter, SegmentLook
 from anyorder.process import insertion
-from anyorder.process.insertion import Interpolant, Items, align, could_be
+from anyorder.process.insertion import InsertionItems, Interpolant, align, could_be
 from anyorder.process.losses import LossParts
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
@@ -98,7 +98,7 @@ def segment_insertion_bound(
     return objective
 
 
-def segment_items(batch: Batch, noise: Noise, infill: float) -> Items:
+def segment_items(batch: Batch, noise: Noise, infill: float) -> InsertionItems:
     """The anchor, then the segments, which are free.  # B I"""
     length, count = slot_table(batch)
     first, last = torch.ones_like(count), count + 1
@@ -133,13 +133,13 @@ def _expected_nats(
     return nats, (counts * to.probability).sum()
 
 
-def _sampled(segments: Segments, seen: Interpolant, items: Items) -> Targets:
+def _sampled(segments: Segments, seen: Interpolant, items: InsertionItems) -> Targets:
     item = seen.origin[seen.masked]
     slot = torch.arange(len(item), device=item.device)
     return Targets(slot, item, torch.ones_like(item), seen.missing)
 
 
-def _integrated(segments: Segments, seen: Interpolant, items: Items) -> Targets:
+def _integrated(segments: Segments, seen: Interpolant, items: InsertionItems) -> Targets:
     row = torch.arange(len(seen.origin), device=seen.origin.device)[:, None]
     shown = _same(segments)[row, seen.origin]  # B V+1 I
     posterior = align(could_be(seen, items, shown), seen, items)

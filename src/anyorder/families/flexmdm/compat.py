@@ -55,7 +55,7 @@ from anyorder.decode.draw import Posterior, refuse_nan
 from anyorder.decode.loop import run
 from anyorder.families.flexmdm import runs
 from anyorder.families.flexmdm.config import FlexOptions
-from anyorder.families.flexmdm.runs import Choice
+from anyorder.families.flexmdm.runs import RevealChoice
 from anyorder.nets.denoiser import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
@@ -146,7 +146,7 @@ def _moved(column: Tensor, target: Tensor, fresh: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class CompatReveals:
     """What a step is about to reveal. Make a changed one with `dataclasses.replace`."""
 
     step: int
@@ -162,7 +162,7 @@ class Chosen:
     of the vocabulary head: ask for rows that need it, one at a time."""
 
 
-Extra = Callable[[Chosen], Chosen]
+Extra = Callable[[CompatReveals], CompatReveals]
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ class _Rule:
 
     run: int
     after: int
-    change: Callable[[Choice], Choice]
+    change: Callable[[RevealChoice], RevealChoice]
 
-    def concerns(self, chosen: Chosen, row: int) -> bool:
+    def concerns(self, chosen: CompatReveals, row: int) -> bool:
         return chosen.step > self.after and bool(runs.runs_of(chosen.open[row], self.run))
 
 
@@ -188,14 +188,14 @@ def extra_of(options: FlexOptions, vocab: Vocab) -> Extra | None:
     return partial(_apply, rules) if rules else None
 
 
-def _apply(rules: list[_Rule], chosen: Chosen) -> Chosen:
+def _apply(rules: list[_Rule], chosen: CompatReveals) -> CompatReveals:
     taken, tokens = chosen.taken.clone(), chosen.tokens.clone()
     for row in range(len(taken)):
         concerned = [rule for rule in rules if rule.concerns(chosen, row)]
         if not concerned:
             continue
         _, probability = chosen.probabilities(row)
-        choice = Choice(chosen.open[row], taken[row], tokens[row], probability)
+        choice = RevealChoice(chosen.open[row], taken[row], tokens[row], probability)
         for rule in concerned:
             choice = rule.change(choice)
         taken[row], tokens[row] = choice.taken, choice.tokens
@@ -422,7 +422,7 @@ class _Stepper:
         def look_up(row: int) -> tuple[Tensor, Tensor]:
             return position[row_of == row], probability[row_of == row]
 
-        chosen = self.extra(Chosen(step, masked, taken, tokens, look_up))
+        chosen = self.extra(CompatReveals(step, masked, taken, tokens, look_up))
         return chosen.taken, chosen.tokens
 
     def insert(self, buffer: Buffer, gaps: Tensor, t: Tensor, step: int) -> None:

@@ -29,14 +29,14 @@ from torch import Tensor
 
 from anyorder.checks import one_of
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
-from anyorder.decode.clocks import Pace, finished
+from anyorder.decode.clocks import RunningClock, finished
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import Rows
+from anyorder.decode.growing import GrowingRows
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
-from anyorder.decode.proposals import Proposer, Sight
+from anyorder.decode.proposals import Proposer, StepView
 from anyorder.decode.quota import find_clocked_quota
-from anyorder.families.flexmdm.compat import Chosen, check_compat, decode_compat, extra_of
+from anyorder.families.flexmdm.compat import CompatReveals, check_compat, decode_compat, extra_of
 from anyorder.families.flexmdm.config import COMPAT_POLICIES, FlexOptions
 from anyorder.families.flexmdm.runs import REPLACE_AFTER
 from anyorder.nets.denoiser import Inserter
@@ -72,7 +72,7 @@ def decode(
     if options.mode == "compat":
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
-    rows = Rows.start(canvases, keys, vocab, torch.device(device))
+    rows = GrowingRows.start(canvases, keys, vocab, torch.device(device))
     return run(_Stepper(net, vocab, options, canvases, rows), watch)
 
 
@@ -85,11 +85,11 @@ class _Stepper:
         vocab: Vocab,
         options: FlexOptions,
         canvases: Sequence[GrowingCanvas],
-        rows: Rows,
+        rows: GrowingRows,
     ) -> None:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
         self.extra = extra_of(options, vocab)
-        self.pace = Pace(options, net)
+        self.pace = RunningClock(options, net)
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         self.proposer = Proposer(
             head=net.head,
@@ -120,11 +120,11 @@ class _Stepper:
         rows.forwards += 1
         plan = self.pace.plan(rows, look.gaps, step)
         # Reveal first: insertions move positions, and `look` speaks of the old ones.
-        self._reveal(rows, Sight(look.states, rows.key, rows.slot, step), plan.reveals)
+        self._reveal(rows, StepView(look.states, rows.key, rows.slot, step), plan.reveals)
         rows.grow(plan.inserts, step, self.vocab)
         rows.left, rows.bound = plan.left, plan.bound
 
-    def _reveal(self, rows: Rows, sight: Sight, counts: Tensor) -> None:
+    def _reveal(self, rows: GrowingRows, view: StepView, counts: Tensor) -> None:
         if self.extra is None and not bool(counts.any()):
             return  # so it is in most steps of a short text: there is nothing to rank
         all_open = counts >= rows.open.sum(dim=1)  # B
@@ -133,18 +133,18 @@ class _Stepper:
             # Where all slots are taken there is nothing to rank, unless their tokens are drawn so.
             some = counts > 0 if self.proposer.draws else (counts > 0) & ~all_open
             scored = rows.open & some[:, None]
-        ranking, tokens = self.proposer.rank(sight, scored)
+        ranking, tokens = self.proposer.rank(view, scored)
         taken, ties = take(ranking, counts)
         taken = taken | (rows.open & all_open[:, None])
         if self.proposer.policy.score.reads != "nothing":
             rows.ties += ties
         if self.extra is not None:
             assert tokens is not None
-            look_up = partial(self.proposer.probabilities, sight, rows.open)
-            chosen = self.extra(Chosen(sight.step, rows.open, taken, tokens, look_up))
+            look_up = partial(self.proposer.probabilities, view, rows.open)
+            chosen = self.extra(CompatReveals(view.step, rows.open, taken, tokens, look_up))
             taken, tokens = chosen.taken & rows.open, chosen.tokens
-        self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
-        rows.reveal = rows.reveal.masked_fill(taken, sight.step)
+        self.proposer.reveal(view, taken, tokens, rows.ids, rows.log_prob)
+        rows.reveal = rows.reveal.masked_fill(taken, view.step)
         rows.open = rows.open & ~taken
 
 

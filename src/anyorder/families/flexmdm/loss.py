@@ -16,7 +16,14 @@ from anyorder.families.objective import Objective
 from anyorder.nets.denoiser import Inserter
 from anyorder.nets.segments import SegmentInserter
 from anyorder.process import insertion
-from anyorder.process.insertion import Clocks, Interpolant, Items, Weights, align, could_be
+from anyorder.process.insertion import (
+    Clocks,
+    InsertionItems,
+    InsertionWeights,
+    Interpolant,
+    align,
+    could_be,
+)
 from anyorder.process.losses import LossParts
 from anyorder.process.noise import Noise
 from anyorder.process.schedule import Power
@@ -55,22 +62,22 @@ def clocks_of(net: Inserter | SegmentInserter) -> Clocks:
 
 def row_weights(
     config: InsertionConfig, clocks: Clocks, seen: Interpolant, divisor: Tensor
-) -> Weights:
+) -> InsertionWeights:
     """What multiplies each row's two sums: its weights at its time over the normalisation."""
     per_row = divisor * len(divisor)
     unmask = insertion.weights(config.weighting, clocks.unmasking, seen.time, config.cap)
     insert = insertion.weights(config.weighting, clocks.insertion, seen.time, config.cap)
-    return Weights(unmask / per_row, insert / per_row)
+    return InsertionWeights(unmask / per_row, insert / per_row)
 
 
-def _items(batch: Batch, noise: Noise, infill: float) -> Items:
+def _items(batch: Batch, noise: Noise, infill: float) -> InsertionItems:
     """The answers' tokens are free; the prompt, which ends with the anchor, is not."""
     first, last, longest = batch.prompt_length, batch.length, batch.ids.shape[1]
     return insertion.answer_items(first, last, longest, batch.index, noise, infill)
 
 
 def _integrated(
-    ids: Tensor, shown: Tensor, log_prob: Tensor, seen: Interpolant, items: Items
+    ids: Tensor, shown: Tensor, log_prob: Tensor, seen: Interpolant, items: InsertionItems
 ) -> tuple[Tensor, Tensor]:
     """Nats (M) and expected missing counts (B S) under the posterior of the alignment."""
     possible = could_be(seen, items, shown[:, :, None] == ids[:, None, :])

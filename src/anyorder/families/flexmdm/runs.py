@@ -38,7 +38,7 @@ EMPTY = frozenset("\u200b()[]{}.,:;'\"`@#$?\\")
 """What has no meaning besides white space; U+200B is no white space to Python."""
 
 
-class Choice(NamedTuple):
+class RevealChoice(NamedTuple):
     """What one row is about to reveal."""
 
     masked: Tensor
@@ -51,7 +51,7 @@ class Choice(NamedTuple):
     """What the network believes, one line for each mask, left to right.  # N V"""
 
 
-class Found(NamedTuple):
+class RegionToken(NamedTuple):
     """A token for a place within a region."""
 
     mass: float
@@ -68,7 +68,7 @@ def runs_of(masked: Tensor, least: int) -> list[tuple[int, int]]:
     return [(start, stop) for start, stop in pairs if stop - start >= least]
 
 
-def force_unmask(choice: Choice) -> Choice:
+def force_unmask(choice: RevealChoice) -> RevealChoice:
     """One more token in each long run that is about to get none."""
     taken, tokens = choice.taken.clone(), choice.tokens.clone()
     for start, stop in runs_of(choice.masked, FORCE_RUN):
@@ -80,7 +80,7 @@ def force_unmask(choice: Choice) -> Choice:
     return choice._replace(taken=taken, tokens=tokens)
 
 
-def meaningful_replace(choice: Choice, meaningful: Tensor) -> Choice:
+def meaningful_replace(choice: RevealChoice, meaningful: Tensor) -> RevealChoice:
     """Give the least likely choice's turn to a likelier, meaningful token inside a long run.
 
     `meaningful`: the ids that count, see `meaningful_ids`.  # K
@@ -88,7 +88,7 @@ def meaningful_replace(choice: Choice, meaningful: Tensor) -> Choice:
     places = choice.taken.nonzero()[:, 0]
     if not len(places) or not len(meaningful):
         return choice
-    best: Found | None = None
+    best: RegionToken | None = None
     for start, stop in runs_of(choice.masked, REPLACE_RUN):
         first = start + MARGIN
         if bool(choice.taken[first : stop - MARGIN].any()):
@@ -121,13 +121,13 @@ def meaningful_ids(vocab: Vocab) -> Tensor:
     return torch.tensor(ids, dtype=torch.int64)
 
 
-def _inner(choice: Choice, start: int, stop: int) -> Tensor:
+def _inner(choice: RevealChoice, start: int, stop: int) -> Tensor:
     """The probabilities of a run's inner region.  # R V"""
     first = int(choice.masked[:start].sum())
     return choice.probability[first + MARGIN : first + stop - start - MARGIN]
 
 
-def _best_of_frequent(probability: Tensor) -> Found:
+def _best_of_frequent(probability: Tensor) -> RegionToken:
     """The window and the token, among the best of each mask, with the most mass."""
     best = probability.topk(min(FORCE_BEST, probability.shape[1])).indices  # R K
     candidates = best.unfold(0, FORCE_WINDOW, 1).flatten(1).sort(dim=1).values  # W 4K
@@ -141,7 +141,7 @@ def _best_of_frequent(probability: Tensor) -> Found:
     return _placed(probability, window, FORCE_WINDOW, token, float(mass[window, column]))
 
 
-def _best_among(probability: Tensor, ids: Tensor) -> Found:
+def _best_among(probability: Tensor, ids: Tensor) -> RegionToken:
     """The window and the token, among the given ones, with the most mass."""
     chosen = probability[:, ids.to(probability.device)]  # R K
     windows = len(chosen) - REPLACE_WINDOW + 1
@@ -152,6 +152,6 @@ def _best_among(probability: Tensor, ids: Tensor) -> Found:
     return _placed(probability, window, REPLACE_WINDOW, token, float(mass[window, column]))
 
 
-def _placed(probability: Tensor, window: int, width: int, token: int, mass: float) -> Found:
+def _placed(probability: Tensor, window: int, width: int, token: int, mass: float) -> RegionToken:
     inside = probability[window : window + width, token]
-    return Found(mass, window + int(inside.argmax()), token)
+    return RegionToken(mass, window + int(inside.argmax()), token)

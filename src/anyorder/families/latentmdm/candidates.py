@@ -16,8 +16,8 @@ All segments of all rows are verified and extended together. Those that are fini
 vocabulary head sees no position twice, and each round of tokens asks the device once. EOS closes a
 segment; the mask, padding and BOS are never drawn.
 
-Choosing (`Contest`; paper, appendix E). What is written before the choice depends on what the score
-reads:
+Choosing (`SegmentSelector`; paper, appendix E). What is written before the choice depends on what
+the score reads:
 
     nothing   (left_to_right, random)   choose, then write what is taken
     opening   (first)                   the first token of all, then the rest of what is taken
@@ -52,8 +52,8 @@ from anyorder.decode.policy import (
     take,
     tie_noise,
 )
-from anyorder.decode.proposals import Sight
-from anyorder.nets.segments import SegmentCoder, Writer
+from anyorder.decode.proposals import StepView
+from anyorder.nets.segments import SegmentCoder, SegmentDrafter
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
@@ -65,7 +65,7 @@ Worth = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Goal:
+class DraftGoal:
     """How far candidates are written."""
 
     upto: int | None = None
@@ -76,7 +76,7 @@ class Goal:
     """Given where noise is fresh in every step; None: one number per row, slot and position."""
 
 
-WHOLE = Goal()
+WHOLE = DraftGoal()
 
 
 class Candidates:
@@ -114,18 +114,22 @@ class Candidates:
         self.length = torch.zeros(shape[:2], dtype=torch.int64, device=keys.device)  # B S
         self.checked = torch.zeros_like(self.length)  # B S
 
-    def refresh(self, row: Tensor, slot: Tensor, conditions: Tensor, goal: Goal = WHOLE) -> None:
+    def refresh(
+        self, row: Tensor, slot: Tensor, conditions: Tensor, goal: DraftGoal = WHOLE
+    ) -> None:
         """Bring the candidates of these slots (row N, slot number N) to new conditions (N D)."""
         self.checked[row, slot] = 0
         if not self.reuse:
             self.length[row, slot] = 0
         self.extend(row, slot, conditions, goal)
 
-    def extend(self, row: Tensor, slot: Tensor, conditions: Tensor, goal: Goal = WHOLE) -> None:
+    def extend(
+        self, row: Tensor, slot: Tensor, conditions: Tensor, goal: DraftGoal = WHOLE
+    ) -> None:
         """Go on with candidates under the conditions that they have been checked with."""
         if not len(row):
             return
-        _Pen(self, row, slot, self.net.write(conditions), goal).write()
+        _Drafts(self, row, slot, self.net.write(conditions), goal).write()
         refuse_nan(self.log_prob[row, slot])
 
     def whole(self, row: Tensor, slot: Tensor) -> Tensor:
@@ -180,7 +184,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class _Ask:
+class _DraftQuery:
     """What one round asks the network: the next places of every segment that goes on."""
 
     checked: Tensor  # N, tokens that are certain, hence the first place asked about
@@ -195,11 +199,11 @@ class _Ask:
     place: Tensor  # M, counted from `checked`
 
 
-class _Pen:
+class _Drafts:
     """Segments being written together, round by round; those that need no more drop out."""
 
     def __init__(
-        self, store: Candidates, row: Tensor, slot: Tensor, writer: Writer, goal: Goal
+        self, store: Candidates, row: Tensor, slot: Tensor, writer: SegmentDrafter, goal: DraftGoal
     ) -> None:
         self.store, self.writer, self.goal = store, writer, goal
         self.row, self.slot = row, slot  # N
@@ -216,7 +220,7 @@ class _Pen:
             self.guessed = ask.most_read > int(self.begun)  # one token was certain, unless first
             self.begun = True
 
-    def _ask(self) -> _Ask | None:
+    def _ask(self) -> _DraftQuery | None:
         """Drop what is finished; None when nothing is left."""
         store, goal = self.store, self.goal
         checked, length = store.checked[self.row, self.slot], store.length[self.row, self.slot]
@@ -249,9 +253,9 @@ class _Pen:
         owner = owner.repeat_interleave(counts, output_size=total)
         place = torch.arange(total, device=counts.device) - (counts.cumsum(0) - counts)[owner]
         ragged = min(read) < max(read)
-        return _Ask(checked, held, length, counts, max(read), ragged, owner, place)
+        return _DraftQuery(checked, held, length, counts, max(read), ragged, owner, place)
 
-    def _states(self, ask: _Ask) -> Tensor:
+    def _states(self, ask: _DraftQuery) -> Tensor:
         """The writer's states at all places.  # M D"""
         ahead = torch.arange(ask.most_read, device=self.row.device)
         column = ask.place
@@ -267,7 +271,7 @@ class _Pen:
             column = column + ask.checked[ask.owner]
         return torch.cat(states, dim=1)[ask.owner, column]
 
-    def _draw(self, states: Tensor, ask: _Ask) -> tuple[Tensor, Tensor]:
+    def _draw(self, states: Tensor, ask: _DraftQuery) -> tuple[Tensor, Tensor]:
         """A token for every place, and its untempered log-probability.  # M, M"""
         store, step = self.store, self.goal.step
         position = ask.checked[ask.owner] + ask.place
@@ -298,7 +302,7 @@ class _Pen:
         tokens = posterior.best if draw.temperature == 0 else pick(logits, draw, noise)
         return tokens, posterior.log_prob(tokens)
 
-    def _accept(self, ask: _Ask, tokens: Tensor, log_prob: Tensor) -> None:
+    def _accept(self, ask: _DraftQuery, tokens: Tensor, log_prob: Tensor) -> None:
         """Take what was drawn up to the first place where it is not what was guessed."""
         store, owner = self.store, ask.owner
         position = ask.checked[owner] + ask.place
@@ -320,7 +324,7 @@ class _Pen:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SegmentChoice:
     """What one step takes."""
 
     taken: Tensor
@@ -332,7 +336,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _DraftPlaces:
     """Segments of some rows."""
 
     row: Tensor  # N
@@ -340,13 +344,13 @@ class _Places:
     slot: Tensor  # N, the number of each
 
     @classmethod
-    def where(cls, chosen: Tensor, sight: Sight) -> _Places:
+    def where(cls, chosen: Tensor, view: StepView) -> _DraftPlaces:
         row, position = chosen.nonzero(as_tuple=True)
-        return cls(row, position, sight.slot[row, position])
+        return cls(row, position, view.slot[row, position])
 
 
 @dataclass(frozen=True)
-class Contest:
+class SegmentSelector:
     """Chooses among open segments by their candidates."""
 
     candidates: Candidates
@@ -360,74 +364,78 @@ class Contest:
     reshuffles: bool = False
     """A random order is drawn anew each step, so that slots which join late are not ahead."""
 
-    def choose(self, sight: Sight, eligible: Tensor, counts: Tensor) -> Choice:
+    def choose(self, view: StepView, eligible: Tensor, counts: Tensor) -> SegmentChoice:
         """Take the `counts` (B) first of the eligible segments (B L), by conditions (B L D)."""
         if not self.complete:
             eligible = eligible & (counts > 0)[:, None]
-        places = _Places.where(eligible, sight)
-        goal = self._before_the_choice(sight, places, counts)
+        places = _DraftPlaces.where(eligible, view)
+        goal = self._before_the_choice(view, places, counts)
         if goal is not None:
-            conditions = sight.states[places.row, places.position]
+            conditions = view.states[places.row, places.position]
             self.candidates.refresh(places.row, places.slot, conditions, goal)
-        ranking, scores = self._rank(sight, places, eligible)
+        ranking, scores = self._rank(view, places, eligible)
         taken, ties = take(ranking, counts)
-        self._finish(sight, taken, checked=goal is not None)
+        self._finish(view, taken, checked=goal is not None)
         reads_nothing = self.policy.score.reads == "nothing"
-        return Choice(taken, scores, torch.zeros_like(ties) if reads_nothing else ties)
+        return SegmentChoice(taken, scores, torch.zeros_like(ties) if reads_nothing else ties)
 
-    def _before_the_choice(self, sight: Sight, places: _Places, counts: Tensor) -> Goal | None:
+    def _before_the_choice(
+        self, view: StepView, places: _DraftPlaces, counts: Tensor
+    ) -> DraftGoal | None:
         """How far candidates are written before one is chosen; None: not at all."""
-        step = sight.step if self.anew else None
+        step = view.step if self.anew else None
         score = self.policy.score
         unbounded = score.reads == "segment" and score.bound is None
         if self.complete or unbounded:
-            return Goal(step=step)
+            return DraftGoal(step=step)
         goals = {
             "nothing": None,
-            "opening": Goal(upto=1, step=step),
-            "segment": Goal(worth=self._can_win(sight, places, counts), step=step),
+            "opening": DraftGoal(upto=1, step=step),
+            "segment": DraftGoal(worth=self._can_win(view, places, counts), step=step),
         }
         return goals[score.reads]
 
-    def _finish(self, sight: Sight, taken: Tensor, *, checked: bool) -> None:
+    def _finish(self, view: StepView, taken: Tensor, *, checked: bool) -> None:
         """Write what is taken to its end, where that was not necessary before."""
         if self.complete or self.policy.score.reads == "segment":
             return
-        places = _Places.where(taken, sight)
-        goal = Goal(step=sight.step if self.anew else None)
+        places = _DraftPlaces.where(taken, view)
+        goal = DraftGoal(step=view.step if self.anew else None)
         write = self.candidates.extend if checked else self.candidates.refresh
-        write(places.row, places.slot, sight.states[places.row, places.position], goal)
+        write(places.row, places.slot, view.states[places.row, places.position], goal)
 
-    def _can_win(self, sight: Sight, places: _Places, counts: Tensor) -> Worth:
+    def _can_win(self, view: StepView, places: _DraftPlaces, counts: Tensor) -> Worth:
         """Whether a candidate may still be among the first of its row."""
-        last = (counts - 1).clamp(0, sight.slot.shape[1] - 1)[:, None]  # B 1
+        last = (counts - 1).clamp(0, view.slot.shape[1] - 1)[:, None]  # B 1
 
         def worth(index: Tensor) -> Tensor:
-            scores, known = self._scores(sight, places)
-            values = self._compared(sight, places, scores)
-            board = values.new_full(sight.slot.shape, -torch.inf)
+            scores, known = self._scores(view, places)
+            values = self._compared(view, places, scores)
+            board = values.new_full(view.slot.shape, -torch.inf)
             board[places.row, places.position] = values.where(known, -torch.inf)
             bar = board.sort(dim=1, descending=True).values.gather(1, last)[:, 0]  # B
             return values[index] >= bar[places.row[index]]
 
         return worth
 
-    def _rank(self, sight: Sight, places: _Places, eligible: Tensor) -> tuple[Ranking, Tensor]:
+    def _rank(
+        self, view: StepView, places: _DraftPlaces, eligible: Tensor
+    ) -> tuple[Ranking, Tensor]:
         """What the choice is made from, and the scores as they are recorded (B L)."""
-        scores, known = self._scores(sight, places)
+        scores, known = self._scores(view, places)
         values = scores.new_full(eligible.shape, -torch.inf)
         recorded = torch.full_like(values, torch.nan)
-        values[places.row, places.position] = self._compared(sight, places, scores)
+        values[places.row, places.position] = self._compared(view, places, scores)
         recorded[places.row, places.position] = scores.where(known, torch.nan)
-        breaks = tie_noise(self.policy, sight.key, sight.step, eligible.shape[1], sight.slot)
+        breaks = tie_noise(self.policy, view.key, view.step, eligible.shape[1], view.slot)
         return Ranking(values, eligible, torch.zeros_like(eligible), breaks), recorded
 
-    def _scores(self, sight: Sight, places: _Places) -> tuple[Tensor, Tensor]:
+    def _scores(self, view: StepView, places: _DraftPlaces) -> tuple[Tensor, Tensor]:
         """What places are ranked by, and whether it is their candidate's score: not where nothing
         is read, nor where a candidate is unfinished, of which it is the most it can reach.  # N"""
         score, held = self.policy.score, self.candidates
-        step = sight.step if self.reshuffles else None
-        items = Items(places.position, sight.key[places.row], slot=places.slot, step=step)
+        step = view.step if self.reshuffles else None
+        items = Items(places.position, view.key[places.row], slot=places.slot, step=step)
         if score.reads == "nothing":
             return score.rank(items), torch.zeros_like(places.row, dtype=torch.bool)
         at = (places.row, places.slot)
@@ -438,11 +446,11 @@ class Contest:
         whole = held.whole(*at)
         return reached.where(whole, score.bound(written)), whole
 
-    def _compared(self, sight: Sight, places: _Places, scores: Tensor) -> Tensor:
+    def _compared(self, view: StepView, places: _DraftPlaces, scores: Tensor) -> Tensor:
         """What is compared: near-equal scores are equal, unless chance enters.  # N"""
         if self.policy.score.reads == "nothing":
             return scores
         if self.slot_temperature == 0:
             return near_ties_as_ties(scores)
-        noise = uniform(0, int(Stream.ORDER), sight.key[places.row], places.slot, sight.step)
+        noise = uniform(0, int(Stream.ORDER), view.key[places.row], places.slot, view.step)
         return scores / self.slot_temperature - (-noise.log()).log()  # Gumbel

@@ -28,8 +28,8 @@ from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher
 from anyorder.decode.draw import Draw
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.proposals import Sight
-from anyorder.families.latentmdm.candidates import Candidates, Choice, Contest
+from anyorder.decode.proposals import StepView
+from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
 from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
 from anyorder.nets.segments import ReadPrompt, SegmentNet
 from anyorder.trace.trace import Proposal
@@ -91,7 +91,7 @@ class SegmentRows:
         for name in ("row", "latents", "free", "open", "reveal", "score", "forwards", "ties"):
             setattr(self, name, getattr(self, name)[rows])
 
-    def commit(self, choice: Choice, emptied: Tensor, step: int) -> None:
+    def commit(self, choice: SegmentChoice, emptied: Tensor, step: int) -> None:
         """Reveal what was chosen, and empty other slots (B S)."""
         row, slot = emptied.nonzero(as_tuple=True)
         self.segments.put(row, slot, row.new_empty(len(row), 0), torch.zeros_like(row))
@@ -222,7 +222,7 @@ class _Stepper:
     ) -> None:
         self.net, self.canvases, self.rows = net, canvases, rows
         self.k, self.tail = options.k, build_tail(options)
-        self.contest = Contest(
+        self.selector = SegmentSelector(
             candidates=rows.segments,
             policy=build_policy(options),
             slot_temperature=options.slot_temperature,
@@ -237,8 +237,8 @@ class _Stepper:
         conditions = self.net.conditions(rows.prompt, rows.latents)  # B S D
         rows.forwards += 1
         slot = torch.arange(rows.open.shape[1], device=rows.open.device).expand_as(rows.open)
-        sight = Sight(conditions, rows.segments.key, slot, step)
-        choice = self.contest.choose(sight, rows.open, torch.full_like(rows.row, self.k))
+        view = StepView(conditions, rows.segments.key, slot, step)
+        choice = self.selector.choose(view, rows.open, torch.full_like(rows.row, self.k))
         if self.records:
             self._record(choice, step)
         rows.ties += choice.ties
@@ -264,7 +264,7 @@ class _Stepper:
             return after & waiting
         return after & (waiting | ~rows.segments.empty)
 
-    def _record(self, choice: Choice, step: int) -> None:
+    def _record(self, choice: SegmentChoice, step: int) -> None:
         """Keep all candidates of this step."""
         rows = self.rows
         at = rows.open.nonzero(as_tuple=True)

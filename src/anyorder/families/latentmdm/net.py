@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.nets.init import draw_layers, scale_product, start_scales, take_weights
 from anyorder.nets.segments import ReadPrompt, SegmentWriter
-from anyorder.nets.stack import Memory, Reach, Stack
+from anyorder.nets.stack import AttentionContext, Memory, Stack
 
 FEW_ROWS, LARGE_TABLE = 10, 1 << 22
 """Up to so many states under a table of so many numbers, table times states is up to twice as fast
@@ -100,7 +100,7 @@ class LatentNet(nn.Module):
             length = length + (length < self.config.segment_length)
         real = column[: ids.shape[1]] < length[:, None]  # N T
         x = self.embed(ids)
-        states = self.encoder.run(x, self.encoder.plain_reach(x, real))  # N T D
+        states = self.encoder.run(x, self.encoder.plain_context(x, real))  # N T D
         share = real.to(states.dtype) / length[:, None]
         return torch.bmm(share[:, None], states)[:, 0]
 
@@ -110,7 +110,7 @@ class LatentNet(nn.Module):
         x = self.embed(ids)
         if self.config.attention == "bidirectional":
             return PromptVectors(real, length, vectors=x)
-        memory = self.latent.remember(x, self.latent.plain_reach(x, real))
+        memory = self.latent.remember(x, self.latent.plain_context(x, real))
         return PromptVectors(real, length, memory=memory)
 
     def conditions(
@@ -135,13 +135,13 @@ class LatentNet(nn.Module):
         if prompt.memory is not None:
             rotation = self.latent.rotary.pick(positions, before + slots)
             return self.latent.run(
-                latents, Reach(rotation, visible, join=prompt.memory.precede), time=time
+                latents, AttentionContext(rotation, visible, join=prompt.memory.precede), time=time
             )
         assert prompt.vectors is not None
         positions = torch.cat([column[:before].expand(len(latents), -1), positions], dim=1)
         rotation = self.latent.rotary.pick(positions, before + slots)
         x = torch.cat([prompt.vectors, latents.to(prompt.vectors.dtype)], dim=1)  # B P+S D
-        return self.latent.run(x, Reach(rotation, visible), time=time, skip=before)
+        return self.latent.run(x, AttentionContext(rotation, visible), time=time, skip=before)
 
     def write(self, conditions: Tensor) -> SegmentWriter:
         """Begin N >= 1 segments from their conditions, N D."""
@@ -154,7 +154,7 @@ class LatentNet(nn.Module):
         follows, out of `ids`. Padding on the right needs no mask, since nothing looks to the right.
         """
         x = torch.cat([conditions[:, None], self.embed(ids)], dim=1)
-        return self.decoder.run(x, self.decoder.plain_reach(x))
+        return self.decoder.run(x, self.decoder.plain_context(x))
 
     def head(self, states: Tensor) -> Tensor:
         """Logits of the decoder's states: (..., D) -> (..., V)."""

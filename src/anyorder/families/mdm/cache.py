@@ -29,7 +29,7 @@ from anyorder.nets.transformer import Span, rereader_of
 
 
 @dataclass(frozen=True)
-class Sheet:
+class StepRows:
     """The rows as one step finds them."""
 
     ids: Tensor  # B L
@@ -38,10 +38,10 @@ class Sheet:
     window: Tensor  # B, the block being closed
 
 
-class Reader(Protocol):
+class RowReader(Protocol):
     """Network calls on a batch of rows."""
 
-    def states(self, sheet: Sheet, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The states that predict each slot (B L D), and how many columns were computed (B).
 
         Right at least in the window of the `needed` rows (B; None: all).
@@ -59,7 +59,7 @@ class WholeCanvas:
     def __init__(self, net: Denoiser) -> None:
         self.net = net
 
-    def states(self, sheet: Sheet, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.net.hidden(sheet.ids, mask=sheet.real), sheet.real.sum(dim=1)
 
     def keep(self, rows: Tensor, columns: int) -> None:
@@ -92,7 +92,7 @@ class CachedCanvas:
     `refresh`: every so many calls on a row all of its columns are read; None: at block starts only.
     """
 
-    def __init__(self, net: Any, kind: str, refresh: int | None, sheet: Sheet) -> None:
+    def __init__(self, net: Any, kind: str, refresh: int | None, sheet: StepRows) -> None:
         self.rereader = rereader_of(net, *sheet.ids.shape)
         self.extent, self.refresh = EXTENTS[kind], refresh
         self.window = torch.full_like(sheet.window, -1)  # B, the block that was read for
@@ -100,7 +100,7 @@ class CachedCanvas:
         self.shown = sheet.ids.clone()  # B L, the tokens that were read
         self.found: Tensor | None = None  # B L D
 
-    def states(self, sheet: Sheet, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
         ids, real = sheet.ids, sheet.real
         first, end = self.extent(sheet.block == sheet.window[:, None], real)
         place = torch.arange(ids.shape[1], device=ids.device)
@@ -119,7 +119,7 @@ class CachedCanvas:
         assert self.found is not None  # rows begin with a read
         return self.found, torch.where(stale, real.sum(dim=1), end - led) * asked
 
-    def _read(self, sheet: Sheet, which: Tensor) -> None:
+    def _read(self, sheet: StepRows, which: Tensor) -> None:
         rows = _places(which)
         chosen = slice(None) if rows is None else rows
         states = self.rereader.read(sheet.ids[chosen], sheet.real[chosen], rows)
@@ -130,7 +130,7 @@ class CachedCanvas:
         self.window[chosen] = sheet.window[chosen]
         self.age[chosen] = 0
 
-    def _reread(self, sheet: Sheet, which: Tensor, first: Tensor, count: Tensor) -> None:
+    def _reread(self, sheet: StepRows, which: Tensor, first: Tensor, count: Tensor) -> None:
         rows = _places(which)
         chosen = slice(None) if rows is None else rows
         span = Span(first[chosen], count[chosen], int(count[chosen].max()))

@@ -24,11 +24,11 @@ from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Stopping, behind, find_stopping
 from anyorder.decode.loop import keep_rows, run
 from anyorder.decode.policy import Policy, Ranking, find_score, take
-from anyorder.decode.proposals import Proposer, Sight
-from anyorder.decode.quota import Progress, block_of_slots, parse_quota, steps_per_block
-from anyorder.families.mdm.cache import CachedCanvas, Reader, Sheet, WholeCanvas
+from anyorder.decode.proposals import Proposer, StepView
+from anyorder.decode.quota import WindowProgress, block_of_slots, parse_quota, steps_per_block
+from anyorder.families.mdm.cache import CachedCanvas, RowReader, StepRows, WholeCanvas
 from anyorder.families.mdm.config import MdmOptions
-from anyorder.families.mdm.remasking import Remasker, Turns, parse_remasking
+from anyorder.families.mdm.remasking import Remasker, StepCounts, parse_remasking
 from anyorder.nets.denoiser import Denoiser, Planner
 from anyorder.nets.transformer import refuse_unkept
 from anyorder.process.remasking import Remasking
@@ -61,8 +61,8 @@ class _Rows:
         """Drop the other rows, and the columns that only they needed."""
         keep_rows(self, rows, "real")
 
-    def sheet(self) -> Sheet:
-        return Sheet(self.ids, self.real, self.block, self.window)
+    def sheet(self) -> StepRows:
+        return StepRows(self.ids, self.real, self.block, self.window)
 
 
 def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
@@ -104,7 +104,7 @@ def decode(
     return run(_Stepper(net, vocab, options, canvases, rows), watch)
 
 
-def _reader(net: Denoiser, options: MdmOptions, sheet: Sheet) -> Reader:
+def _reader(net: Denoiser, options: MdmOptions, sheet: StepRows) -> RowReader:
     if options.cache is None:
         return WholeCanvas(net)
     return CachedCanvas(net, options.cache, options.cache_refresh, sheet)
@@ -141,11 +141,11 @@ def _start(
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _StepChoice:
     """What one step may take."""
 
     eligible: Tensor  # B L
-    progress: Progress
+    progress: WindowProgress
     counts: Tensor | None  # B, None: the scores decide
 
 
@@ -226,26 +226,26 @@ class _Stepper:
         counts = self._counts(progress, turns)
         taken = torch.zeros_like(rows.open)
         if counts is None or bool(counts.any()):  # what reveals nothing needs no call
-            taken = self._reveal(rows, _Choice(eligible, progress, counts), step)
+            taken = self._reveal(rows, _StepChoice(eligible, progress, counts), step)
         if self.remasker is not None and turns is not None:
             # After the reveals, which looked at the canvas before anything was masked again.
             self._mask_again(rows, turns.masked_again)
             self.remasker.note(rows.row, step, taken | turns.masked_again, rows.ids, rows.open)
 
-    def _counts(self, progress: Progress, turns: Turns | None) -> Tensor | None:
+    def _counts(self, progress: WindowProgress, turns: StepCounts | None) -> Tensor | None:
         """How many slots are revealed (B); None where that depends on their scores."""
         if turns is not None:
             return turns.reveals
         return None if self.policy.quota.reads_scores else self.policy.quota.counts(progress, None)
 
-    def _reveal(self, rows: _Rows, choice: _Choice, step: int) -> Tensor:
+    def _reveal(self, rows: _Rows, choice: _StepChoice, step: int) -> Tensor:
         """One network call, and what is taken from it.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
         # A cache may skip rows that reveal nothing; where scores decide, that is not known yet.
         needed = None if choice.counts is None else choice.counts > 0
         states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
-        sight = Sight(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
-        ranking, tokens = self.proposer.rank(sight, choice.eligible)
+        view = StepView(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
+        ranking, tokens = self.proposer.rank(view, choice.eligible)
         counts = choice.counts
         if counts is None:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
@@ -256,7 +256,7 @@ class _Stepper:
         taken, ties = take(ranking, counts)
         if self.policy.score.reads != "nothing":  # a fixed order has no ties to break
             rows.ties += ties
-        self.proposer.reveal(sight, taken, tokens, rows.ids, rows.log_prob)
+        self.proposer.reveal(view, taken, tokens, rows.ids, rows.log_prob)
         self._commit(rows, taken, step)
         return taken
 
@@ -291,9 +291,9 @@ class _Stepper:
         return eligible
 
     @staticmethod
-    def _progress(rows: _Rows, eligible: Tensor) -> Progress:
+    def _progress(rows: _Rows, eligible: Tensor) -> WindowProgress:
         planned = torch.where(rows.window_steps > 0, rows.window_steps, rows.window_initial)
-        return Progress(rows.window_step, planned, rows.window_initial, eligible.sum(dim=1))
+        return WindowProgress(rows.window_step, planned, rows.window_initial, eligible.sum(dim=1))
 
     def _commit(self, rows: _Rows, taken: Tensor, step: int) -> None:
         rows.reveal = rows.reveal.masked_fill(taken, step)

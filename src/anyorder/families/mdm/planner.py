@@ -28,7 +28,7 @@ from anyorder.families.mdm.config import PlannedConfig
 from anyorder.nets.denoiser import unshifted
 from anyorder.nets.init import take_weights
 from anyorder.nets.stack import Stack, modulate, sinusoids
-from anyorder.nets.transformer import KeptColumns, Transformer
+from anyorder.nets.transformer import PartialCache, Transformer
 
 NORM_EPS = 1e-4
 """Of the norms without weights, as published."""
@@ -64,7 +64,7 @@ class PlannerHead(nn.Module):
         told = sinusoids(tau, self.features, scale=1.0).to(self.inner.weight.dtype)  # B F
         condition = self.outer(F.silu(self.inner(told)))[:, None] + self.mark(eligible.long())
         x = _adapted(states, self.before(condition))  # B L D
-        x = self.layer.run(x, self.layer.plain_reach(x, mask))
+        x = self.layer.run(x, self.layer.plain_context(x, mask))
         odds = self.odds(_adapted(x, self.after(condition)))[..., 0]
         return odds.to(torch.promote_types(odds.dtype, torch.float32))
 
@@ -116,7 +116,7 @@ class PlannedNet(nn.Module):
         """Logits of chosen states: (..., D) -> (..., V)."""
         return self.backbone.head(states)
 
-    def rereader(self, rows: int, columns: int) -> KeptColumns:
+    def rereader(self, rows: int, columns: int) -> PartialCache:
         """The backbone's: see `Transformer.rereader`."""
         return self.backbone.rereader(rows, columns)
 

@@ -59,7 +59,7 @@ def parse_remasking(text: str) -> Remasking:
 
 
 @dataclass(frozen=True)
-class Turns:
+class StepCounts:
     """What one step does."""
 
     reveals: Tensor  # B, how many masked slots are revealed
@@ -81,7 +81,9 @@ class Remasker:
         """Whether no step after this one masks anything again."""
         return step >= self._last
 
-    def turns(self, key: Tensor, step: int, free: Tensor, open: Tensor, log_prob: Tensor) -> Turns:
+    def turns(
+        self, key: Tensor, step: int, free: Tensor, open: Tensor, log_prob: Tensor
+    ) -> StepCounts:
         """Of the rows with these noise keys (B), in step number `step`, from 1."""
         before, after, sigma = self._share[step - 1], self._share[step], self._sigma[step - 1]
         shown = free & ~open
@@ -89,7 +91,7 @@ class Remasker:
         slot = torch.arange(free.shape[1], device=free.device)
         coin = uniform(0, int(Stream.REMASK), key[:, None], slot, step)  # B L
         turn = open & (coin < reveal_chance(before, after, each))
-        return Turns(turn.sum(dim=1), shown & (coin < each))
+        return StepCounts(turn.sum(dim=1), shown & (coin < each))
 
     def note(self, row: Tensor, step: int, changed: Tensor, ids: Tensor, open: Tensor) -> None:
         """Keep what the changed slots show after a step; `row` (B) are the rows' numbers."""

@@ -20,8 +20,8 @@ from anyorder.report.runs import (
     LEFT_TO_RIGHT,
     RANDOM,
     Comparison,
-    Likeness,
     Material,
+    SimilarityToReference,
     again,
     family_mains,
     grading,
@@ -140,7 +140,9 @@ def _table(found: Sequence[Comparison]) -> Table:
     return foldable(heads, rows, "Exact numbers")
 
 
-def differences(found: Sequence[Comparison]) -> list[tuple[Likeness, Likeness, Interval]]:
+def differences(
+    found: Sequence[Comparison],
+) -> list[tuple[SimilarityToReference, SimilarityToReference, Interval]]:
     """Every policy less the random one of the same model: tree similarity, paired by problem."""
     pairs = []
     for each in found:

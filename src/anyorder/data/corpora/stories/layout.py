@@ -27,8 +27,8 @@ from anyorder.data.corpora.stories.program import (
     Form,
     Layout,
     Line,
-    Scope,
-    Statement,
+    StoryScope,
+    StoryStatement,
     write,
 )
 from anyorder.data.keyed import Draws
@@ -45,14 +45,14 @@ MAX_LINES = 12
 
 
 @cache
-def _lines(statement: Statement, form: Form, suffix: int) -> tuple[int, ...]:
+def _lines(statement: StoryStatement, form: Form, suffix: int) -> tuple[int, ...]:
     """Tokens in each line of a statement; words do not matter, only their number."""
-    scope = Scope(("",) * MAX_QUANTITIES, SUFFIXES[suffix], "", "", "")
+    scope = StoryScope(("",) * MAX_QUANTITIES, SUFFIXES[suffix], "", "", "")
     lines: list[Line] = write(statement, form, scope)[0]
     return tuple(map(len, lines))
 
 
-def _possible(statement: Statement, form: Form, suffix: int) -> bool:
+def _possible(statement: StoryStatement, form: Form, suffix: int) -> bool:
     plain = _lines(statement, Form.PLAIN, suffix)
     if form is Form.SHORT and _lines(statement, Form.SHORT, suffix) == plain:
         return False
@@ -62,7 +62,7 @@ def _possible(statement: Statement, form: Form, suffix: int) -> bool:
 
 
 @cache
-def menu(statement: Statement, suffix: int) -> tuple[Form, ...]:
+def menu(statement: StoryStatement, suffix: int) -> tuple[Form, ...]:
     """The forms other than plain that a statement can take without a line growing too long."""
     if statement.kind == "define":
         return ()
@@ -74,7 +74,7 @@ def menu(statement: Statement, suffix: int) -> tuple[Form, ...]:
     return tuple(form for form in forms if _possible(statement, form, suffix))
 
 
-def choose(statements: Sequence[Statement], dial: float, draws: Draws) -> Layout:
+def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> Layout:
     """The layout of one rendering."""
     varies, which = draws.uniform(), draws.uniform()
     chance = FREEDOM * dial
@@ -96,7 +96,7 @@ def choose(statements: Sequence[Statement], dial: float, draws: Draws) -> Layout
     return Layout(suffix, tuple(forms))
 
 
-def state(statements: Sequence[Statement], layout: Layout) -> str:
+def state(statements: Sequence[StoryStatement], layout: Layout) -> str:
     """A line for the prompt that says all there is to know about the layout."""
     words = [
         f" {form.value}"
@@ -106,7 +106,7 @@ def state(statements: Sequence[Statement], layout: Layout) -> str:
     return f"{STATED}{NAME_LENGTHS[layout.suffix]}{''.join(words)}\n"
 
 
-def bits(statements: Sequence[Statement], dial: float) -> float:
+def bits(statements: Sequence[StoryStatement], dial: float) -> float:
     """The entropy of the layout given the prompt, leaving aside the rare want of room."""
     chance = FREEDOM * dial
     if chance == 0:

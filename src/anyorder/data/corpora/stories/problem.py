@@ -165,7 +165,7 @@ class StoriesConfig:
 
 
 @dataclass(frozen=True)
-class Core:
+class UnwrittenProblem:
     """A problem before it is written down."""
 
     seed: int
@@ -182,14 +182,14 @@ class Core:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Story:
     """A problem written down."""
 
     prompt: str
     """The word problem, ending in a newline."""
     program: str
     """The function, and its helper if it has one; the last line has no newline."""
-    core: Core
+    core: UnwrittenProblem
     layout: Layout
     words: Words
     entry_point: str = ENTRY_POINT
@@ -228,7 +228,7 @@ class Problem:
         return cases(self.core.structure, self.core.draws("values"), count)
 
 
-def core(config: StoriesConfig, index: int) -> Core:
+def core(config: StoriesConfig, index: int) -> UnwrittenProblem:
     """The problem at `index`; the dials have no say in it."""
     if type(index) is not int or index < 0:
         raise ValueError(f"stories: index is {index!r}: give an integer from 0 on")
@@ -240,10 +240,10 @@ def core(config: StoriesConfig, index: int) -> Core:
     for step in structure.steps:
         for role in step.roles:
             names = (*names, draws.pick([noun for noun in NOUNS[role] if noun not in names]))
-    return Core(config.seed, config.split, index, structure, names, person, phrasing)
+    return UnwrittenProblem(config.seed, config.split, index, structure, names, person, phrasing)
 
 
-def render(core: Core, config: StoriesConfig, draw: int = 0) -> Problem:
+def render(core: UnwrittenProblem, config: StoriesConfig, draw: int = 0) -> Story:
     """Write `core` down with the dials of `config`; another `draw` is another rendering.
 
     Of `config` only the dials and `state_layout` are read: which problem it is, `core` says.
@@ -256,10 +256,10 @@ def render(core: Core, config: StoriesConfig, draw: int = 0) -> Problem:
     if config.state_layout:
         prompt += layouts.state(statements, layout)
     text = "".join(piece for line in lines for piece in line)
-    return Problem(prompt, text, core, layout, words)
+    return Story(prompt, text, core, layout, words)
 
 
-def problem(config: StoriesConfig, index: int) -> Problem:
+def problem(config: StoriesConfig, index: int) -> Story:
     """The problem at `index` of the corpus that `config` describes."""
     return render(core(config, index), config)
 
@@ -273,7 +273,7 @@ def stories_digest(config: StoriesConfig, samples: int = 64) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def freedom(core: Core, config: StoriesConfig) -> tuple[float, float]:
+def freedom(core: UnwrittenProblem, config: StoriesConfig) -> tuple[float, float]:
     """The bits of layout and of wording that a rendering of `core` has beyond its prompt.
 
     For setting the control: a `wording` of as many bits as a `layout`. The bits of wording are

@@ -50,7 +50,7 @@ CALL = "call("
 
 
 @dataclass(frozen=True)
-class Statement:
+class StoryStatement:
     """One line of a program (a helper function: its two lines)."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Statement:
     alike: tuple[str, ...] = ()
     """Comparisons that mean the same here, this one included."""
 
-    def shifted(self, offset: int) -> Statement:
+    def shifted(self, offset: int) -> StoryStatement:
         """The same with its quantities counted from `offset`."""
         parts = tuple(part + offset if isinstance(part, int) else part for part in self.operand)
         return replace(self, operand=parts)
@@ -78,7 +78,7 @@ class Operation:
     name: str
     sentences: tuple[str, ...]
     """The ways to say it; {0} and {1} are quantities, {She} and {she} the person's pronoun."""
-    statements: tuple[Statement, ...]
+    statements: tuple[StoryStatement, ...]
     rule: Rule = field(compare=False)
     """The number afterwards; None where the values make no sensible story (half of seven)."""
     roles: tuple[Role, ...] = ()
@@ -92,8 +92,8 @@ class Operation:
     """A beginning whose program has a helper function."""
 
 
-def _update(operator: str, *operand: Part, depth: int = 1) -> Statement:
-    return Statement("update", operator, operand, depth)
+def _update(operator: str, *operand: Part, depth: int = 1) -> StoryStatement:
+    return StoryStatement("update", operator, operand, depth)
 
 
 def _positive(number: int) -> int | None:
@@ -112,9 +112,9 @@ def _helped(name: str, verb: str, operator: str, rule: Rule) -> Operation:
         name,
         ("has some {0} and some {1} and " + verb + " both.",),
         (
-            Statement("helper", operator, ("2",)),
-            Statement("define"),
-            Statement("set", "", (CALL, 0, ")")),
+            StoryStatement("helper", operator, ("2",)),
+            StoryStatement("define"),
+            StoryStatement("set", "", (CALL, 0, ")")),
             _update(" + ", CALL, 1, ")"),
         ),
         rule,
@@ -130,7 +130,7 @@ BEGINNINGS: dict[str, Operation] = {
         Operation(
             "one",
             ("has some {0}.", "picks some {0}."),
-            (Statement("define"), Statement("set", "", (0,))),
+            (StoryStatement("define"), StoryStatement("set", "", (0,))),
             lambda _, q: q[0],
             ("things",),
             ((12, 60),),
@@ -138,7 +138,7 @@ BEGINNINGS: dict[str, Operation] = {
         Operation(
             "two",
             ("has some {0} and some {1}.", "picks some {0} and some {1}."),
-            (Statement("define"), Statement("set", "", (0, " + ", 1))),
+            (StoryStatement("define"), StoryStatement("set", "", (0, " + ", 1))),
             lambda _, q: q[0] + q[1],
             ("things", "things"),
             ((6, 40), (6, 40)),
@@ -209,8 +209,8 @@ OPERATIONS: dict[str, Operation] = {
             "at_most",
             ("{She} keeps at most one for each of the {0}.",),
             (
-                Statement("if", " > ", (0,), alike=(" > ", " >= ")),
-                Statement("set", "", (0,), 2),
+                StoryStatement("if", " > ", (0,), alike=(" > ", " >= ")),
+                StoryStatement("set", "", (0,), 2),
             ),
             lambda n, q: min(n, q[0]),
             ("containers",),
@@ -221,8 +221,8 @@ OPERATIONS: dict[str, Operation] = {
             "at_least",
             ("{She} makes sure of at least one for each of the {0}.",),
             (
-                Statement("if", " < ", (0,), alike=(" < ", " <= ")),
-                Statement("set", "", (0,), 2),
+                StoryStatement("if", " < ", (0,), alike=(" < ", " <= ")),
+                StoryStatement("set", "", (0,), 2),
             ),
             lambda n, q: max(n, q[0]),
             ("people",),
@@ -232,7 +232,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             "bonus",
             ("If they outnumber the {0}, {she} adds some {1}.",),
-            (Statement("if", " > ", (0,)), _update(" + ", 1, depth=2)),
+            (StoryStatement("if", " > ", (0,)), _update(" + ", 1, depth=2)),
             lambda n, q: n + q[1] if n > q[0] else n,
             ("people", "things"),
             (None, (3, 30)),
@@ -241,7 +241,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             "daily",
             ("{She} finds some {0} on each of the {1}.", "{She} buys some {0} on each of the {1}."),
-            (Statement("for", "", (1,)), _update(" + ", 0, depth=2)),
+            (StoryStatement("for", "", (1,)), _update(" + ", 0, depth=2)),
             lambda n, q: n + q[0] * q[1],
             ("things", "occasions"),
             ((3, 12), (2, 6)),
@@ -249,7 +249,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             "until",
             ("While they outnumber the {0}, the {1} take one each.",),
-            (Statement("while", " > ", (0,)), _update(" - ", 1, depth=2)),
+            (StoryStatement("while", " > ", (0,)), _update(" - ", 1, depth=2)),
             _until,
             ("containers", "people"),
             (None, (2, 9)),
@@ -317,16 +317,16 @@ class Structure:
         return names[0], names[1]
 
     @cached_property
-    def statements(self) -> tuple[Statement, ...]:
+    def statements(self) -> tuple[StoryStatement, ...]:
         """The program's statements, quantities numbered in the order of the prompt."""
-        lines: list[Statement] = []
+        lines: list[StoryStatement] = []
         quantities = 0
         for step in self.steps:
             lines += [statement.shifted(quantities) for statement in step.statements]
             quantities += len(step.roles)
-        define = Statement("define", operand=tuple(range(quantities)))
+        define = StoryStatement("define", operand=tuple(range(quantities)))
         lines = [define if line.kind == "define" else line for line in lines]
-        return (*lines, Statement("return"))
+        return (*lines, StoryStatement("return"))
 
 
 def _all_structures() -> list[Structure]:
@@ -465,7 +465,7 @@ class Words:
     """The helper's name with its bracket; empty where there is no helper."""
 
 
-class Scope(NamedTuple):
+class StoryScope(NamedTuple):
     """What a statement can see."""
 
     names: tuple[str, ...]
@@ -482,7 +482,9 @@ class Scope(NamedTuple):
         ]
 
 
-def _written_update(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], str]:
+def _written_update(
+    statement: StoryStatement, form: Form, scope: StoryScope
+) -> tuple[list[Line], str]:
     indent, operand = INDENT[statement.depth], scope.fill(statement.operand)
     # A name may change where it is assigned, but not in a block that may be skipped or repeated.
     name = scope.word if statement.depth == 1 else scope.local
@@ -496,7 +498,7 @@ def _written_update(statement: Statement, form: Form, scope: Scope) -> tuple[lis
     return [[*head, *operand, NEWLINE]], name
 
 
-def _return(form: Form, scope: Scope) -> list[Line]:
+def _return(form: Form, scope: StoryScope) -> list[Line]:
     local = [scope.local, *scope.suffix]
     if form is Form.SPARE:
         kept = [INDENT[1], ANSWER, ASSIGN, *local, NEWLINE]
@@ -504,7 +506,7 @@ def _return(form: Form, scope: Scope) -> list[Line]:
     return [[RETURN, *local, NEWLINE]]
 
 
-def _bare(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], str]:
+def _bare(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[list[Line], str]:
     local = [scope.local, *scope.suffix]
     operand = scope.fill(statement.operand)
     match statement.kind:
@@ -532,7 +534,7 @@ def _bare(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], s
     return lines, scope.local
 
 
-def write(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], str]:
+def write(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[list[Line], str]:
     """The lines of one statement and the name that the running number has after it."""
     lines, local = _bare(statement, form, scope)
     if form is Form.REMARK:
@@ -544,13 +546,15 @@ def write(statement: Statement, form: Form, scope: Scope) -> tuple[list[Line], s
 
 
 def program(
-    statements: Sequence[Statement], names: tuple[str, ...], layout: Layout, words: Words
+    statements: Sequence[StoryStatement], names: tuple[str, ...], layout: Layout, words: Words
 ) -> list[Line]:
     """The whole program; its last line has no newline."""
     lines: list[Line] = []
     suffix, local = SUFFIXES[layout.suffix], ""
     for statement, form, word in zip(statements, layout.forms, words.own, strict=True):
-        written, local = write(statement, form, Scope(names, suffix, local, word, words.helper))
+        written, local = write(
+            statement, form, StoryScope(names, suffix, local, word, words.helper)
+        )
         lines += written
     lines[-1].pop()
     return lines

@@ -20,13 +20,13 @@ from anyorder.data.corpora.stories.program import (
     LOCALS,
     LOOPS,
     PARAMETERS,
-    Statement,
+    StoryStatement,
     Words,
 )
 from anyorder.data.keyed import Draws
 
 
-def alternatives(statement: Statement) -> tuple[str, ...]:
+def alternatives(statement: StoryStatement) -> tuple[str, ...]:
     """The words that a statement may use, the plain one first; none where it has no word."""
     match statement.kind:
         case "set" | "update":
@@ -40,7 +40,7 @@ def alternatives(statement: Statement) -> tuple[str, ...]:
     return ()
 
 
-def helper_names(statements: Sequence[Statement]) -> tuple[str, ...]:
+def helper_names(statements: Sequence[StoryStatement]) -> tuple[str, ...]:
     """The names that the helper may have; none where there is no helper."""
     first = statements[0]
     if first.kind != "helper":
@@ -55,14 +55,14 @@ def _word(options: tuple[str, ...], dial: float, draws: Draws) -> str:
     return options[int(which * len(options))] if free < dial else options[0]
 
 
-def choose(statements: Sequence[Statement], dial: float, draws: Draws) -> Words:
+def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> Words:
     """The words of one rendering."""
     helper = _word(helper_names(statements), dial, draws)
     own = tuple(_word(alternatives(statement), dial, draws) for statement in statements)
     return Words(own, helper)
 
 
-def bits(statements: Sequence[Statement], dial: float) -> float:
+def bits(statements: Sequence[StoryStatement], dial: float) -> float:
     """The entropy of the words given the prompt, at layout 0."""
     total = 0.0
     for options in (helper_names(statements), *map(alternatives, statements)):
