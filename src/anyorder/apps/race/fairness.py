@@ -32,7 +32,7 @@ COMPARED = (
     *("state_layout", "split", "prompt_field", "answer_field", "documents", "canvas"),
 )
 """With what else may tell texts apart: compared between the models whose recipes have it."""
-CARD_FILE = "card.json"
+SAVED_CARD = "card.json"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def facts_of(name: str, model: Model) -> Facts:
     folder = folder_of(model.name)
     texts, why = _texts(folder, model.card.recipe)
     trained_on = model.trained_on
-    missing = [field for field in CORPUS if field not in trained_on]
+    missing = [name for name in CORPUS if name not in trained_on]
     unknown = [why] if why else []
     if missing:
         unknown.append(f"its recipe does not say {', '.join(missing)} of its data")
@@ -91,7 +91,7 @@ def facts_of(name: str, model: Model) -> Facts:
         family=model.family.name,
         parameters=sum(value.numel() for value in model.net.parameters()),
         texts=texts,
-        corpus={field: trained_on[field] for field in COMPARED if field in trained_on},
+        corpus={name: trained_on[name] for name in COMPARED if name in trained_on},
         vocabulary=model.vocab.digest(),
         unknown=tuple(f"{name}: {each}" for each in unknown),
     )
@@ -108,10 +108,10 @@ def compare(facts: Sequence[Facts]) -> Fairness:
     differences += _apart(
         "training texts", {each.name: each.texts for each in facts if each.texts is not None}
     )
-    for field in COMPARED:
-        told = {each.name: each.corpus[field] for each in facts if field in each.corpus}
+    for name in COMPARED:
+        told = {each.name: each.corpus[name] for each in facts if name in each.corpus}
         if len(set(map(str, told.values()))) > 1:
-            differences.append(f"the data differ in {field}: {_listed(told)}")
+            differences.append(f"the data differ in {name}: {_listed(told)}")
     if len({each.vocabulary for each in facts}) > 1:
         differences.append("the vocabularies differ, and with them the tokens of a text")
     return Fairness(
@@ -201,7 +201,7 @@ def _recorded_start(folder: Path) -> str | None:
 
 def _carded(folder: Path) -> int | None:
     """What card.json says, if it is the card of these weights."""
-    path = folder / CARD_FILE
+    path = folder / SAVED_CARD
     if not path.is_file():
         return None
     card = json.loads(path.read_bytes())

@@ -70,7 +70,7 @@ def run_rounds(
         if number not in done:
             order = [lanes[place] for place in round_order(len(lanes), seed, number)]
             done[number] = _round(order, number, subject, runs)
-            _write(out, number, done[number])
+            _write_round(out, number, done[number])
         advance(sum(lane.samples for lane in lanes))
     for run in runs.values():
         run.finish()
@@ -98,7 +98,7 @@ def _path(out: Path, number: int) -> Path:
     return out / ROUNDS / f"{number:05d}.json"
 
 
-def _write(out: Path, number: int, done: Round) -> None:
+def _write_round(out: Path, number: int, done: Round) -> None:
     with replacing(_path(out, number)) as file:
         file.write(json.dumps(vars(done)).encode() + b"\n")
 

@@ -13,7 +13,7 @@ from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, li
 from anyorder.report.runs import Material, RunFacts, color_of, grading, main_runs, sampling
 from anyorder.report.tables import Absent, Figure, Section, Table, count, label, rate, score
 
-TITLE = "What does it cost?"
+COST_TITLE = "What does it cost?"
 SECONDS_TITLE = "How long does it take?"
 WIDE = 4
 """Costs further apart than this stand on a logarithmic axis."""
@@ -26,7 +26,7 @@ def sections(material: Material) -> list[Section | Absent]:
     found: list[Section | Absent] = []
     figures = []
     if len(runs) > 1:
-        figures.append(_calls(runs))
+        figures.append(_calls_figure(runs))
     if timed:
         figures.append(_seconds(timed))
     else:
@@ -43,7 +43,7 @@ def sections(material: Material) -> list[Section | Absent]:
             "over whole lines does more than one over tokens, so read them beside the seconds "
             "where these are given.",
         )
-        found.insert(0, Section("cost", TITLE, "Cost", text, tuple(figures)))
+        found.insert(0, Section("cost", COST_TITLE, "Cost", text, tuple(figures)))
     return found
 
 
@@ -57,7 +57,7 @@ def _timed(runs: Sequence[RunFacts]) -> list[RunFacts]:
     return best if len(best) > 1 else []
 
 
-def _calls(runs: Sequence[RunFacts]) -> Figure:
+def _calls_figure(runs: Sequence[RunFacts]) -> Figure:
     costs = [run.timing.forwards for run in runs if run.timing and run.timing.forwards]
     rows = tuple(
         (label(run.label), rate(run.rates[0].interval), score(cost, 1))
