@@ -23,7 +23,7 @@ from insertion_event_laws import EventLaw
 from insertion_laws import Rule, distance, total_variation
 from insertion_space import Asker, Space, generic_data
 
-from anyorder.decode.clocks import END, RISE
+from anyorder.decode.growing import END, RISE
 from anyorder.nets.oracles import InsertionOracle
 from tables import show
 

@@ -29,7 +29,7 @@ from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.families.latentmdm.net import LatentNet, PromptVectors
 from anyorder.model import Model
-from anyorder.nets.segments import SegmentWriter
+from anyorder.nets.denoiser import SegmentWriter
 from anyorder.process.noise import uniform
 from anyorder.vocab import Vocab
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.apps.demo import working_pool
-from anyorder.apps.terminal import progress_bar
+from anyorder.apps.jobs import progress_bar
 from anyorder.files import replacing, replacing_path
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE
 from studies.model_plan import StudyModel, Training

@@ -143,8 +143,8 @@ def jobs_of(plan: Plan, needed: Sequence[str], job: StudyJob) -> list[Any]:
 
 def _race(plan: Plan, job: StudyJob, progress: bool) -> None:
     """The race of all families, alone on the machine; its record is kept."""
+    from anyorder.apps.jobs import RaceJob
     from anyorder.apps.race import race
-    from anyorder.apps.race.job import RaceJob
 
     out = job.traces / f"race-{plan.sizes.race}"
     raced = race(RaceJob(models=RACERS, limit=plan.sizes.race, out=out), progress=progress)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import anyorder.families.published  # noqa: F401  (makes their formats known)
+import anyorder.families.published  # noqa: F401  (registers the published formats)
 from anyorder.families.family import Family, find_family
 from anyorder.files import sha256_of
 from anyorder.hub.files import (
@@ -35,8 +35,7 @@ from anyorder.hub.files import (
     is_hub_id,
     open_folder,
 )
-from anyorder.hub.formats import Folder, Published, read_published
-from anyorder.hub.layouts import find_layout
+from anyorder.hub.formats import Folder, Published, find_layout, read_published
 from anyorder.hub.vocab import open_vocab
 from anyorder.hub.weights import (
     OUR_KEY,

@@ -19,7 +19,7 @@ from anyorder.apps.pipeline.pipeline import make_shards
 from anyorder.apps.train import train
 from anyorder.cli import main
 from anyorder.data.segments import SegmentConfig
-from anyorder.data.shards import ShardSource
+from anyorder.data.sources import ShardSource
 from anyorder.files import sha256_of
 from anyorder.recipes import DataConfig, find_recipe
 from anyorder.vocab import Vocab

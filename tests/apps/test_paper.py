@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import made_checkpoints as made
-from anyorder.apps.paper.job import PaperJob
-from anyorder.apps.paper.protocol import COMPARED, settings_of
+from anyorder.apps.jobs import PaperJob
+from anyorder.apps.paper import COMPARED, settings_of
 from anyorder.cli import main
 from anyorder.recipes.presets import PRESETS
 

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from anyorder.apps import race as race_rounds
 from anyorder.apps import race as racing
-from anyorder.apps.jobs import SampleJob
+from anyorder.apps.jobs import RaceJob, SampleJob
 from anyorder.apps.race import FinishedRace, race
-from anyorder.apps.race import rounds as race_rounds
 from anyorder.apps.race.beside import TOLD, gaps_of, nats_of, prompt_of, told_of_gaps, usable_texts
-from anyorder.apps.race.job import RaceJob
 from anyorder.apps.race.plan import Lane, fillers, planned
 from anyorder.apps.race.results import UNEQUAL
 from anyorder.apps.sample import sample_to_run

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.apps.race.fairness import TOLERANCE, Facts, compare, facts_of, refuse_unequal
+from anyorder.apps.race.plan import TOLERANCE, Facts, compare, facts_of, refuse_unequal
 from anyorder.apps.train import train
 from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.files import sha256_of

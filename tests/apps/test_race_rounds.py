@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.apps.race.rounds import round_order
+from anyorder.apps.race import round_order
 
 
 @given(st.integers(1, 40), st.integers(0, 2**63 - 1), st.integers(0, 10**6))

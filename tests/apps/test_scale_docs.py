@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from anyorder.apps.dry_run import find_gpu
+from anyorder.cli.models import TrainFlags
 from anyorder.cli.parsing import parse
 from anyorder.cli.runs import GradeFlags
 from anyorder.cli.sample import sample_flags
-from anyorder.cli.train import TrainFlags
 from anyorder.recipes import find_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal
 import pytest
 import tyro
 
-from anyorder.cli import FILES, VERBS, main, models, pages, parsing, runs, sample, train
-from anyorder.cli.flags import Group, help_text, read_flags
-from anyorder.cli.parsing import job_flags, mistakes, nearest, parse
+from anyorder.cli import FILES, VERBS, main, models, pages, parsing, runs, sample
+from anyorder.cli import models as train
+from anyorder.cli.parsing import Group, help_text, job_flags, mistakes, nearest, parse, read_flags
 
 OURS = [verb for verbs in FILES.values() for verb in verbs]
 """The verbs whose flags are in the files of the command line."""

@@ -14,7 +14,7 @@ from safetensors.numpy import load as load_safetensors
 
 from anyorder.data.batches import BatchConfig, Batches, tokenise
 from anyorder.data.segments import DoesNotFit, SegmentConfig, cut
-from anyorder.data.shards import FIELDS, ShardBuilder, ShardRow, ShardSource, unpack
+from anyorder.data.sources import FIELDS, ShardBuilder, ShardRow, ShardSource, unpack
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.bytes()

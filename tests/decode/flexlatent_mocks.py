@@ -11,7 +11,7 @@ from torch import Tensor
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
 from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
-from anyorder.nets.segments import SegmentLook
+from anyorder.nets.denoiser import SegmentLook
 from anyorder.process.noise import key_of
 from anyorder.vocab import Vocab
 

@@ -16,7 +16,7 @@ from anyorder.decode.draw import Draw, pick
 from anyorder.decode.policy import near_ties_as_ties, tie_noise
 from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.config import LatentOptions
-from anyorder.nets.segments import SegmentNet
+from anyorder.nets.denoiser import SegmentNet
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from anyorder.nets.denoiser import ReadPrompt
 from anyorder.nets.oracles import Segment, SegmentOracle, TrieWriter
-from anyorder.nets.segments import ReadPrompt
 from anyorder.process.noise import bits, uniform
 from anyorder.vocab import Vocab
 

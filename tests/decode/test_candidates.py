@@ -12,7 +12,7 @@ from torch import Tensor
 from anyorder.decode.draw import Draw
 from anyorder.families.latentmdm import candidates
 from anyorder.families.latentmdm.candidates import Candidates, DraftGoal
-from anyorder.nets.segments import SegmentCoder
+from anyorder.nets.denoiser import SegmentCoder
 from anyorder.process.noise import uniform
 from anyorder.vocab import Vocab
 

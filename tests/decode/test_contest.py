@@ -13,8 +13,8 @@ from anyorder.decode.draw import Draw
 from anyorder.decode.policy import SEGMENT_SCORES, Items, Policy, Score
 from anyorder.decode.proposals import StepView
 from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
+from anyorder.nets.denoiser import SegmentCoder
 from anyorder.nets.oracles import SegmentOracle
-from anyorder.nets.segments import SegmentCoder
 from anyorder.process.noise import uniform
 
 

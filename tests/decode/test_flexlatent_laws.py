@@ -23,13 +23,13 @@ from scipy import stats
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingSegments
-from anyorder.decode.clocks import END, RISE
+from anyorder.decode.growing import END, RISE
 from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm import candidates
 from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.nets.denoiser import ReadPrompt, SegmentLook
 from anyorder.nets.oracles import Segment, SegmentInsertionOracle
-from anyorder.nets.segments import ReadPrompt, SegmentLook
 from anyorder.process.noise import key_of, uniform
 from anyorder.vocab import Vocab
 

@@ -19,7 +19,7 @@ from flex_mocks import (
     prompt,
 )
 
-from anyorder.decode.clocks import (
+from anyorder.decode.growing import (
     END,
     HAZARDS,
     INSERTION_COUNTS,

@@ -15,7 +15,7 @@ from flex_mocks import (
     ragged,
 )
 
-from anyorder.decode.clocks import INSERTION_COUNTS, InsertionDemand, expected_missing, place
+from anyorder.decode.growing import INSERTION_COUNTS, InsertionDemand, expected_missing, place
 
 
 def demand_of(expected: list[list[float]], room: int, rows: int, step: int = 1) -> InsertionDemand:

@@ -22,7 +22,7 @@ from scipy import stats
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas
-from anyorder.decode.clocks import END, RISE, schedules
+from anyorder.decode.growing import END, RISE, schedules
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.nets.denoiser import Look

@@ -17,8 +17,8 @@ from anyorder.decode.policy import SEGMENT_SCORES
 from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.candidates import Candidates
 from anyorder.families.latentmdm.config import LatentOptions
+from anyorder.nets.denoiser import SegmentNet
 from anyorder.nets.oracles import SegmentOracle
-from anyorder.nets.segments import SegmentNet
 from anyorder.process.noise import key_of
 
 RANKED = ("average", "minimum", "first")

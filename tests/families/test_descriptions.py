@@ -16,13 +16,7 @@ from anyorder.families.descriptions import (
 )
 from anyorder.families.family import FAMILIES
 from anyorder.families.likelihood import LIKELIHOODS, likelihood_of
-from anyorder.report.charts.palette import (
-    MEANINGS,
-    chart_colors,
-    names_by_light,
-    spare_colors,
-    style,
-)
+from anyorder.report.charts.svg import MEANINGS, chart_colors, names_by_light, spare_colors, style
 from anyorder.report.tables import labels_of
 
 OWN = Description("own", title="Our Own", color=("#123456", "#abcdef"))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from anyorder.nets.cache import Cache, CacheShape
 from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.stack import Cache, CacheShape
 from anyorder.nets.transformer import Transformer
 
 CONFIG = TransformerConfig(

@@ -15,7 +15,7 @@ from anyorder.families.flexmdm.published import RELEASE, extra_names
 from anyorder.families.mdm.config import PlannedConfig
 from anyorder.families.mdm.planner import PlannedNet
 from anyorder.families.mdm.published import planner_tensors
-from anyorder.hub.layouts import names_for
+from anyorder.hub.formats import names_for
 from anyorder.nets.denoiser import ShiftedNet
 from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from anyorder.nets.denoiser import SegmentInserter, SegmentNet
 from anyorder.nets.oracles import (
     InsertionOracle,
     Law,
@@ -16,7 +17,6 @@ from anyorder.nets.oracles import (
     SegmentInsertionOracle,
     SegmentOracle,
 )
-from anyorder.nets.segments import SegmentInserter, SegmentNet
 
 EOS, MASK, SIZE = 4, 5, 6
 FIXED: Law = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anyorder.process import losses as causal
+from anyorder.process import masking as causal
 
 
 def test_predictors_stand_one_place_left() -> None:

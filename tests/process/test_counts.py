@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.process.counts import binomial, floor_bernoulli, poisson
+from anyorder.process.insertion import binomial, floor_bernoulli, poisson
 from anyorder.process.noise import uniform
 
 

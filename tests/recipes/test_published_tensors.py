@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from torch import nn
 
-import anyorder.families.published  # noqa: F401  (makes their formats known)
+import anyorder.families.published  # noqa: F401  (registers the published formats)
 from anyorder.apps.dry_run import meta_network
-from anyorder.hub.layouts import names_for
+from anyorder.hub.formats import names_for
 from anyorder.recipes import find_recipe
 
 Tensors = dict[str, tuple[int, ...]]

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training import Diverged, FitOptions, fit
 from anyorder.training.loop import VALIDATION_SEED, validate

@@ -20,8 +20,8 @@ from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.flexmdm.loss import clocks_of
 from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.families.latentmdm.loss import Segments
+from anyorder.nets.denoiser import SegmentLook
 from anyorder.nets.oracles import SegmentInsertionOracle
-from anyorder.nets.segments import SegmentLook
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.process import insertion
 from anyorder.process.noise import Noise

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise, Stream
 from anyorder.training import FitOptions, TrainConfig, fit
 

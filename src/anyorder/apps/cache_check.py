@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.apps.terminal import progress_bar
+from anyorder.apps.jobs import progress_bar
 from anyorder.model import Model, Request
 from anyorder.trace import Run, Trace
 from anyorder.trace.run import CARD_FILE

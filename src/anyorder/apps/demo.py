@@ -38,11 +38,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob
+from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob, progress_bar
 from anyorder.apps.report import Reported, command, report
 from anyorder.apps.sample import sample_to_run
 from anyorder.apps.show import film, legend
-from anyorder.apps.terminal import progress_bar
 from anyorder.apps.train import train_recipe
 from anyorder.files import replacing
 from anyorder.recipes import find_recipe, override

@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
-from anyorder.hub import layouts
+from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
-from anyorder.hub.layouts import config_json, find_layout, layout_of, tokenizer_config
+from anyorder.hub.formats import config_json, find_layout, layout_of, tokenizer_config
 from anyorder.hub.weights import OUR_KEY, own_parts, save_parts
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model

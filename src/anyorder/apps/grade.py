@@ -25,9 +25,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anyorder.apps.jobs import GradeJob, Share
+from anyorder.apps.jobs import GradeJob, Share, progress_bar
 from anyorder.apps.measure import published_rates
-from anyorder.apps.terminal import progress_bar
 from anyorder.bench.checks import PASSED, VERDICTS, shown
 from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.apps.terminal import progress_bar
+from anyorder.apps.jobs import progress_bar
 from anyorder.families.descriptions import describe
 from anyorder.files import alone_in, sha256_of
 from anyorder.trace import Run, RunCard, Trace

@@ -12,6 +12,12 @@ together make the same whole, whoever was killed, and a later command with anoth
 left.
 
 Not here: what a piece is (sample.py: a batch; grade.py: a problem).
+
+A progress bar on standard error, for work that takes more than a moment.
+
+Which published protocol to run on which model: plain, quick to import. The work: protocol.py.
+
+What to race: the plain description of a race, quick to import.
 """
 
 from __future__ import annotations
@@ -19,14 +25,18 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anyorder.checks import at_least, check_seed
 from anyorder.measure.trees import TreeOptions
@@ -402,3 +412,111 @@ class ReportJob:
             raise ValueError(f"--out {self.out}: name a file that ends in .html")
         if self.out.is_dir():
             raise ValueError(f"--out {self.out} is a folder: name a file")
+
+
+@contextmanager
+def progress_bar(doing: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Gives the function that advances the bar; nothing is drawn unless a terminal is there."""
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, disable=not shown or not console.is_terminal) as bar:
+        task = bar.add_task(doing, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+@dataclass(frozen=True)
+class PaperJob:
+    """A model, a task and a preset."""
+
+    model: str
+    """A hub id, a folder with a published checkpoint, or any other model."""
+    preset: str
+    """The protocol (docs/presets.md): similarity, dream-coder-order, flexmdm-passk, ..."""
+    task: str = "humaneval"
+    """A task that it was published for (docs/tasks.md)."""
+    data: Name = None
+    """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
+    limit: Count = None
+    """Only the first problems: a try, whose numbers are not the benchmark's."""
+    sweep: bool = False
+    """Also the other settings that the source tried, such as every insertion temperature."""
+    placement: bool = False
+    """Also where the model would have put its tokens, which asks it about the canvases again."""
+    batch: Count = None
+    """Samples decoded together; unset: 32, or the preset's number."""
+    device: str = "cpu"
+    """Where to decode: cpu, cuda or cuda:1."""
+    workers: Count = None
+    """Grading processes; unset: one for each processor."""
+    allow_weak_isolation: bool = False
+    """Grade even where programs cannot be confined."""
+    out: Path = Path("runs/study-published")
+    """Below it a run folder for each setting."""
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "batch", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} must be at least 1, not {value}")
+
+
+Models = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL [MODEL ...]", help_behavior_hint=""),
+]
+Grids = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME:OPTION=V,V", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class RaceJob:
+    """Who races, on what, at which settings."""
+
+    models: Models
+    """Shipped models or folders written by `anyorder train`; two or more, or one by itself."""
+    task: str = "stories"
+    """The task whose problems are solved (docs/tasks.md)."""
+    data: Name = None
+    """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
+    limit: int = 30
+    """Only the first problems of the task."""
+    samples: int = 4
+    """Attempts for pass@k, beside the one at temperature 0; 1: that one alone."""
+    temperature: float = 1.0
+    """At which the attempts for pass@k are drawn, the same for all; 1 is each model's own law."""
+    grid: Grids = ()
+    """Other settings than the default ones: mdm:steps=8,16 or latentmdm:k=1;policy=average,random
+    (semicolons multiply; a second one for the same model or family adds)."""
+    unequal: bool = False
+    """Race although parameters, data or training texts differ by more than 2 %; said everywhere."""
+    texts: int = 50
+    """Held-out texts for the likelihood; 0: no likelihood."""
+    infill: int = 30
+    """Held-out programs whose middle is blanked and filled; 0: none."""
+    seed: int = 0
+    """Names the noise of the samples and the order of each round."""
+    threads: int = 1
+    """Threads of the network; tiny ones gain nothing from more."""
+    device: str = "cpu"
+    """Where to decode: cpu, cuda or cuda:1."""
+    workers: Count = None
+    """Grading processes, after the timing; unset: one for each processor."""
+    allow_weak_isolation: bool = False
+    """Grade even where programs cannot be confined."""
+    out: Path = Path("runs/race")
+    """Where runs, race.json, race.md and the figure go."""
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise ValueError("name at least one model to race")
+        for name in ("limit", "samples", "threads"):
+            at_least(f"--{name}", getattr(self, name))
+        for name in ("texts", "infill"):
+            at_least(f"--{name}", getattr(self, name), 0)
+        if self.limit < 2:
+            raise ValueError(f"--limit {self.limit}: give at least 2, for the intervals")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(
+                f"--temperature {self.temperature}: attempts that differ need one above 0"
+            )
+        check_seed("--seed", self.seed)

@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyorder.apps.jobs import MeasureJob
-from anyorder.apps.terminal import progress_bar
+from anyorder.apps.jobs import MeasureJob, progress_bar
 from anyorder.files import COPY_IT, alone_in, replacing
 from anyorder.measure.arness_scores import ArnessTable, arness
 from anyorder.measure.intervals import Interval

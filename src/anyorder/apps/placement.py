@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.apps.terminal import progress_bar
+from anyorder.apps.jobs import progress_bar
 from anyorder.checks import one_of, whole
 from anyorder.decode.canvas import Sizes
 from anyorder.decode.replay import CanvasFacts, Replay, TraceReader

@@ -43,14 +43,13 @@ from anyorder.data.batches import Batch
 from anyorder.data.corpora.stories import StoriesConfig
 from anyorder.decode.canvas import Canvas, Decoded, stack
 from anyorder.decode.quota import block_of_slots
+from anyorder.families.backbone import Objective
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions, TuningConfig
 from anyorder.families.mdm.planner import PlannedNet
-from anyorder.families.objective import Objective
 from anyorder.measure.extract import extract
 from anyorder.model import load
-from anyorder.process.losses import LossParts
-from anyorder.process.masking import action_log_prob, group_advantages
+from anyorder.process.masking import LossParts, action_log_prob, group_advantages
 from anyorder.process.noise import Noise, key_of
 from anyorder.recipes import Recipe
 from anyorder.trace import Trace

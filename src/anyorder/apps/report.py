@@ -25,9 +25,8 @@ from typing import Any
 import torch
 
 from anyorder import __version__
-from anyorder.apps.jobs import ReportJob
-from anyorder.apps.terminal import progress_bar
-from anyorder.decode.clocks import schedules
+from anyorder.apps.jobs import ReportJob, progress_bar
+from anyorder.decode.growing import schedules
 from anyorder.families.config import ClockOptions
 from anyorder.files import replacing
 from anyorder.model import Model

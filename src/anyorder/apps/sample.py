@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.apps.cache_check import CacheCheck, record_agreement, samples_to_check
-from anyorder.apps.jobs import SampleJob, Share
+from anyorder.apps.jobs import SampleJob, Share, progress_bar
 from anyorder.apps.show import watching
-from anyorder.apps.terminal import progress_bar
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.decode.canvas import Sizes, Watcher, check_lengths, has_gaps, prefix_of
 from anyorder.files import alone_if_free, alone_in, together_in

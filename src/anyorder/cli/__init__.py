@@ -1,8 +1,8 @@
 """The command line: the verbs, where each is found, and how a failure is told.
 
 A verb parses its words, calls one function of apps and prints what comes back. The verbs are in
-train.py, sample.py, runs.py, models.py and pages.py; how words are parsed is parsing.py, how flags
-and help texts are made of dataclasses is flags.py. Nothing heavy is imported before a verb needs
+models.py, sample.py, runs.py and pages.py. How words are parsed, and how flags and help texts are
+made of dataclasses, is parsing.py. Nothing heavy is imported before a verb needs
 it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output holds
 one JSON document and nothing else; progress and messages go to standard error.
 """
@@ -43,10 +43,9 @@ MOVED = {
 """Words that were verbs once, and where to go instead."""
 
 FILES = {
-    "train": ("train", "data"),
     "sample": ("sample",),
     "runs": ("grade", "measure", "report", "reproduce", "import", "paper"),
-    "models": ("export", "push"),
+    "models": ("train", "data", "export", "push"),
     "pages": ("demo", "play", "race", "doctor"),
 }
 """File -> the verbs in it, each a function such as `grade_verb`."""

@@ -1,4 +1,9 @@
-"""`anyorder export` and `anyorder push`: their flags, and what they print.
+"""`anyorder train RECIPE` and `anyorder data RECIPE`: their flags, and what they print.
+
+The flags of `train` are the fields of the recipe. The work is apps/train.py, apps/dry_run.py and
+apps/pipeline/.
+
+`anyorder export` and `anyorder push`: their flags, and what they print.
 
 The work is apps/export.py.
 """
@@ -6,15 +11,213 @@ The work is apps/export.py.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import os
+import shlex
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from anyorder.apps.jobs import Name
-from anyorder.cli.flags import Group
-from anyorder.cli.parsing import parse
+from anyorder.apps.jobs import Count, Folder, Name, Number
+from anyorder.cli import PROGRAM, UsageError
+from anyorder.cli.parsing import (
+    ASKS_FOR_HELP,
+    Group,
+    described,
+    did_you_mean,
+    found_device,
+    help_width,
+    job_flags,
+    parse,
+)
+from anyorder.recipes import RECIPES, Recipe, find_recipe
+
+HELP = """\
+Train a model by recipe. Repeating the command goes on from the last checkpoint.
+
+Recipes: {recipes}.
+
+Each recipe explains its own flags: anyorder train RECIPE --help
+
+  anyorder train tiny/mdm --out runs/mdm
+  anyorder train tiny/mdm --steps 20 --warmup 5 --lr 1e-3 --data.layout 0.5 --out runs/short
+  anyorder train paper/flexmdm-dreamcoder-7b --dry-run --gpus 16 --gpu h100
+"""
+RECIPE_HELP = """\
+Train {name}. Repeating the command goes on from the last checkpoint.
+
+  anyorder train {name} --dry-run
+  anyorder train {name} --out runs/{folder}
+"""
+
+ONLY_DRY = ("gpus", "gpu", "nodes", "utilisation", "length")
+TRAIN_GROUPS = (
+    Group("most used", ("out", "steps", "batch", "lr", "seed", "minutes", "device", "json")),
+    Group("what is trained", ("family", "loss", "start")),
+    Group(
+        "optimiser",
+        (
+            *("accumulate", "warmup", "final_lr_fraction", "multipliers", "betas", "eps"),
+            *("weight_decay", "decay", "clip", "ema"),
+        ),
+    ),
+    Group(
+        "what is logged and kept",
+        ("log_every", "validate_every", "validate_batches", "save_every", "keep"),
+    ),
+    Group("what it would cost", ("dry_run", *ONLY_DRY)),
+    Group(
+        "expert (precision, memory, several processes, adapters)",
+        (
+            *("dtype", "threads", "shard", "reduce", "recompute", "compile"),
+            *("lora", "lora_scale", "lora_targets"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TrainFlags:
+    """Where to train to, what it would cost, and every field of the recipe."""
+
+    recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+    out: Folder = None
+    """The model folder; unset: runs/<recipe>."""
+    dry_run: bool = False
+    """Only tell what it costs: parameters by module, tensors, memory of a rank, time."""
+    gpus: Count = None
+    """--dry-run: how many GPUs, one rank each; unset: 1."""
+    gpu: Name = None
+    """--dry-run: b200, h200, h100, a100-80, a100-40, l40s, a6000 or rtx4090; what does not fit is
+    refused. Unset: only what does not depend on it."""
+    nodes: Count = None
+    """--dry-run: on so many machines; unset: eight GPUs in each."""
+    utilisation: Number = None
+    """--dry-run: the share of the GPU's stated arithmetic that training reaches; unset: 0.4."""
+    length: Number = None
+    """--dry-run: the mean tokens of an example, for the time; unset: the longest."""
+    json: bool = False
+    """Print one JSON document."""
+
+
+def train_verb(words: list[str]) -> None:
+    """Find the recipe, then train by it or tell what that would cost."""
+    if not words or words[0] in ASKS_FOR_HELP:
+        if not words:
+            raise UsageError(f"name a recipe: {', '.join(RECIPES)} (see {PROGRAM} train --help)")
+        print(f"usage: {PROGRAM} train RECIPE [--flag value ...]\n")
+        print("\n".join(described(HELP.format(recipes=", ".join(RECIPES)), help_width())))
+        return
+    name, *rest = words
+    if name not in RECIPES:
+        close = did_you_mean(name, RECIPES)
+        raise UsageError(f"no recipe {name!r}{close} (see {PROGRAM} train --help)")
+    recipe = find_recipe(name)
+    flags = parse(
+        TrainFlags,
+        f"train {name}",
+        rest,
+        default=TrainFlags(recipe),
+        about=RECIPE_HELP.format(name=name, folder=name.rpartition("/")[2]),
+        groups=TRAIN_GROUPS,
+        auto_device=recipe.train.device == "cpu",  # the published ones say cuda
+    )
+    flags = replace(flags, recipe=_on_found_device(flags.recipe, speaks=not flags.dry_run))
+    if flags.dry_run:
+        _dry_run(flags)
+        return
+    unused = [each for each in ONLY_DRY if getattr(flags, each) is not None]
+    if unused:
+        raise UsageError(f"--{unused[0]} belongs to --dry-run: torchrun says what trains")
+    _train(flags, flags.out or Path("runs") / name.replace("/", "-"))
+
+
+def _on_found_device(recipe: Recipe, *, speaks: bool) -> Recipe:
+    first = os.environ.get("RANK", "0") == "0"  # the first of several processes tells
+    device = found_device(recipe.train.device, speaks=speaks and first)
+    return replace(recipe, train=replace(recipe.train, device=device))
+
+
+def _train(flags: TrainFlags, out: Path) -> None:
+    from anyorder.apps.train import train_recipe
+
+    result = train_recipe(flags.recipe, out)
+    if result.reason == "interrupted":  # there is no model yet
+        raise KeyboardInterrupt
+    if os.environ.get("RANK", "0") != "0":  # the first of several processes tells
+        return
+    if flags.json:
+        print(json.dumps({"model": str(out), **asdict(result)}, default=str))
+        return
+    print(f"{out}: {result.step} steps ({result.reason}). Sample from it:")
+    stories = flags.recipe.data.source == "stories"
+    what = "--task stories --limit 8" if stories else "--prompt ..."
+    print(f"  {PROGRAM} sample {shlex.quote(str(out))} {what}")
+
+
+def _dry_run(flags: TrainFlags) -> None:
+    from anyorder.apps.dry_run import UTILISATION, Machine, as_text, dry_run, find_gpu, refusal
+
+    machine = Machine(
+        gpus=1 if flags.gpus is None else flags.gpus,
+        gpu=None if flags.gpu is None else find_gpu(flags.gpu),
+        nodes=flags.nodes,
+        utilisation=UTILISATION if flags.utilisation is None else flags.utilisation,
+        length=flags.length,
+    )
+    found = dry_run(flags.recipe, machine)
+    print(json.dumps(found) if flags.json else as_text(found))
+    if found["fits"] is False:
+        raise ValueError(refusal(flags.recipe, machine, found))
+
+
+DATA_GROUPS = (
+    Group("what to read", ("source", "without", "limit")),
+    Group("what is left out", ("against", "dedup", "near", "max_tokens", "mode")),
+    Group("what is written and printed", ("out", "vocab", "validation", "json")),
+    Group("expert", ("seed", "shard_rows", "workers")),
+)
+
+
+def data_verb(words: list[str]) -> None:
+    """Make shards to train on: filter, decontaminate, remove duplicates, tokenise.
+
+    Recipes: tinygsm; gsm8k-programs (GSM8K's training answers as programs); code-mixture, or one of
+    its sources: rstarcoder-seed-sft, rstarcoder-synthetic-sft, opc-sft-stage2-educational,
+    KodCode-V1-SFT-4o, OpenCodeInstruct-score1-py-all. Their rows come from the hub, or from local
+    files in the same columns. Repeating a command goes on where it stopped. What was dropped and
+    why is in dropped.jsonl, the counts in manifest.json (docs/data.md).
+
+      echo '{"question": "2 + 3?", "answer": "It is <<2+3=5>>5. #### 5"}' > rows.jsonl
+      anyorder data gsm8k-programs --source rows.jsonl --vocab bytes --against none \\
+        --validation 0 --out data/rows
+    """
+    from anyorder.apps.pipeline.inputs import DataJob, open_plan
+    from anyorder.apps.pipeline.pipeline import make_shards
+
+    flags = parse(job_flags(DataJob), "data", words, about=data_verb.__doc__, groups=DATA_GROUPS)
+    plan = open_plan(flags.job)
+    manifest = make_shards(plan)
+    if flags.json:
+        print(json.dumps({"folder": str(plan.out), **manifest}))
+        return
+    for source in manifest["sources"]:
+        print(_source_line(source))
+    rows = manifest["rows"]
+    print(
+        f"{plan.out}: {rows['train']:,} rows to train on ({manifest['rows_an_epoch']:,} an epoch), "
+        f"{rows['validation']:,} to validate on. Train on them:"
+    )
+    print(f"  {PROGRAM} train RECIPE --data.source {plan.out} --data.vocab {plan.out}")
+
+
+def _source_line(source: dict[str, Any]) -> str:
+    reasons = "; ".join(f"{reason} {count:,}" for reason, count in source["left_out"].items())
+    return (
+        f"{source['alias']} ({source['licence']}): {source['read']:,} rows read, "
+        f"{source['train'] + source['validation']:,} kept; left out: {reasons or 'none'}"
+    )
 
 
 @dataclass(frozen=True)

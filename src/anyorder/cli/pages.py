@@ -9,8 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anyorder.cli.flags import Group
-from anyorder.cli.parsing import found_device, job_flags, parse
+from anyorder.cli.parsing import Group, found_device, job_flags, parse
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,8 @@ def race_verb(words: list[str]) -> None:
       anyorder race mdm latentmdm --limit 10 --out runs/race-two \\
         --grid "mdm:steps=4,8;policy=confidence,random" latentmdm:k=1,3
     """
+    from anyorder.apps.jobs import RaceJob
     from anyorder.apps.race import race
-    from anyorder.apps.race.job import RaceJob
     from anyorder.report.tables import print_tables
 
     owner, about = job_flags(RaceJob), race_verb.__doc__

@@ -4,23 +4,270 @@
 flag, to say what is wrong in words of our own: a misspelt flag with the nearest ones, a value of
 the wrong kind, a missing value. tyro's own sentence is the last resort. How a help text looks is
 flags.py's business.
+
+The flags of a verb, read off the dataclass that defines them, and the help text they make.
+
+A field is a flag: its type says what it takes, its docstring is its help, its default is told. A
+field that is a dataclass adds its own fields, behind its name (`--net.width`) or, where tyro is
+told so by `arg(name="")`, beside the others. tyro reads the same annotations when it parses.
+
+A help text is what the verb does, examples, and groups of flags. Source line breaks do not matter:
+paragraphs and help are wrapped to the width of the terminal. Examples stay as they are written, so
+that they can be copied. Parsing and complaints are parsing.py's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import inspect
 import io
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import MISSING, make_dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+import textwrap
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
+from anyorder.apps.jobs import attribute_docs
 from anyorder.cli import PROGRAM, UsageError
-from anyorder.cli.flags import MAPPINGS, Flag, Group, help_text, read_flags
+
+COLUMN = 22
+"""Where the help of a flag begins."""
+NARROWEST, WIDEST = 60, 120
+METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "True|False"}
+MAPPINGS = (dict, Mapping)
+OTHERS = "other flags"
+"""The group of what is in no other."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Flags that a help text shows together."""
+
+    title: str
+    fields: Sequence[str]
+    """As Python spells them; a name that the verb does not have is left out."""
+    note: str = ""
+    """A line below the title."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag, or one argument without a name."""
+
+    name: str
+    """As it is typed: --net.width; of an argument without a name, what stands for it: MODEL."""
+    field: str
+    """As Python spells it, with the dataclass it is in: net.width."""
+    kind: Any
+    """The type of its value, without None."""
+    metavar: str
+    help: str
+    default: Any
+    """MISSING: it must be given."""
+    positional: bool = False
+    fixed: bool = False
+    """The recipe decides; it cannot be set."""
+    about: str = ""
+    """What the dataclass behind the name is: the line above its group."""
+
+    @property
+    def values(self) -> int | None:
+        """How many words it takes; None: as many as there are."""
+        if self.kind is bool and not self.metavar:
+            return 0
+        if get_origin(self.kind) in MAPPINGS:
+            return None
+        parts = get_args(self.kind) if get_origin(self.kind) is tuple else (self.kind,)
+        return None if Ellipsis in parts else len(parts)
+
+    @property
+    def usage(self) -> str:
+        return self.name if self.positional else f"{self.name} {self.metavar}".strip()
+
+
+def read_flags(
+    owner: type, default: Any = None, prefix: str = "", about: str = ""
+) -> Iterator[Flag]:
+    """The flags of a dataclass, in the order of its fields; `default` is an instance of it."""
+    docs, hints = attribute_docs(owner), get_type_hints(owner, include_extras=True)
+    for field in fields(owner):
+        kind, optional, extras = _unwrapped(hints[field.name])
+        value = _default(field) if default is None else getattr(default, field.name)
+        settings = next((each for each in reversed(extras) if hasattr(each, "metavar")), None)
+        if is_dataclass(kind):
+            inner = type(value) if is_dataclass(value) else kind
+            beside = settings is not None and settings.name == ""
+            yield from read_flags(
+                inner,  # type: ignore[arg-type]
+                None if value is MISSING else value,
+                prefix if beside else f"{prefix}{field.name}.",
+                about if beside else docs.get(field.name) or _first_line(inner),  # type: ignore[arg-type]
+            )
+            continue
+        switch = kind is bool and not optional
+        metavar = "" if switch else (settings and settings.metavar) or _metavar(kind)
+        positional = tyro.conf.Positional in extras
+        spelt = f"no_{field.name}" if switch and value is True else field.name
+        yield Flag(
+            name=metavar if positional else f"--{prefix}{spelt}".replace("_", "-"),
+            field=f"{prefix}{field.name}",
+            kind=kind,
+            metavar=metavar,
+            help=docs.get(field.name) or (settings and settings.help) or "",
+            default=value,
+            positional=positional,
+            fixed=tyro.conf.Fixed in extras,
+            about=about,
+        )
+
+
+def _unwrapped(hint: Any) -> tuple[Any, bool, list[Any]]:
+    """The type without annotations and None, whether None is allowed, and the annotations."""
+    extras, optional = [], False
+    while True:
+        if get_origin(hint) is Annotated:
+            hint, *more = get_args(hint)
+            extras += more
+            continue
+        parts = [each for each in get_args(hint) if each is not type(None)]
+        if get_origin(hint) in (Union, types.UnionType) and len(parts) < len(get_args(hint)):
+            optional, hint = True, parts[0] if len(parts) == 1 else Union[tuple(parts)]  # noqa: UP007
+            continue
+        return hint, optional, extras
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _first_line(owner: type) -> str:
+    return (inspect.getdoc(owner) or "").partition("\n")[0]
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"{{{','.join(map(str, get_args(kind)))}}}"
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        named = [METAVARS.get(each, "NAME") for each in parts if each is not Ellipsis]
+        return " ".join([*named, "..."] if Ellipsis in parts else named)
+    if get_origin(kind) in MAPPINGS:
+        return " ".join([*(METAVARS.get(each, "NAME") for each in get_args(kind)), "..."])
+    return METAVARS.get(kind, "NAME")
+
+
+def help_text(program: str, about: str, flags: Sequence[Flag], groups: Sequence[Group]) -> str:
+    """What `--help` prints."""
+    width = help_width()
+    arguments = [_optional(flag) for flag in flags if flag.positional]
+    lines = [" ".join(["usage:", program, *arguments, "[--flag value ...]"]), ""]
+    lines += described(about, width)
+    for group, members in _grouped(flags, groups):
+        lines += [f"{group.title}:", *textwrap.wrap(group.note, width, **_indented(2, 4))]
+        for flag in members:
+            lines += _flag_lines(flag, width)
+        lines.append("")
+    lines += _entry("-h, --help", "Show this and end.", width)
+    return "\n".join(lines)
+
+
+def _optional(argument: Flag) -> str:
+    """An argument without a name, in brackets where it can be left out."""
+    whole = argument.default is MISSING or "[" in argument.name
+    return argument.name if whole else f"[{argument.name}]"
+
+
+def help_width() -> int:
+    """The terminal's, within reason."""
+    return min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
+
+
+def described(text: str, width: int) -> list[str]:
+    """A docstring: its paragraphs wrapped, its examples as they are."""
+    lines = []
+    for block in inspect.cleandoc(text).split("\n\n"):
+        if is_example(block):
+            lines += ["examples:", *(f"  {line}" for line in textwrap.dedent(block).splitlines())]
+        else:
+            lines += textwrap.wrap(" ".join(block.split()), width, **_indented(0))
+        lines.append("")
+    return lines
+
+
+def is_example(block: str) -> bool:
+    """Whether a paragraph of a docstring holds commands: it is indented, or begins with one."""
+    return block.startswith(("  ", "anyorder "))
+
+
+def _grouped(flags: Sequence[Flag], groups: Sequence[Group]) -> Iterator[tuple[Group, list[Flag]]]:
+    """Arguments without a name, the groups, what is in none of them, and what is behind names."""
+    named = {flag.field: flag for flag in flags}
+    arguments = [flag for flag in flags if flag.positional]
+    placed = {flag.field for flag in arguments}
+    for number, group in enumerate(groups or [Group("flags", ())]):
+        members = [named[name] for name in group.fields if name in named and name not in placed]
+        placed |= {flag.field for flag in members}
+        members = members if number else [*arguments, *members]
+        if groups and (members or group.note):
+            yield group, members
+    rest = [flag for flag in flags if flag.field not in placed]
+    plain = [flag for flag in rest if "." not in flag.field]
+    if plain or not groups:
+        found = plain if groups else [*arguments, *plain]
+        yield Group(OTHERS if groups else "flags", ()), found
+    for room in dict.fromkeys(flag.field.rpartition(".")[0] for flag in rest if "." in flag.field):
+        members = [flag for flag in rest if flag.field.rpartition(".")[0] == room]
+        yield Group(f"--{room}.*", (), members[0].about), members
+
+
+def _flag_lines(flag: Flag, width: int) -> list[str]:
+    return _entry(flag.usage, f"{flag.help} {_told_default(flag)}".strip(), width)
+
+
+def _told_default(flag: Flag) -> str:
+    """The default in brackets, where the help does not have to tell it."""
+    value = flag.default
+    if flag.fixed:
+        return f"(always {value} in this recipe)"
+    if value is MISSING:
+        return "" if flag.positional else "(must be given)"
+    if value is True:
+        return "(this switches it off)"
+    if value is None or value is False or value == () or value == {}:
+        return ""
+    shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"(default: {shown})" if shown else ""
+
+
+def _entry(name: str, text: str, width: int) -> list[str]:
+    """A name, and its text in the second column; a long name has a line of its own.
+
+    A line break in the text begins a line: what each of several families says has one.
+    """
+    parts = text.splitlines() or [""]
+    wrapped = [line for part in parts for line in textwrap.wrap(part, width, **_indented(COLUMN))]
+    wrapped = wrapped or [""]
+    if len(name) > COLUMN - 4:
+        return [f"  {name}", *wrapped] if text else [f"  {name}"]
+    return [f"  {name}".ljust(COLUMN) + wrapped[0].lstrip(), *wrapped[1:]]
+
+
+def _indented(by: int, then: int | None = None) -> dict[str, Any]:
+    """Names such as left-to-right and --max-length stay whole."""
+    return {
+        "initial_indent": " " * by,
+        "subsequent_indent": " " * (by if then is None else then),
+        "break_on_hyphens": False,
+        "break_long_words": False,
+    }
+
 
 Flags = TypeVar("Flags")
 

@@ -25,8 +25,7 @@ from anyorder.apps.jobs import (
     share_here,
     workers_here,
 )
-from anyorder.cli.flags import Group
-from anyorder.cli.parsing import command_line, found_device, job_flags, parse
+from anyorder.cli.parsing import Group, command_line, found_device, job_flags, parse
 
 
 @dataclass(frozen=True)
@@ -297,13 +296,13 @@ def paper_verb(words: list[str]) -> None:
       anyorder paper --model DIR --preset flexmdm-passk --task mbpp:378 --sweep --device cuda
       anyorder paper --model DIR --preset similarity --limit 2 --data HumanEval.jsonl.gz
     """
-    from anyorder.apps.paper.job import PaperJob
+    from anyorder.apps.jobs import PaperJob
 
     owner, about = job_flags(PaperJob), paper_verb.__doc__
     flags = parse(owner, "paper", words, about=about, groups=PAPER_GROUPS, auto_device=True)
     from anyorder.apps.grade import print_graded
     from anyorder.apps.measure import print_measured
-    from anyorder.apps.paper.protocol import run_protocol
+    from anyorder.apps.paper import run_protocol
 
     job = replace(flags.job, device=found_device(flags.job.device))
     found = run_protocol(job, progress=True)

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import tyro
 
 from anyorder.apps.jobs import SampleJob, attribute_docs, device_here, share_here
-from anyorder.cli.flags import Group, read_flags
-from anyorder.cli.parsing import command_line, found_device, parse, without
+from anyorder.cli.parsing import Group, command_line, found_device, parse, read_flags, without
 from anyorder.families.options import OPTIONS
 
 JOB = Group(

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anyorder.data.batches import Batch, BatchConfig, Batches, Example, collate, tokenise
     from anyorder.data.corpora.stories import StoriesConfig, Story, problem, stories_vocab
-    from anyorder.data.shards import ShardSource
-    from anyorder.data.sources import DatasetSource, JsonlSource, Source, StoriesSource, TextSource
+    from anyorder.data.sources import (
+        DatasetSource,
+        JsonlSource,
+        ShardSource,
+        Source,
+        StoriesSource,
+        TextSource,
+    )
 
 _PUBLIC = {
     "Batch": "batches",

@@ -6,19 +6,79 @@ further slots may be inserted after them. Nothing is ever removed.
 
 `Growth` is what happens to slots, whatever they hold; `GrowingRows` adds the tokens of slots that
 hold one each. Letters: B rows, L positions.
+
+The clock of insertion decoding: what a step reveals, how much it inserts, and into which gaps.
+
+Flexmdm and flexlatent share it: what is missing and what is open are tokens and masks in the one,
+segments and open slots in the other, and the clock does not know which. A clock takes the time that
+is left and what the network says is missing, and gives a `StepPlan` for one step.
+
+Times. Time t runs from 0 to 1. Every missing token arrives with hazard a/(1 - t) and every mask is
+revealed with hazard b/(1 - t): a and b are the exponents of Gamma(t) = 1 - (1 - t)^a, the insertion
+schedule of the sampler, and of its unmasking schedule. With M open masks and E tokens missing:
+
+Steps. Over (t, s], each missing token arrives with probability
+
+    exact      1 - ((1 - s) / (1 - t))^a      (thinning: right for any grid)
+    left       a / (1 - t) * (s - t)          (at most 1)
+    midpoint   a / (1 - (t + s) / 2) * (s - t)          (at most 1)
+
+and each mask is revealed likewise with b. The step from 1 - 1/N to 1 does all that is left.
+
+Events. Insertions happen at the rate a E(t) / (1 - t), reveals at b M / (1 - t). While nothing
+happens M stays, but E falls: tokens that do not come turn out not to be missing. So moments are
+proposed at a rate that is too high, and thinned. With a bound K on E, the next one is at
+
+    1 - s = (1 - t) u^(1 / (a K + b M)),   u uniform,
+
+because no proposal falls into (t, s] with probability ((1 - s) / (1 - t))^(a K + b M). The network
+is called at s, and of a K + b M parts of chance, b M make a reveal, a E(s) an insertion, and the
+rest nothing. One thing at most happens per call, by what the network says at that very moment: no
+two draws ignore each other, and there is no grid. This is exact as long as K bounds E. After a call
+in which nothing happened, K = E(s) does, since E can only fall. After an event E may rise (a first
+insertion says that something was missing after all); K = E(s) + 1 allows for one token more, and
+the next call corrects it. (To hold E fixed until the next event would be wrong by as much as
+lengths are uncertain: an insertion would come almost surely, however small E is.)
+
+The network is asked at progress tau = Gamma(t): as tau, or as the training time alpha^{-1}(tau) =
+1 - (1 - t)^(a / a_train), whichever it was trained on, within the times that training visits.
+
+Gaps. The network says g_i, the log of the expected number of tokens (flexmdm) or segments
+(flexlatent) still missing in gap i. With the insertion temperature T (paper, appendix D),
+
+    n_i = E softmax(g / T)_i  over the gaps that may grow,      E = sum_i e^{g_i},
+
+so T moves insertions between gaps and leaves their expected number alone; T = 1 is n_i = e^{g_i}.
+A step in which each missing item arrives with probability `share` inserts share * n_i on average:
+
+    poisson           N ~ Poisson(share E) in all, each placed by itself with probability n_i / E;
+                      the same law as an independent Poisson(share n_i) in each gap
+    binomial          Binomial(ceil n_i, share n_i / ceil n_i) in gap i
+    floor_bernoulli   floor(r) + Bernoulli(r - floor r) in gap i, r = share n_i
+
+A row that may insert only `room` more keeps the first `room` placements, or a random subset of that
+size of its new slots: no gap is favoured for standing further left.
+Not here: which open items are revealed (policy.py), and the rows themselves (growing.py).
+Letters: B rows, L gaps (gap i stands after position i).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas
 from anyorder.decode.loop import keep_rows
+from anyorder.decode.quota import Quota, WindowProgress, find_clocked_quota
+from anyorder.nets.denoiser import GAP_LIMIT
+from anyorder.process import insertion as counts
+from anyorder.process.noise import Stream, uniform
+from anyorder.process.schedule import Power, carried
 from anyorder.vocab import Vocab
 
 
@@ -170,3 +230,324 @@ class GrowingRows(Growth):
             forwards=int(self.forwards[index]),
             ties=int(self.ties[index]),
         )
+
+
+NEARLY_WHOLE = 1e-4
+"""An expected number this little above a whole one counts as whole: it is rounding."""
+MOST_IN_A_GAP = 4096
+"""One step puts at most so many slots into a gap; only a broken network asks for more."""
+
+
+@dataclass(frozen=True)
+class InsertionDemand:
+    """What is missing in the gaps of each row, and what may be inserted."""
+
+    expected: Tensor  # B L, float64; 0 where nothing may be inserted
+    room: Tensor  # B, slots that may be inserted at most
+    key: Tensor  # B
+    slot: Tensor  # B L, who stands before each gap to the noise
+    step: int
+
+    @cached_property
+    def total(self) -> Tensor:
+        """E.  # B"""
+        return self.expected.sum(dim=1)
+
+
+def expected_missing(gaps: Tensor, grows: Tensor, temperature: float = 1.0) -> Tensor:
+    """n_i; 0 in gaps that do not grow.  # B L, float64"""
+    gaps = gaps.double().clamp(max=GAP_LIMIT).masked_fill(~grows, -torch.inf)
+    if temperature == 1:
+        return gaps.exp()
+    total = gaps.logsumexp(dim=1, keepdim=True)
+    # A row without a gap that grows is 0/0 here.
+    return (total + (gaps / temperature).log_softmax(dim=1)).exp().masked_fill(~grows, 0.0)
+
+
+def place(demand: InsertionDemand, numbers: Tensor) -> Tensor:
+    """`numbers` (B) slots, each put into gap i with probability n_i / E.  # B L"""
+    result = torch.zeros_like(demand.slot)
+    most = int(numbers.max())
+    if not most:
+        return result
+    nth = torch.arange(most, device=numbers.device)
+    noise = uniform(0, int(Stream.PLACE), demand.key[:, None], demand.step, nth)  # B most
+    cumulative = demand.expected.cumsum(dim=1)
+    last = cumulative[:, -1:]
+    # Rounding must not carry a target to the very end, where no gap has mass left.
+    target = torch.minimum(noise * last, last.nextafter(torch.zeros_like(last)))
+    gap = torch.searchsorted(cumulative, target, right=True).clamp(max=result.shape[1] - 1)
+    return result.scatter_add(1, gap, (nth < numbers[:, None]).long())
+
+
+def poisson(demand: InsertionDemand, share: float) -> Tensor:
+    """So many new slots for each gap.  # B L"""
+    noise = uniform(0, int(Stream.INSERT), demand.key, demand.step)
+    return place(demand, counts.poisson(share * demand.total, noise).minimum(demand.room))
+
+
+def binomial(demand: InsertionDemand, share: float) -> Tensor:
+    """So many new slots for each gap.  # B L"""
+    whole = (demand.expected - NEARLY_WHOLE).ceil().clamp(min=1)
+    chance = (share * demand.expected / whole).clamp(max=1)
+    return _within_room(demand, counts.binomial(whole, chance, _gap_noise(demand)))
+
+
+def floor_bernoulli(demand: InsertionDemand, share: float) -> Tensor:
+    """So many new slots for each gap.  # B L"""
+    rate = share * demand.expected
+    return _within_room(demand, counts.floor_bernoulli(rate, _gap_noise(demand)))
+
+
+INSERTION_COUNTS: dict[str, Callable[[InsertionDemand, float], Tensor]] = {
+    "poisson": poisson,
+    "binomial": binomial,
+    "floor_bernoulli": floor_bernoulli,
+}
+
+
+def _gap_noise(demand: InsertionDemand) -> Tensor:
+    return uniform(0, int(Stream.INSERT), demand.key[:, None], demand.slot, demand.step)  # B L
+
+
+def _within_room(demand: InsertionDemand, numbers: Tensor) -> Tensor:
+    """Where a row's new slots (B L) are too many, a random subset of them as large as its room."""
+    numbers = numbers.clamp(max=MOST_IN_A_GAP)
+    total = numbers.sum(dim=1)
+    most, excess = torch.stack([total.max(), (total - demand.room).max()]).tolist()
+    if excess <= 0:
+        return numbers
+    nth = torch.arange(most, device=numbers.device).expand(len(numbers), most)  # B most
+    noise = uniform(0, int(Stream.PLACE), demand.key[:, None], demand.step, nth)
+    order = noise.masked_fill(nth >= total[:, None], 2.0).argsort(dim=1)
+    rank = torch.empty_like(order).scatter(1, order, nth)
+    kept = rank < total.minimum(demand.room)[:, None]
+    gap = torch.searchsorted(numbers.cumsum(dim=1), nth.contiguous(), right=True)
+    gap = gap.clamp(max=numbers.shape[1] - 1)
+    return torch.zeros_like(numbers).scatter_add(1, gap, kept.long())
+
+
+class Clocked(Protocol):
+    """What a clock reads of a family's resolved options (`ClockOptions` of families/config.py)."""
+
+    @property
+    def clock(self) -> str: ...
+    @property
+    def steps(self) -> int | None: ...
+    @property
+    def quota(self) -> str | None: ...
+    @property
+    def counts(self) -> str | None: ...
+    @property
+    def hazard(self) -> str | None: ...
+    @property
+    def insertion_schedule(self) -> float | None: ...
+    @property
+    def unmasking_schedule(self) -> str | float | None: ...
+    @property
+    def insertion_temperature(self) -> float: ...
+
+
+END = 1e-6
+"""Time is over when less than this is left."""
+ASKED = 1 << 10
+"""The event clock asks the network at times that are rounded to 1 - t within a part in so many."""
+RISE = 1.0
+"""By how much an event is allowed to raise the expected number of missing tokens."""
+
+
+class StepPlan(NamedTuple):
+    """What one step does with each row."""
+
+    reveals: Tensor  # B, how many open slots become text
+    inserts: Tensor  # B L, how many slots are inserted after each position
+    left: Tensor  # B, 1 - t after it
+    bound: Tensor  # B, of what is missing then; read by the event clock only
+
+
+class TrainedSchedules(Protocol):
+    """What a clock must know of a network: the schedules it was trained on."""
+
+    @property
+    def coordinate(self) -> str: ...
+    @property
+    def insertion_exponent(self) -> float: ...
+    @property
+    def unmasking_exponent(self) -> float: ...
+
+
+class Clock(Protocol):
+    """Decides what happens next."""
+
+    def asked(self, left: Tensor) -> Tensor:
+        """The time left for which the network is asked, where `left` is left.  # B"""
+        ...
+
+    def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
+        """One step of rows whose time is not over."""
+        ...
+
+
+def _exact(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
+    return schedule.thinning(t, s)
+
+
+def _left(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
+    return schedule.hazard(t) * (s - t)
+
+
+def _midpoint(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
+    return schedule.hazard((t + s) / 2) * (s - t)
+
+
+HAZARDS: dict[str, Callable[[Power, Tensor, Tensor], Tensor]] = {
+    "exact": _exact,
+    "left": _left,
+    "midpoint": _midpoint,
+}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A uniform grid of time."""
+
+    steps: int
+    insertion: Power
+    unmasking: Power
+    quota: Quota
+    counts: Callable[[InsertionDemand, float], Tensor]
+    hazard: Callable[[Power, Tensor, Tensor], Tensor]
+
+    def asked(self, left: Tensor) -> Tensor:
+        return left
+
+    def share(self, schedule: Power, step: int) -> float:
+        """How likely what waits is to happen in this step; the last one holds all that is left."""
+        if step == self.steps:
+            return 1.0
+        t, s = (torch.tensor(n / self.steps, dtype=torch.float64) for n in (step - 1, step))
+        return min(1.0, float(self.hazard(schedule, t, s)))
+
+    def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
+        step = demand.step
+        progress = WindowProgress(
+            step=torch.full_like(rows.row, step - 1),
+            steps=torch.full_like(rows.row, self.steps),
+            initial=rows.numbered,
+            open=rows.open.sum(dim=1),
+            chance=torch.full_like(rows.left, self.share(self.unmasking, step)),
+            noise=uniform(0, int(Stream.COUNT), rows.key, step),
+        )
+        return StepPlan(
+            reveals=self.quota.counts(progress, None),
+            inserts=self.counts(demand, self.share(self.insertion, step)),
+            left=torch.full_like(rows.left, (self.steps - step) / self.steps),
+            bound=rows.bound,
+        )
+
+
+@dataclass(frozen=True)
+class Events:
+    """At most one insertion or reveal a call and row, at its own time."""
+
+    insertion: Power
+    unmasking: Power
+
+    def asked(self, left: Tensor) -> Tensor:
+        # Times depend on what the network said before, in its last digits too, and networks look
+        # at time through fast waves: unrounded, the last digits would grow from call to call.
+        mantissa, exponent = torch.frexp(left)
+        return torch.ldexp((mantissa * ASKED).round() / ASKED, exponent)
+
+    def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
+        masks = rows.open.sum(dim=1)
+        noise, wait = (uniform(0, int(Stream.EVENT), rows.key, demand.step, use) for use in (0, 1))
+        reveal = self.unmasking.exponent * masks  # B
+        part = noise * (reveal + self.insertion.exponent * rows.bound)
+        reveals = part < reveal
+        insertion = self.insertion.exponent * demand.total.minimum(rows.bound)
+        inserts = ~reveals & (part < reveal + insertion)
+        bound = demand.total + RISE * (reveals | inserts)
+        bound = bound.masked_fill(rows.room - inserts.long() == 0, 0.0)
+        masks = masks - reveals.long() + inserts.long()
+        rate = self.unmasking.exponent * masks + self.insertion.exponent * bound
+        left = rows.left * wait ** (1 / rate)  # with no rate, never: u^inf = 0
+        return StepPlan(
+            reveals=reveals.long(),
+            inserts=place(demand, inserts.long()),
+            left=left.masked_fill(left <= END, 0.0),
+            bound=bound,
+        )
+
+
+def build_clock(options: Clocked, net: TrainedSchedules) -> Clock:
+    """The clock of resolved options, for a network trained on its own schedules."""
+    insertion, unmasking = schedules(options, net)
+    if options.clock == "events":
+        return Events(insertion, unmasking)
+    assert options.steps is not None and options.counts is not None
+    assert options.quota is not None and options.hazard is not None
+    return Steps(
+        steps=options.steps,
+        insertion=insertion,
+        unmasking=unmasking,
+        quota=find_clocked_quota(options.quota),
+        counts=INSERTION_COUNTS[options.counts],
+        hazard=HAZARDS[options.hazard],
+    )
+
+
+def schedules(options: Clocked, net: TrainedSchedules) -> tuple[Power, Power]:
+    """Gamma and the unmasking schedule of the sampler."""
+    assert options.insertion_schedule is not None and options.unmasking_schedule is not None
+    gamma, trained = Power(options.insertion_schedule), Power(net.unmasking_exponent)
+    if isinstance(options.unmasking_schedule, str):
+        along = carried(trained, Power(net.insertion_exponent), gamma)
+        return gamma, {"kept": trained, "carried": along}[options.unmasking_schedule]
+    return gamma, Power(options.unmasking_schedule)
+
+
+def network_time(left: Tensor, gamma: Power, net: TrainedSchedules) -> Tensor:
+    """When to ask the network, where `left` = 1 - t is left of the sampler's time.  # B"""
+    # In powers of 1 - t, which keep their precision near the end, where t itself is all nines;
+    # and not beyond the last time that training visits.
+    trained = {"raw": net.insertion_exponent, "progress": 1.0}[net.coordinate]
+    return 1 - (left ** (gamma.exponent / trained)).clamp(min=END)
+
+
+class RunningClock:
+    """A clock in use: when to ask the network, and what a step does then."""
+
+    def __init__(self, options: Clocked, net: TrainedSchedules) -> None:
+        self.net, self.clock = net, build_clock(options, net)
+        self.gamma, _ = schedules(options, net)
+        self.temperature = options.insertion_temperature
+
+    def time(self, rows: Growth) -> Tensor:
+        """The network's time for each row.  # B"""
+        return network_time(self.clock.asked(rows.left), self.gamma, self.net)
+
+    def plan(self, rows: Growth, gaps: Tensor, step: int) -> StepPlan:
+        """What the clock says, given the log of what is missing in every gap (B L).
+
+        Once a row's time is over: all that is still open is revealed, and no slot is inserted.
+        """
+        over = rows.left <= END
+        grows = rows.grows & ((rows.room > 0) & ~over)[:, None]
+        expected = expected_missing(gaps, grows, self.temperature)
+        if bool(expected.isnan().any()):
+            raise ValueError(
+                f"at step {step} the network's gaps are not numbers: check its weights"
+            )
+        if bool(over.all()):
+            none = torch.zeros_like(rows.slot)
+            return StepPlan(rows.open.sum(dim=1), none, rows.left, rows.bound)
+        plan = self.clock.plan(
+            rows, InsertionDemand(expected, rows.room, rows.key, rows.slot, step)
+        )
+        return plan._replace(reveals=torch.where(over, rows.open.sum(dim=1), plan.reveals))
+
+
+def finished(rows: Growth) -> Tensor:
+    """Whether nothing can happen any more.  # B"""
+    return ~rows.open.any(dim=1) & ((rows.left <= END) | (rows.room == 0))

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from anyorder.process import counts
+from anyorder.process import insertion as counts
 from anyorder.process.masking import factor_counts
 
 Scale = Literal["log_probability", "log_odds"]

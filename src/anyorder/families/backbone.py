@@ -1,17 +1,26 @@
-"""The backbone as a family's whole network: alone (ar, plain mdm), or told a time (duo)."""
+"""The backbone as a family's whole network: alone (ar, plain mdm), or told a time (duo).
+
+What an objective is: one batch and its noise -> the parts of a loss.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
+from anyorder.data.batches import Batch
 from anyorder.families.family import Network
 from anyorder.nets.denoiser import unshifted
 from anyorder.nets.init import take_weights
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
+from anyorder.process.masking import LossParts
+from anyorder.process.noise import Noise
 
 TIME = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 """The parameters of a backbone's time."""
@@ -48,3 +57,11 @@ def _start_timed(net: nn.Module, base: nn.Module) -> None:
     """A base without time predicts at first what it predicted before, at all times."""
     has_time = isinstance(base, Transformer) and base.config.time_modulated
     take_weights(net, base, without=None if has_time else TIME)
+
+
+Objective = Callable[[nn.Module, Batch, Noise], LossParts]
+
+
+def token_nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
+    """-log p of the targets.  # M"""
+    return functional.cross_entropy(net.head(states), targets, reduction="none")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from anyorder.decode.canvas import Decoded, Frame, Sizes
     from anyorder.decode.replay import TraceReader
-    from anyorder.families.objective import Objective
+    from anyorder.families.backbone import Objective
     from anyorder.nets.shapes import TransformerConfig
     from anyorder.vocab import Vocab
 

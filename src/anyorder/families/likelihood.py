@@ -69,7 +69,7 @@ from anyorder.families.latentmdm.loss import (
 )
 from anyorder.nets.denoiser import States
 from anyorder.process import insertion, masking, uniform
-from anyorder.process import losses as causal
+from anyorder.process import masking as causal
 from anyorder.process.insertion import Clocks, InsertionItems, Interpolant, align, could_be
 from anyorder.process.noise import Noise, Stream
 from anyorder.vocab import Vocab

@@ -37,16 +37,17 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas
-from anyorder.decode.clocks import (
+from anyorder.decode.draw import Draw, find_stopping, refuse_nan
+from anyorder.decode.growing import (
     Clocked,
+    GrowingRows,
+    Growth,
     RunningClock,
     TrainedSchedules,
     build_clock,
     network_time,
     schedules,
 )
-from anyorder.decode.draw import Draw, find_stopping, refuse_nan
-from anyorder.decode.growing import GrowingRows, Growth
 from anyorder.decode.proposals import HEAD_BUDGET, Proposer, StepView
 from anyorder.decode.replay import BoolArray, FloatArray, IntArray, Moment, Replay, moment_of
 from anyorder.families.flexmdm import decode as flexmdm

@@ -64,7 +64,7 @@ from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.candidates import Candidates
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.families.replay import CanvasPosterior, EventTimes, StepTimes, Times, Walk, began
-from anyorder.nets.segments import ReadPrompt, SegmentCoder, SegmentInserter, SegmentNet
+from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentInserter, SegmentNet
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 

@@ -9,6 +9,18 @@ registers a variant, which is asked first. Settings that our backbone does not c
 scaling, sliding windows, other activations) are refused by name.
 
 Not here: the way back and the names of tensors (layouts.py), tokenizers (vocab.py).
+
+The ways in which published checkpoints store a network: names of tensors, and config.json.
+
+    qwen2, llama   Qwen2, Dream, DiffuCoder, Dream-Coder; Llama: `model.layers.N.self_attn. ...`
+    llada          `model.transformer.blocks.N. ...`; the head's leaf name, ff_out, is also that of
+                   every block's last map
+
+These hold a backbone. What a family adds to one is in the family's published.py, which registers a
+layout of its own. `layout_of` finds the layout whose config.json can say everything that a network
+is; a network that no layout can describe stays in our own format.
+
+Not here: which layout a folder has (formats.py), tensors (weights.py), files (files.py).
 """
 
 from __future__ import annotations
@@ -19,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
+from anyorder.vocab import Vocab
 
 NEW_TOKENS = 256
 """Free slots of a canvas unless told otherwise: published models do not say."""
@@ -234,3 +247,289 @@ READERS: dict[str, Callable[[Folder], list[Published]]] = {
     "llama": _llama,
 }
 """By model_type in small letters -> what it can be, the default first."""
+
+
+Names = dict[str, str]
+"""Our parameter name -> their tensor name."""
+
+_BLOCKS = {
+    "qwen2": {
+        "attention_norm": "input_layernorm",
+        "attention.query": "self_attn.q_proj",
+        "attention.key": "self_attn.k_proj",
+        "attention.value": "self_attn.v_proj",
+        "attention.out": "self_attn.o_proj",
+        "mlp_norm": "post_attention_layernorm",
+        "mlp.gate": "mlp.gate_proj",
+        "mlp.up": "mlp.up_proj",
+        "mlp.down": "mlp.down_proj",
+    },
+    "llada": {
+        "attention_norm": "attn_norm",
+        "attention.query": "q_proj",
+        "attention.key": "k_proj",
+        "attention.value": "v_proj",
+        "attention.out": "attn_out",
+        "mlp_norm": "ff_norm",
+        "mlp.gate": "ff_proj",
+        "mlp.up": "up_proj",
+        "mlp.down": "ff_out",
+    },
+}
+"""The maps and norms of one layer."""
+_AROUND = {
+    "qwen2": {
+        "embed": "model.embed_tokens",
+        "blocks": "model.layers",
+        "norm": "model.norm",
+        "unembed": "lm_head",
+    },
+    "llada": {
+        "embed": "model.transformer.wte",
+        "blocks": "model.transformer.blocks",
+        "norm": "model.transformer.ln_f",
+        "unembed": "model.transformer.ff_out",
+    },
+}
+_QKV = ("attention.query", "attention.key", "attention.value")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to store a network."""
+
+    name: str
+    title: str
+    """In words, for model cards."""
+    names: Callable[[Any], Names]
+    """Network's shape -> all its tensors, in the order of our parameters' kinds."""
+    head: str
+    """Their name of the vocabulary head, which a tied checkpoint may store as well."""
+    fits: Callable[[Any], bool]
+    """Whether config.json can say everything that a network of this shape is."""
+    kind: Callable[[Any], tuple[str, str]]
+    """Network's shape -> model_type and architecture."""
+    record: Callable[[TransformerConfig, int | None], dict[str, Any]]
+    """(backbone, longest sequence) -> the rest of config.json."""
+    apart: Callable[[Any], Names] = lambda config: {}
+    """Network's shape -> those tensors that are stored in a file of their own."""
+    apart_file: str = ""
+
+
+LAYOUTS: dict[str, Layout] = {}
+
+
+def register_layout(layout: Layout) -> None:
+    """Add a layout: models in it can be loaded and exported."""
+    LAYOUTS[layout.name] = layout
+
+
+def find_layout(name: str) -> Layout:
+    """The layout of that name."""
+    if name not in LAYOUTS:
+        raise ValueError(f"unknown layout {name!r}: choose one of {', '.join(LAYOUTS)}")
+    return LAYOUTS[name]
+
+
+def names_for(layout: str, config: Any) -> Names:
+    """All tensors of a network of this configuration, in the order of our parameters' kinds."""
+    return find_layout(layout).names(config)
+
+
+def layout_of(config: Any) -> str | None:
+    """The layout that can hold this network; None: only our own format can."""
+    return next((name for name, layout in LAYOUTS.items() if layout.fits(config)), None)
+
+
+def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) -> dict[str, Any]:
+    """The config.json of a network in a layout that it fits."""
+    shape: TransformerConfig = getattr(config, "backbone", config)
+    found = find_layout(layout)
+    kind, architecture = found.kind(config)
+    ids = {
+        "mask_token_id": vocab.mask_id,
+        "eos_token_id": vocab.eos_id,
+        "pad_token_id": vocab.pad_id,
+        "bos_token_id": vocab.bos_id,
+    }
+    if type(config) is TransformerConfig and config.causal:
+        del ids["mask_token_id"]  # such models have none; ours stands in vocabulary.json
+    record = {"architectures": [architecture], "model_type": kind}
+    return record | found.record(shape, max_length) | ids
+
+
+def backbone_names(style: str, config: Any) -> Names:
+    """The tensors of a network's backbone."""
+    plain = isinstance(config, TransformerConfig)
+    shape: TransformerConfig = config if plain else config.backbone
+    prefix = "" if plain else "backbone."
+    around = _AROUND[style]
+    found = {f"{prefix}embed.weight": f"{around['embed']}.weight"}
+    for layer in range(shape.layers):
+        ours, theirs = f"{prefix}blocks.{layer}", f"{around['blocks']}.{layer}"
+        found |= layer_names(style, shape, ours, theirs)
+    found[f"{prefix}norm.weight"] = f"{around['norm']}.weight"
+    if not shape.tied:
+        found[f"{prefix}unembed.weight"] = head_name(style)
+    return found
+
+
+def head_name(style: str) -> str:
+    """Their name of the vocabulary head."""
+    return f"{_AROUND[style]['unembed']}.weight"
+
+
+def layer_names(style: str, shape: TransformerConfig, ours: str, theirs: str) -> Names:
+    """The tensors of one layer."""
+    found = {}
+    for mine, name in _BLOCKS[style].items():
+        found[f"{ours}.{mine}.weight"] = f"{theirs}.{name}.weight"
+        if (shape.qkv_bias and mine in _QKV) or (shape.o_bias and mine == "attention.out"):
+            found[f"{ours}.{mine}.bias"] = f"{theirs}.{name}.bias"
+    return found
+
+
+def with_biases(names: Names) -> Names:
+    """Weight and bias of each."""
+    return {f"{a}.{leaf}": f"{b}.{leaf}" for a, b in names.items() for leaf in ("weight", "bias")}
+
+
+def tokenizer_config(vocab: Vocab) -> dict[str, Any]:
+    """What other libraries ask beside tokenizer.json."""
+    roles = {"eos": vocab.eos_id, "pad": vocab.pad_id, "bos": vocab.bos_id, "mask": vocab.mask_id}
+    named = {role: vocab.token(id) for role, id in roles.items() if id is not None}
+    flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": {
+            str(id): {"content": name, "special": True, **flags}
+            for id, name in sorted(vocab.special_names.items())
+        },
+        **{f"{role}_token": name for role, name in named.items()},
+    }
+
+
+def qwen_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    """The words that Qwen2, Dream and Llama share."""
+    return {
+        "hidden_act": "silu",
+        "hidden_size": shape.width,
+        "intermediate_size": shape.mlp_width,
+        "max_position_embeddings": max_length or 2048,
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "num_key_value_heads": shape.kv_heads,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_scaling": None,
+        "rope_theta": shape.rope_theta,
+        "tie_word_embeddings": shape.tied,
+        "use_sliding_window": False,
+        "attention_dropout": 0.0,
+        "vocab_size": shape.vocab_size,
+    }
+
+
+def _llama_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    record = qwen_record(shape, max_length)
+    del record["use_sliding_window"]
+    return record | {
+        "attention_bias": shape.qkv_bias,
+        "head_dim": shape.head_width,
+        "mlp_bias": False,
+    }
+
+
+def llada_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    """LLaDA's words."""
+    return {
+        "activation_type": "silu",
+        "alibi": False,
+        "attention_layer_norm": False,
+        "block_group_size": 1,
+        "block_type": "llama",
+        "d_model": shape.width,
+        "embedding_size": shape.vocab_size,
+        "include_bias": False,
+        "include_qkv_bias": shape.qkv_bias,
+        "input_emb_norm": False,
+        "layer_norm_type": "rms",
+        "layer_norm_with_affine": True,
+        "max_sequence_length": max_length or 4096,
+        "mlp_hidden_size": shape.mlp_width,
+        "n_heads": shape.heads,
+        "n_kv_heads": shape.kv_heads,
+        "n_layers": shape.layers,
+        "rms_norm_eps": shape.norm_eps,
+        "rope": True,
+        "rope_full_precision": True,
+        "rope_theta": shape.rope_theta,
+        "scale_logits": False,
+        "vocab_size": shape.vocab_size,
+        "weight_tying": shape.tied,
+    }
+
+
+def _plain_heads(shape: TransformerConfig) -> bool:
+    return shape.head_width * shape.heads == shape.width
+
+
+def fits_qwen(shape: TransformerConfig) -> bool:
+    """Whether a backbone has the biases and heads of Qwen2."""
+    return shape.qkv_bias and not shape.o_bias and _plain_heads(shape)
+
+
+def fits_llada(shape: TransformerConfig) -> bool:
+    """Whether a backbone has the biases and heads of LLaDA, and no time."""
+    return not shape.o_bias and _plain_heads(shape) and not shape.time_modulated
+
+
+def _is_qwen(config: Any) -> bool:
+    if isinstance(config, ShiftedConfig):
+        return fits_qwen(config.backbone)
+    return isinstance(config, TransformerConfig) and config.causal and fits_qwen(config)
+
+
+register_layout(
+    Layout(
+        name="qwen2",
+        title=("Qwen2's names, as in Dream, DiffuCoder and Dream-Coder where it is a masked model"),
+        names=lambda config: backbone_names("qwen2", config),
+        head=head_name("qwen2"),
+        fits=_is_qwen,
+        kind=lambda config: (
+            ("Dream", "DreamModel")
+            if isinstance(config, ShiftedConfig)
+            else ("qwen2", "Qwen2ForCausalLM")
+        ),
+        record=qwen_record,
+    )
+)
+register_layout(
+    Layout(
+        name="llama",
+        title="Llama's names",
+        names=lambda config: backbone_names("qwen2", config),
+        head=head_name("qwen2"),
+        fits=lambda config: (
+            isinstance(config, TransformerConfig)
+            and config.causal
+            and config.qkv_bias == config.o_bias
+        ),
+        kind=lambda config: ("llama", "LlamaForCausalLM"),
+        record=_llama_record,
+    )
+)
+register_layout(
+    Layout(
+        name="llada",
+        title="LLaDA's names",
+        names=lambda config: backbone_names("llada", config),
+        head=head_name("llada"),
+        fits=lambda config: (
+            isinstance(config, TransformerConfig) and not config.causal and fits_llada(config)
+        ),
+        kind=lambda config: ("llada", "LLaDAModelLM"),
+        record=llada_record,
+    )
+)

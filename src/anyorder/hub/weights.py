@@ -46,7 +46,7 @@ from anyorder.hub.files import (
     equal,
     read,
 )
-from anyorder.hub.layouts import find_layout
+from anyorder.hub.formats import find_layout
 
 CONSTANTS = re.compile(r".*\.rotary_emb\.inv_freq$")
 """Tensors that old checkpoints hold and that follow from their config.json."""

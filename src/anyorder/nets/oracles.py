@@ -68,8 +68,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.nets.denoiser import Look
-from anyorder.nets.segments import ReadPrompt, SegmentLook
+from anyorder.nets.denoiser import Look, ReadPrompt, SegmentLook
 
 
 class Oracle:

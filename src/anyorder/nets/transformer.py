@@ -31,10 +31,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anyorder.nets.cache import Cache
 from anyorder.nets.init import draw_weights
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import AttentionContext, Stack
+from anyorder.nets.stack import AttentionContext, Cache, Stack
 
 
 @dataclass(frozen=True)

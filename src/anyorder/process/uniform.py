@@ -56,7 +56,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise, Stream
 
 FIRST_TIME = 1e-3

@@ -65,12 +65,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from anyorder.data.batches import Batch
+from anyorder.families.backbone import Objective
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.families.mdm.planner import PlannerHead
-from anyorder.families.objective import Objective
 from anyorder.families.sflm.net import DiT
 from anyorder.nets.stack import Stack
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training.config import TrainConfig
 from anyorder.training.optimiser import Ema, ShardedEma, trained_parameters

@@ -52,9 +52,9 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
-from anyorder.families.objective import Objective
+from anyorder.families.backbone import Objective
 from anyorder.files import alone_in
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training import checkpoint
 from anyorder.training.config import MAY_CHANGE, TrainConfig, digest, fixed_fields

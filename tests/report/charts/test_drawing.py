@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from anyorder.report.charts import Drawing
-from anyorder.report.charts.palette import all_colors, variable
+from anyorder.report.charts.svg import all_colors, variable
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ["bars", "points", "lines", "named", "schedule", "segments"]

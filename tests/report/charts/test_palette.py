@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anyorder.report import player
-from anyorder.report.charts.palette import GROUNDS, all_colors, chart_colors, style, variable
+from anyorder.report.charts.svg import GROUNDS, all_colors, chart_colors, style, variable
 
 THEMES = {"light": 0, "dark": 1}
 SEEN = 3.0  # WCAG: graphics

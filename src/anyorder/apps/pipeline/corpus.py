@@ -33,8 +33,19 @@ from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
 from anyorder.data.keyed import Permutation
 from anyorder.data.published import CORPORA
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
-from anyorder.data.shards import MANIFEST, Array, Shard, ShardSource, Split, read_manifest
-from anyorder.data.sources import DatasetSource, JsonlSource, Source, StoriesSource, TextSource
+from anyorder.data.sources import (
+    MANIFEST,
+    Array,
+    DatasetSource,
+    JsonlSource,
+    Shard,
+    ShardSource,
+    Source,
+    Split,
+    StoriesSource,
+    TextSource,
+    read_manifest,
+)
 from anyorder.files import sha256_of
 from anyorder.loading import find_vocab
 from anyorder.recipes import DataConfig

@@ -51,7 +51,7 @@ from anyorder.data.keyed import key
 from anyorder.data.near import BYTES_IN_MEMORY, HASHES, KnownRows, exact_key, signature
 from anyorder.data.published import LeftOut
 from anyorder.data.segments import DoesNotFit, cut, limit
-from anyorder.data.shards import FORMAT, MANIFEST, ShardBuilder, ShardRow, Split, read_manifest
+from anyorder.data.sources import FORMAT, MANIFEST, ShardBuilder, ShardRow, Split, read_manifest
 from anyorder.files import alone_in, replacing, sha256_of, sweep
 
 SHOWN = 100

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anyorder.apps.race.job import RaceJob
+from anyorder.apps.jobs import RaceJob
 from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits

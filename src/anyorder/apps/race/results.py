@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.race.beside import Infilled, Nats
-from anyorder.apps.race.fairness import Fairness
-from anyorder.apps.race.plan import ONE, SEVERAL, Lane
+from anyorder.apps.race.plan import ONE, SEVERAL, Fairness, Lane
 from anyorder.files import replacing
 from anyorder.measure.intervals import Interval, bootstrap, mean_interval, on_front, ratio_interval
 from anyorder.measure.passk import Rate, Verdicts, ks_up_to, pass_table

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from anyorder.data.batches import Batch
-from anyorder.families.objective import Objective, token_nats
+from anyorder.families.backbone import Objective, token_nats
 from anyorder.nets.transformer import Transformer
-from anyorder.process import losses as causal
-from anyorder.process.losses import LossParts
+from anyorder.process import masking as causal
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
+from anyorder.families.backbone import Objective
 from anyorder.families.duo.config import UniformConfig
-from anyorder.families.objective import Objective
 from anyorder.nets.denoiser import States
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.insertion import answer_items
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.process.uniform import FIRST_TIME, GammaLine, LogLinear, Noised, relax
 from anyorder.vocab import Vocab

@@ -36,16 +36,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
-from anyorder.decode.clocks import RunningClock, finished
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import FrozenRow, Growth
+from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
-from anyorder.nets.segments import ReadPrompt, SegmentInserter, SegmentLook
+from anyorder.nets.denoiser import ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 

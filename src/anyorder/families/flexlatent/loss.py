@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.backbone import Objective
 from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexmdm.loss import clocks_of, row_weights
 from anyorder.families.latentmdm.loss import (
@@ -41,11 +42,10 @@ from anyorder.families.latentmdm.loss import (
     target_counts,
     with_reconstruction,
 )
-from anyorder.families.objective import Objective
-from anyorder.nets.segments import SegmentInserter, SegmentLook
+from anyorder.nets.denoiser import SegmentInserter, SegmentLook
 from anyorder.process import insertion
 from anyorder.process.insertion import InsertionItems, Interpolant, align, could_be
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
 

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from anyorder.families.flexlatent.config import FlexLatentConfig
 from anyorder.families.flexmdm.net import GapHead, log_remaining
 from anyorder.families.latentmdm.net import LatentNet, PromptVectors
+from anyorder.nets.denoiser import ReadPrompt, SegmentLook, SegmentWriter
 from anyorder.nets.init import take_weights
-from anyorder.nets.segments import ReadPrompt, SegmentLook, SegmentWriter
 
 _ADDED_TO_LATENT = re.compile(r"latent\.(time\.|blocks\.\d+\.modulation\.)")
 _EMPTY = re.compile(r"empty$")

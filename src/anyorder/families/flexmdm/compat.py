@@ -50,8 +50,8 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
-from anyorder.decode.clocks import schedules
 from anyorder.decode.draw import Posterior, refuse_nan
+from anyorder.decode.growing import schedules
 from anyorder.decode.loop import run
 from anyorder.families.flexmdm import runs
 from anyorder.families.flexmdm.config import FlexOptions

@@ -29,9 +29,8 @@ from torch import Tensor
 
 from anyorder.checks import one_of
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
-from anyorder.decode.clocks import RunningClock, finished
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import GrowingRows
+from anyorder.decode.growing import GrowingRows, RunningClock, finished
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
 from anyorder.decode.proposals import Proposer, StepView

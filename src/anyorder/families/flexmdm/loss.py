@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.backbone import Objective
 from anyorder.families.flexmdm.config import InsertionConfig
 from anyorder.families.flexmdm.net import FlexNet
-from anyorder.families.objective import Objective
-from anyorder.nets.denoiser import Inserter
-from anyorder.nets.segments import SegmentInserter
+from anyorder.nets.denoiser import Inserter, SegmentInserter
 from anyorder.process import insertion
 from anyorder.process.insertion import (
     Clocks,
@@ -24,7 +23,7 @@ from anyorder.process.insertion import (
     align,
     could_be,
 )
-from anyorder.process.losses import LossParts
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab

@@ -9,15 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 from anyorder.families.flexmdm.config import FlexConfig
-from anyorder.hub.formats import Folder, Published, register_variant
-from anyorder.hub.layouts import (
+from anyorder.hub.formats import (
+    Folder,
     Layout,
     Names,
+    Published,
     backbone_names,
     fits_qwen,
     head_name,
     qwen_record,
     register_layout,
+    register_variant,
     with_biases,
 )
 from anyorder.nets.shapes import TransformerConfig

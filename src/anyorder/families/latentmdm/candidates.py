@@ -53,7 +53,7 @@ from anyorder.decode.policy import (
     tie_noise,
 )
 from anyorder.decode.proposals import StepView
-from anyorder.nets.segments import SegmentCoder, SegmentDrafter
+from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 

@@ -31,7 +31,7 @@ from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import StepView
 from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
 from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
-from anyorder.nets.segments import ReadPrompt, SegmentNet
+from anyorder.nets.denoiser import ReadPrompt, SegmentNet
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 

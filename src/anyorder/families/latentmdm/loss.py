@@ -73,14 +73,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.backbone import Objective
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.latentmdm.config import SegmentLossConfig
 from anyorder.families.latentmdm.net import LatentNet
-from anyorder.families.objective import Objective
-from anyorder.nets.segments import ReadPrompt, SegmentCoder, SegmentNet
-from anyorder.process import losses as causal
+from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentNet
 from anyorder.process import masking
-from anyorder.process.losses import LossParts
+from anyorder.process import masking as causal
+from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
 

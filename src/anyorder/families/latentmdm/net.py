@@ -27,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.families.latentmdm.config import LatentConfig
+from anyorder.nets.denoiser import ReadPrompt, SegmentWriter
 from anyorder.nets.init import draw_layers, scale_product, start_scales, take_weights
-from anyorder.nets.segments import ReadPrompt, SegmentWriter
 from anyorder.nets.stack import AttentionContext, Memory, Stack
 
 FEW_ROWS, LARGE_TABLE = 10, 1 << 22

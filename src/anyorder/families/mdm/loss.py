@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.backbone import Objective, token_nats
 from anyorder.families.mdm.config import ImitationConfig
 from anyorder.families.mdm.planner import PlannedNet
-from anyorder.families.objective import Objective, token_nats
 from anyorder.nets.denoiser import ShiftedNet
 from anyorder.nets.transformer import Transformer
 from anyorder.process import masking
-from anyorder.process.losses import LossParts
-from anyorder.process.masking import factor_choice, item_noise, mask_counts
+from anyorder.process.masking import LossParts, factor_choice, item_noise, mask_counts
 from anyorder.process.noise import Noise, Stream
 from anyorder.process.schedule import LINEAR
 from anyorder.vocab import Vocab

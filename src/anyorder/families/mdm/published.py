@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from anyorder.families.mdm.config import PlannedConfig
-from anyorder.hub.formats import Folder, Published, length_of, register_variant
-from anyorder.hub.layouts import (
+from anyorder.hub.formats import (
+    Folder,
     Layout,
     Names,
+    Published,
     backbone_names,
     fits_llada,
     head_name,
     layer_names,
+    length_of,
     llada_record,
     register_layout,
+    register_variant,
     with_biases,
 )
 from anyorder.nets.shapes import TransformerConfig

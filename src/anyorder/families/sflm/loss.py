@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.objective import Objective
+from anyorder.families.backbone import Objective
 from anyorder.families.sflm.config import SphereLossConfig
 from anyorder.families.sflm.net import SphereNet
 from anyorder.process import sphere
 from anyorder.process.insertion import answer_items
-from anyorder.process.losses import LossParts, mean_over_tokens
+from anyorder.process.masking import LossParts, mean_over_tokens
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
 

@@ -35,8 +35,7 @@ from anyorder.report.charts.kinds import (
     segment_trace,
     segment_trace_chart,
 )
-from anyorder.report.charts.palette import chart_colors, spare_colors, style
-from anyorder.report.charts.svg import Drawing, Number, Series
+from anyorder.report.charts.svg import Drawing, Number, Series, chart_colors, spare_colors, style
 
 __all__ = [
     "Bar",

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 
 from anyorder.report.charts import legend
 from anyorder.report.charts.kinds import Bar, BarChart, BarGroup, BarPanel
-from anyorder.report.charts.palette import light
 from anyorder.report.charts.sheet import (
     LINE,
     NARROW,
@@ -27,7 +26,7 @@ from anyorder.report.charts.sheet import (
     wrapped,
     written,
 )
-from anyorder.report.charts.svg import Number, Series, bounds, estimate, reach
+from anyorder.report.charts.svg import Number, Series, bounds, estimate, light, reach
 
 THICK, TRACK, BETWEEN, APART = 17.0, 11.0, 4.0, 16.0
 """A bar; the room of its controls; between bars; between groups."""

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 
 from anyorder.report.charts import legend
 from anyorder.report.charts.kinds import LineChart, LinePanel, LineSeries
-from anyorder.report.charts.palette import light
 from anyorder.report.charts.sheet import (
     NARROW,
     SIZE,
@@ -24,7 +23,7 @@ from anyorder.report.charts.sheet import (
     spread,
     text_width,
 )
-from anyorder.report.charts.svg import bounds, estimate, reach
+from anyorder.report.charts.svg import bounds, estimate, light, reach
 
 MARKED = 30.0
 """Room of the mark before a name at the end of a line."""

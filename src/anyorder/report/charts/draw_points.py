@@ -20,7 +20,6 @@ from anyorder.report.charts.kinds import (
     PointChart,
     PointSet,
 )
-from anyorder.report.charts.palette import light
 from anyorder.report.charts.sheet import (
     LINE,
     NARROW,
@@ -32,7 +31,7 @@ from anyorder.report.charts.sheet import (
     spread,
     wrapped,
 )
-from anyorder.report.charts.svg import Number, bounds, estimate, reach
+from anyorder.report.charts.svg import Number, bounds, estimate, light, reach
 
 CLASS_SHAPES = ("o", "s", "D", "^")
 """Of the classes in their order, so that colour is not all that tells them apart."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from anyorder.report.charts import legend
 from anyorder.report.charts.kinds import SegmentRow, SegmentStep, SegmentTraceChart
-from anyorder.report.charts.palette import light
 from anyorder.report.charts.sheet import NARROW, SIZE, SMALL, WIDE, Sheet, signed, text_width
+from anyorder.report.charts.svg import light
 
 MONO = 11.0
 LINE = 15.0

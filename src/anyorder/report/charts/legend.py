@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts.palette import light
 from anyorder.report.charts.sheet import LINE, SIZE, Sheet, text_width, wrapped
-from anyorder.report.charts.svg import Number, bounds
+from anyorder.report.charts.svg import Number, bounds, light
 
 ROW, BELOW = 20.0, 12.0
 """Height of a line of keys; room below the last."""

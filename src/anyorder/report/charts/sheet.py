@@ -35,7 +35,7 @@ from matplotlib.text import Text
 from matplotlib.textpath import text_to_path
 from matplotlib.transforms import Affine2D
 
-from anyorder.report.charts.palette import light
+from anyorder.report.charts.svg import light
 
 WIDE, NARROW = 720.0, 352.0
 SIZE, SMALL = 12.5, 11.5

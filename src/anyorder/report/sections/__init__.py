@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from anyorder.report.runs import Material
 from anyorder.report.sections import (
     accuracy,
-    cost,
     insertion,
     models,
     order,
@@ -15,6 +14,7 @@ from anyorder.report.sections import (
     segments,
     similarity,
 )
+from anyorder.report.sections import models as cost
 from anyorder.report.tables import Absent, Section
 
 SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (

@@ -1,19 +1,28 @@
 """Who takes part: the models in words, the rules for the order, and the command of every run.
 
 The main numbers of the main runs in one table, for the top of the page.
+
+Accuracy against what it cost: network calls, and seconds where runs were timed one by one.
+
+Seconds are compared only between runs at batch 1 with the same device and precision
+(bench/timing.py says why); network calls do not depend on the machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
-from anyorder.report.glossary import TERMS
-from anyorder.report.runs import Material, RunFacts, main_runs, sampling
+from anyorder.measure.intervals import Interval
+from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
+from anyorder.report.page import TERMS
+from anyorder.report.runs import Material, RunFacts, color_of, grading, main_runs, sampling
 from anyorder.report.sections.order import leftmost, place, writes_lines
 from anyorder.report.sections.similarity import METRIC
 from anyorder.report.tables import (
     NOTHING,
     POLICIES_MEAN,
+    Absent,
     Cell,
     Figure,
     Section,
@@ -143,3 +152,123 @@ def _like(run: RunFacts, material: Material) -> Cell | None:
 def _calls(run: RunFacts) -> Cell | None:
     calls = run.timing.forwards if run.timing else None
     return score(calls, 1) if calls else None
+
+
+COST_TITLE = "What does it cost?"
+SECONDS_TITLE = "How long does it take?"
+WIDE = 4
+"""Costs further apart than this stand on a logarithmic axis."""
+
+
+def sections(material: Material) -> list[Section | Absent]:
+    """The section; seconds are absent where no runs can be compared."""
+    runs = [run for run in material.gathered.graded() if run.timing and run.timing.forwards]
+    timed = _timed(material.gathered.graded())
+    found: list[Section | Absent] = []
+    figures = []
+    if len(runs) > 1:
+        figures.append(_calls_figure(runs))
+    if timed:
+        figures.append(_seconds(timed))
+    else:
+        command = "anyorder sample MODEL --task TASK --batch 1"
+        why = (
+            "Seconds can be compared between graded runs that decode one sample at a time "
+            "(batch 1) on the same device, on a machine that does nothing else."
+        )
+        found.append(Absent(SECONDS_TITLE, why, (command,)))
+    if figures:
+        text = (
+            "Each step of decoding asks the network once or more often. A [[network call]] costs "
+            "the same whatever the machine is busy with, so calls are the fair measure; a call "
+            "over whole lines does more than one over tokens, so read them beside the seconds "
+            "where these are given.",
+        )
+        found.insert(0, Section("cost", COST_TITLE, "Cost", text, tuple(figures)))
+    return found
+
+
+def _timed(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """The largest set of runs at batch 1 with one device and precision; empty below two."""
+    groups: dict[tuple[object, ...], list[RunFacts]] = {}
+    for run in runs:
+        if run.timing is not None and run.timing.batch == 1:
+            groups.setdefault((run.timing.device, run.timing.dtype), []).append(run)
+    best = max(groups.values(), key=len, default=[])
+    return best if len(best) > 1 else []
+
+
+def _calls_figure(runs: Sequence[RunFacts]) -> Figure:
+    costs = [run.timing.forwards for run in runs if run.timing and run.timing.forwards]
+    rows = tuple(
+        (label(run.label), rate(run.rates[0].interval), score(cost, 1))
+        for run, cost in zip(runs, costs, strict=True)
+    )
+    return Figure(
+        title="Right programs against network calls",
+        drawing=_drawing("accuracy-against-calls", "network calls for one program", runs, costs),
+        commands=(*sampling(runs), *grading(runs)),
+        caption="Upper left is better. Whiskers are [[interval|95 % intervals]] over problems.",
+        tables=(
+            Table(
+                ("run", "[[passed]]", "[[network call|network calls]]"),
+                rows,
+                title="Exact numbers",
+                folded=True,
+            ),
+        ),
+    )
+
+
+def _seconds(runs: Sequence[RunFacts]) -> Figure:
+    timings = [run.timing for run in runs if run.timing]
+    costs = [each.seconds for each in timings]
+    rows = tuple(
+        (label(run.label), rate(run.rates[0].interval), score(each.seconds), count(each.samples))
+        for run, each in zip(runs, timings, strict=True)
+    )
+    device, dtype = timings[0].device, timings[0].dtype
+    return Figure(
+        title="Right programs against time",
+        drawing=_drawing("accuracy-against-time", "seconds for one program", runs, costs),
+        commands=(*sampling(runs), *grading(runs)),
+        caption=f"Decoding alone, one sample at a time, on {device} in {dtype}; the first sample, "
+        "which also warms up, is left out. Times are true only if nothing else ran.",
+        tables=(Table(("run", "[[passed]]", "seconds", "samples timed"), rows),),
+    )
+
+
+def _drawing(
+    name: str, x_label: str, runs: Sequence[RunFacts], costs: Sequence[Interval]
+) -> Drawing:
+    families = list(dict.fromkeys(run.title for run in runs))
+    named = main_runs(runs)  # names of all of them would lie on top of one another
+    series = []
+    for title in families:
+        own = [(run, cost) for run, cost in zip(runs, costs, strict=True) if run.title == title]
+        series.append(
+            LineSeries(
+                title,
+                color_of(own[0][0]),
+                [cost.estimate for _, cost in own],
+                [run.rates[0].interval for run, _ in own],
+                point_labels=[_short(run) if run in named else "" for run, _ in own],
+            )
+        )
+    spread = [cost.estimate for cost in costs]
+    return lines(
+        LineChart(
+            name=name,
+            alt=f"Share of right programs against {x_label}, a point for each run.",
+            x_label=x_label,
+            y_label="right programs",
+            panels=(LinePanel(tuple(series)),),
+            log_x=max(spread) > WIDE * min(spread),
+            connect=False,
+            percent=True,
+        )
+    )
+
+
+def _short(run: RunFacts) -> str:
+    return run.title if run.left_to_right else f"{run.title}, {run.way}"

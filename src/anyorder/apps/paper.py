@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.apps.grade import Graded, grade_run
-from anyorder.apps.jobs import GradeJob, MeasureJob, SampleJob
+from anyorder.apps.jobs import GradeJob, MeasureJob, PaperJob, SampleJob
 from anyorder.apps.measure import Measured, measure_runs
-from anyorder.apps.paper.job import PaperJob
 from anyorder.apps.report import command
 from anyorder.apps.sample import sample_to_run
 from anyorder.recipes.presets import find_preset
