@@ -18,8 +18,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from anyorder.bench.checks import Calls, Console, Script
-from anyorder.bench.comparisons import compare
+from anyorder.bench.checks import Calls, Console, Script, compare
 from anyorder.bench.tasks import Problem
 
 

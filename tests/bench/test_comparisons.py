@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.bench.comparisons import COMPARISONS, as_number, compare
+from anyorder.bench.checks import COMPARISONS, as_number, compare
 
 
 def nested(depth: int) -> list[Any]:

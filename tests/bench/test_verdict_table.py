@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from anyorder.bench.grade import Verdict
-from anyorder.bench.verdict_table import SCHEMA, Grading, VerdictTable, gradings_of
+from anyorder.bench.grade import SCHEMA, Grading, Verdict, VerdictTable, gradings_of
 
 FIRST = Grading("humaneval", "d1", "completion", {"cpu_seconds": 30.0})
 ORDER = {("a", 0): 0, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}

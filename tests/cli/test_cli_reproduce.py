@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.bench.grade import Verdict
-from anyorder.bench.verdict_table import Grading, VerdictTable, gradings_of
+from anyorder.bench.grade import Grading, Verdict, VerdictTable, gradings_of
 from anyorder.cli import main
 
 SMALL = (

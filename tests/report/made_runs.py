@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from made_traces import flexmdm, latentmdm, mdm, trace_of
 
-from anyorder.bench.grade import Verdict
-from anyorder.bench.verdict_table import Grading, VerdictTable
+from anyorder.bench.grade import Grading, Verdict, VerdictTable
 from anyorder.measure.placement_scores import Commit, Dense, place
 from anyorder.measure.placement_table import CanvasRow, PlacementTable, to_table, write_file
 from anyorder.trace import Run, RunCard, Trace

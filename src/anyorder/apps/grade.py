@@ -28,11 +28,10 @@ from typing import Any
 from anyorder.apps.jobs import GradeJob, Share, progress_bar
 from anyorder.apps.measure import published_rates
 from anyorder.bench.checks import PASSED, VERDICTS, shown
-from anyorder.bench.grade import Item, Verdict, grade
+from anyorder.bench.grade import Grading, Item, Key, Verdict, VerdictTable, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.bench.timing import Timing, timing
-from anyorder.bench.verdict_table import Grading, Key, VerdictTable
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
 from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
 from anyorder.measure.passk import Rate, ks_up_to, pass_table, task_rates

@@ -21,7 +21,7 @@ import numpy as np
 from anyorder.apps.grade import grade_run
 from anyorder.apps.jobs import GradeJob, SampleJob
 from anyorder.apps.sample import sample_to_run
-from anyorder.bench.verdict_table import Grading, Key, VerdictTable, gradings_of
+from anyorder.bench.grade import Grading, Key, VerdictTable, gradings_of
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE, VERDICTS_FILE
 

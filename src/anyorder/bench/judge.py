@@ -40,8 +40,8 @@ from anyorder.bench.checks import (
     Judged,
     NotPassed,
     Script,
+    compare,
 )
-from anyorder.bench.comparisons import compare
 from anyorder.bench.remote import (
     PREFETCH,
     Function,

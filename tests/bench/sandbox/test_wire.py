@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anyorder.bench.sandbox import Remote, WireError, decode, encode
-from anyorder.bench.sandbox.plain import DEPTH, VALUES
+from anyorder.bench.sandbox.limits import DEPTH, VALUES
 from anyorder.bench.sandbox.wire import TooLargeError
 
 ZONES = st.none() | st.integers(-86399, 86399).map(lambda s: timezone(timedelta(seconds=s)))

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from anyorder.bench.sandbox.plain import OUT_OF_MEMORY, SIZE
+from anyorder.bench.sandbox.limits import OUT_OF_MEMORY, SIZE
 from anyorder.bench.sandbox.wire import TooLargeError, decode, encode
 
 CHANNEL = 3

@@ -21,9 +21,8 @@ from typing import Any
 
 from anyorder.bench.sandbox.canaries import CanaryResult, bait, level_of, prove
 from anyorder.bench.sandbox.handle import Child
-from anyorder.bench.sandbox.limits import MECHANISMS, NAMESPACES, Broken, Failed, Limits
+from anyorder.bench.sandbox.limits import CONSOLE, MECHANISMS, NAMESPACES, Broken, Failed, Limits
 from anyorder.bench.sandbox.link import Link, Refused, wrapper
-from anyorder.bench.sandbox.plain import CONSOLE
 from anyorder.bench.sandbox.wire import encode
 
 PRELOAD = (

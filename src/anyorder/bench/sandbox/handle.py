@@ -23,16 +23,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, get_args
 
-from anyorder.bench.sandbox.limits import Broken, Ended, Failed, Kind, Limits, one_line
-from anyorder.bench.sandbox.link import Link, Record
-from anyorder.bench.sandbox.plain import (
+from anyorder.bench.sandbox.limits import (
     CPU_LIMIT,
     DECODE_SECONDS,
     NAME_CHARACTERS,
     OUT_OF_MEMORY,
     SIZE,
     STOPPED,
+    Broken,
+    Ended,
+    Failed,
+    Kind,
+    Limits,
+    one_line,
 )
+from anyorder.bench.sandbox.link import Link, Record
 from anyorder.bench.sandbox.wire import Remote, WireError, decode, encode
 
 

@@ -2,10 +2,17 @@
 
 Plain frozen data and two exceptions, shared by the grader's side and the confined side. Nothing
 here enforces anything: `confine` sets the limits, `server` watches the clock.
+
+What the two directions of the wire share: bounds, number formats, handles, errors.
+
+`writers` turns values into bytes, `readers` turns bytes into values, `wire` is what others call.
+
+The fixed-size records between grader and fork-server, whichever of them reads this file.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -99,3 +106,86 @@ def one_line(text: str) -> str:
     if len(line) > DETAIL_CHARACTERS:
         line = line[: DETAIL_CHARACTERS - 3] + "..."
     return line
+
+
+MESSAGE_BYTES = 64 << 20
+"""The longest encoding, unless the caller says otherwise."""
+VALUES = 1 << 22
+"""How many values one message may hold, containers and what is in them counted alike."""
+DEPTH = 250
+"""How deep containers may nest: well inside the interpreter's own recursion limit."""
+DECODE_SECONDS = 20.0
+"""How long reading may take: keys that were made to collide take for ever."""
+NUMBER_BYTES = 1 << 12
+"""Integers that are divided by one another when they are read, as in a range or a fraction."""
+NAME_CHARACTERS = 100
+"""The longest type name of a handle."""
+ARRAY_DIMENSIONS = 32
+
+SIZE = struct.Struct("<I")
+INT64 = struct.Struct("<q")
+FLOAT64 = struct.Struct("<d")
+SPAN = struct.Struct("<iii")  # days, seconds, microseconds; or year, month, day
+CLOCK = struct.Struct("<BBBIB?i")  # hour, minute, second, microsecond, fold, has offset, offset
+
+# numpy's fixed-size numbers, little-endian; wider floats differ from machine to machine.
+ARRAY_TYPES = frozenset(
+    {
+        *("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8"),
+        *("<f2", "<f4", "<f8", "<c8", "<c16"),
+    }
+)
+
+# Types that are values themselves, as `type(x)` may give.
+BUILTIN_TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict),
+        *(range, object, type, type(None), Exception, ValueError, TypeError, KeyError, IndexError),
+    )
+}
+
+
+class WireError(ValueError):
+    """Bytes that no encoder of ours writes, or a value that cannot be written."""
+
+
+class TooLargeError(WireError):
+    """A value with more bytes or more parts than a message may have."""
+
+
+class Remote:
+    """Something that stays in the program's process; equal only to the same thing there."""
+
+    __slots__ = ("handle", "owner", "type_name")
+
+    def __init__(self, handle: int, type_name: str, owner: object = None) -> None:
+        self.handle = handle
+        self.type_name = type_name
+        self.owner = owner
+        """Whose handle it is: two programs count theirs alike."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Remote:
+            return NotImplemented
+        return self.owner is other.owner and self.handle == other.handle
+
+    def __hash__(self) -> int:
+        return hash((id(self.owner), self.handle))
+
+    def __repr__(self) -> str:
+        return f"<remote {self.type_name} {self.handle}>"
+
+
+REQUEST = struct.Struct("<BBxxIdQQII")
+"""What, which descriptors, child's number; for START: seconds, memory, stack, files, threads."""
+RECORD = struct.Struct("<BxxxIidQ")
+"""Why it ended, child's number, wait status, processor seconds, most resident bytes."""
+
+START, STOP, COLLECT = 1, 2, 3
+"""A new child; kill one; say how one ended whose channel has closed."""
+CONSOLE = 1
+"""With the channel come standard input and standard output."""
+BY_ITSELF, CPU_LIMIT, STOPPED, NOT_STARTED = 0, 1, 2, 3
+OUT_OF_MEMORY = 86
+"""How a child exits that has not even the memory to say so."""

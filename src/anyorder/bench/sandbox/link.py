@@ -21,8 +21,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anyorder.bench.sandbox.canaries import OUTSIDE
-from anyorder.bench.sandbox.limits import Broken, Limits
-from anyorder.bench.sandbox.plain import COLLECT, NOT_STARTED, RECORD, REQUEST, SIZE, START, STOP
+from anyorder.bench.sandbox.limits import (
+    COLLECT,
+    NOT_STARTED,
+    RECORD,
+    REQUEST,
+    SIZE,
+    START,
+    STOP,
+    Broken,
+    Limits,
+)
 from anyorder.bench.sandbox.wire import decode, encode
 
 _HERE = Path(__file__).resolve().parent

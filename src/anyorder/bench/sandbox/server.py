@@ -29,7 +29,7 @@ from typing import Any
 from anyorder.bench.sandbox import canaries
 from anyorder.bench.sandbox.child import CHANNEL, Session, forget_the_server, serve_channel
 from anyorder.bench.sandbox.confine import LINUX, Confinement
-from anyorder.bench.sandbox.plain import (
+from anyorder.bench.sandbox.limits import (
     BY_ITSELF,
     COLLECT,
     CPU_LIMIT,

@@ -35,7 +35,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from anyorder.bench.sandbox.plain import (
+from anyorder.bench.sandbox.limits import (
     ARRAY_DIMENSIONS,
     ARRAY_TYPES,
     BUILTIN_TYPES,

@@ -16,7 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from anyorder.bench.sandbox.plain import (
+from anyorder.bench.sandbox.limits import (
     ARRAY_DIMENSIONS,
     ARRAY_TYPES,
     BUILTIN_TYPES,
