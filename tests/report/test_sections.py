@@ -9,7 +9,8 @@ import pytest
 from made_runs import ABOUT, make_run
 from made_traces import PROGRAM, flexmdm, mdm
 
-from anyorder.report.page import TERMS, opening
+from anyorder.report.glossary import TERMS
+from anyorder.report.page import opening
 from anyorder.report.runs import MOST_BARS, Material, gather
 from anyorder.report.sections import all_sections
 from anyorder.report.sections.insertion import schedule_section

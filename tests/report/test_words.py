@@ -12,7 +12,8 @@ from made_traces import mdm
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.findings import Finding, findings, listed
-from anyorder.report.page import TERMS, lead, player_text
+from anyorder.report.glossary import TERMS
+from anyorder.report.page import lead, player_text
 from anyorder.report.runs import Material, again, family_mains, gather, main_runs, series_of
 from anyorder.report.sections.order import METRICS
 from anyorder.report.tables import (

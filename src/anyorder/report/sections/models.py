@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
-from anyorder.report.page import TERMS
+from anyorder.report.glossary import TERMS
 from anyorder.report.runs import Material, RunFacts, color_of, grading, main_runs, sampling
 from anyorder.report.sections.order import leftmost, place, writes_lines
 from anyorder.report.sections.similarity import METRIC
