@@ -16,9 +16,7 @@ from anyorder.apps.play.form import form_of
 from anyorder.apps.reproduce import compare
 from anyorder.cli import main
 from anyorder.decode.canvas import Decoded
-from anyorder.measure import arness_scores as arness
-from anyorder.measure import order_scores as order
-from anyorder.measure import similarity_scores as similarity
+from anyorder.measure import arness, order, similarity
 from anyorder.measure.order_scores import reveal_steps
 from anyorder.model import Model, load
 from anyorder.report.traces import LiveSteps, TraceGroup, pack

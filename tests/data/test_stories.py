@@ -18,10 +18,10 @@ from anyorder.data.corpora.stories import (
     Story,
     core,
     problem,
+    render,
     stories_vocab,
+    structures,
 )
-from anyorder.data.corpora.stories import program as render
-from anyorder.data.corpora.stories import program as structures
 from anyorder.data.corpora.stories.layout import MAX_LINES, MAX_PROGRAM_TOKENS
 from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, NOUNS, program
 

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterable
 
 import pytest
 
-from anyorder.data.corpora.stories import StoriesConfig, core, freedom, stories_vocab
-from anyorder.data.corpora.stories import program as render
+from anyorder.data.corpora.stories import StoriesConfig, core, freedom, render, stories_vocab
 from anyorder.data.corpora.stories.layout import FREEDOM
 from anyorder.data.corpora.stories.program import NOUNS, RETURN
 

@@ -7,9 +7,14 @@ import io
 import re
 from pathlib import Path
 
-from anyorder.data.corpora.stories import HELD_OUT, OPERATIONS, StoriesConfig, core
-from anyorder.data.corpora.stories import program as render
-from anyorder.data.corpora.stories import program as structures
+from anyorder.data.corpora.stories import (
+    HELD_OUT,
+    OPERATIONS,
+    StoriesConfig,
+    core,
+    render,
+    structures,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "stories.md").read_text(encoding="utf-8")
 

@@ -38,7 +38,8 @@ from typing import Any
 
 from torch import nn
 
-from anyorder.families.descriptions import Predicted, describe
+from anyorder.families.config import Predicted
+from anyorder.families.descriptions import describe
 from anyorder.families.family import find_family
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.flexmdm.net import FlexNet

@@ -512,7 +512,8 @@ class RaceJob:
         for name in ("limit", "samples", "threads"):
             at_least(f"--{name}", getattr(self, name))
         for name in ("texts", "infill"):
-            at_least(f"--{name}", getattr(self, name), 0)
+            if getattr(self, name) < 0:
+                raise ValueError(f"--{name} must be 0 or more, not {getattr(self, name)}")
         if self.limit < 2:
             raise ValueError(f"--limit {self.limit}: give at least 2, for the intervals")
         if not 0 < self.temperature < float("inf"):

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.jobs import progress_bar
-from anyorder.checks import one_of, whole
+from anyorder.checks import is_whole, one_of
 from anyorder.decode.canvas import Sizes
 from anyorder.decode.replay import CanvasFacts, Replay, TraceReader
 from anyorder.families.family import FAMILIES, Family
@@ -89,7 +89,8 @@ class PlacementSettings:
     def __post_init__(self) -> None:
         stride = STRIDE if self.stride is None else self.stride
         for name, value in (("stride", stride), ("batch", self.batch)):
-            whole(name, value)
+            if not is_whole(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         one_of("region", self.region, REGIONS)
         self.keep()
 

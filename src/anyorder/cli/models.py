@@ -31,7 +31,7 @@ from anyorder.cli.parsing import (
     job_flags,
     parse,
 )
-from anyorder.recipes import RECIPES, Recipe, find_recipe
+from anyorder.recipes import Recipe, find_recipe, recipe_names
 
 HELP = """\
 Train a model by recipe. Repeating the command goes on from the last checkpoint.
@@ -105,13 +105,15 @@ def train_verb(words: list[str]) -> None:
     """Find the recipe, then train by it or tell what that would cost."""
     if not words or words[0] in ASKS_FOR_HELP:
         if not words:
-            raise UsageError(f"name a recipe: {', '.join(RECIPES)} (see {PROGRAM} train --help)")
+            raise UsageError(
+                f"name a recipe: {', '.join(recipe_names())} (see {PROGRAM} train --help)"
+            )
         print(f"usage: {PROGRAM} train RECIPE [--flag value ...]\n")
-        print("\n".join(described(HELP.format(recipes=", ".join(RECIPES)), help_width())))
+        print("\n".join(described(HELP.format(recipes=", ".join(recipe_names())), help_width())))
         return
     name, *rest = words
-    if name not in RECIPES:
-        close = did_you_mean(name, RECIPES)
+    if name not in recipe_names():
+        close = did_you_mean(name, recipe_names())
         raise UsageError(f"no recipe {name!r}{close} (see {PROGRAM} train --help)")
     recipe = find_recipe(name)
     flags = parse(

@@ -19,7 +19,7 @@ import tyro
 
 from anyorder.apps.jobs import SampleJob, attribute_docs, device_here, share_here
 from anyorder.cli.parsing import Group, command_line, found_device, parse, read_flags, without
-from anyorder.families.options import OPTIONS
+from anyorder.families.descriptions import DESCRIPTIONS
 
 JOB = Group(
     "what to decode",
@@ -113,9 +113,10 @@ def option_classes() -> dict[str, type]:
     """Family -> the dataclass of its decoding options; also of those that a program registered."""
     # Where a program registered a family, the table with torch is loaded; else it is not needed.
     loaded = sys.modules.get("anyorder.families.family")
+    described = {name: each.options for name, each in DESCRIPTIONS.items() if each.options}
     if loaded is None:
-        return OPTIONS
-    return OPTIONS | {name: family.options for name, family in loaded.FAMILIES.items()}
+        return described
+    return described | {name: row.options for name, row in loaded.FAMILIES.imported().items()}
 
 
 def sample_flags() -> type[Any]:

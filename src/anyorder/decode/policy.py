@@ -34,6 +34,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from anyorder import plugins
 from anyorder.decode.draw import Posterior
 from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
 from anyorder.process.noise import Stream, uniform
@@ -261,6 +262,7 @@ def register_policy(score: Score) -> None:
 
 def find_score(name: str) -> Score:
     """A score of tokens."""
+    _add_installed(name)
     if name in SCORES:
         return SCORES[name]
     problem = f"the policy {name!r} ranks segments" if name in SEGMENT_SCORES else _unknown(name)
@@ -277,10 +279,17 @@ def find_unplanned_score(name: str) -> Score:
 
 def find_segment_score(name: str) -> Score:
     """A score of segments."""
+    _add_installed(name)
     if name in SEGMENT_SCORES:
         return SEGMENT_SCORES[name]
     problem = f"the policy {name!r} ranks tokens" if name in SCORES else _unknown(name)
     raise ValueError(f"{problem}: choose one of {', '.join(SEGMENT_SCORES)}")
+
+
+def _add_installed(name: str) -> None:
+    """Register the policy of an installed package when its name is first asked for."""
+    if name not in SCORES and name not in SEGMENT_SCORES and name in plugins.installed("policies"):
+        register_policy(plugins.load("policies", name))
 
 
 def _unknown(name: str) -> str:

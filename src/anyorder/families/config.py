@@ -8,14 +8,94 @@ options by the tables of policies and quotas is `resolve` in a family's decode.p
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Protocol, Self
 
 import tyro
 
 from anyorder.checks import one_of
 from anyorder.nets.shapes import TransformerConfig
+
+Order = Literal["left_to_right", "chosen", "at_once"]
+"""Left to right by construction; chosen by a policy; or all places of the canvas together."""
+
+Predicted = Literal["all", "half", "between_clocks"]
+"""All of the answer; half of it on average; or what is inserted and not yet revealed."""
+
+LOGIT_BYTES = 12.0
+"""At the peak of a training step, for one float32 logit: log-probabilities, their gradient, and
+the gradient of the logits. As much for imitation: the logits and their float64 copy."""
+
+NEVER = 1_000
+"""A `spare_color` behind all others."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A family in plain facts. The defaults are what we assume of a family that we do not know."""
+
+    name: str
+    """As model folders, run cards and recipes spell it."""
+    title: str
+    """As people write it."""
+    summary: str = ""
+    """What it does, in one line."""
+
+    # How it decodes.
+    order: Order = "chosen"
+    """Who decides what comes next."""
+    items: Literal["tokens", "segments"] = "tokens"
+    """What is written at a time, and what an order is an order of."""
+    masks: bool = True
+    """Whether a canvas has masked positions, which the network can be asked about."""
+    inserts: bool = False
+    """Whether the canvas grows: slots are opened while decoding. Else their number is fixed."""
+
+    # How reports draw it.
+    color: tuple[str, str] | None = None
+    """On light and on dark paper, as `#rrggbb`; None: the colour of a baseline."""
+    spare_color: int = NEVER
+    """When the colour serves something that has none of its own: the lowest number first."""
+
+    # How it races (apps/race/plan.py).
+    race_points: tuple[Mapping[str, Any], ...] = ({},)
+    """Decoding options, one set for each point: settings that differ in cost."""
+    race_several: Mapping[str, Any] = field(default_factory=dict)
+    """What several attempts need besides the race's temperature, so that it has an effect."""
+
+    # What it costs and what its numbers mean.
+    predicted: Predicted = "all"
+    """Which share of an answer a training step predicts (apps/costs.py)."""
+    logit_bytes: float = LOGIT_BYTES
+    """What a training step needs at its peak for one logit."""
+    likelihood: str | None = None
+    """The name of its likelihood in families/likelihood.py; None: it has none."""
+    options: type | None = None
+    """Its decoding options, a dataclass: each field is an option of `anyorder sample`."""
+    import_hint: str = ""
+    """What to check where traces of its published code (a format of the same name) do not fit."""
+
+    def __post_init__(self) -> None:
+        wrong = [each for each in self.color or () if not re.fullmatch(r"#[0-9a-f]{6}", each)]
+        if wrong:
+            raise ValueError(f"colour {wrong[0]!r} of {self.name}: give #rrggbb, in small letters")
+
+    @property
+    def left_to_right(self) -> bool:
+        """Whether there is one order only, so that no policy needs to be named."""
+        return self.order == "left_to_right"
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether a policy decides what comes next."""
+        return self.order == "chosen"
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether whole segments are written."""
+        return self.items == "segments"
 
 
 class Specials(Protocol):

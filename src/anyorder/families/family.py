@@ -14,6 +14,7 @@ from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from anyorder import plugins
 from anyorder.checks import is_whole
 
 if TYPE_CHECKING:
@@ -164,12 +165,17 @@ class Families(MutableMapping[str, Family]):
     """Rows by name. That a name is known does not mean that its row has been imported."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Family | None] = dict.fromkeys(BUILT_IN)
+        names = (*BUILT_IN, *plugins.installed("families"))
+        self._rows: dict[str, Family | None] = dict.fromkeys(names)
 
     def __getitem__(self, name: str) -> Family:
         row = self._rows[name]
         if row is None:
-            row = self._rows[name] = import_module(f"anyorder.families.{name}.family").FAMILY
+            if name in BUILT_IN:
+                row = import_module(f"anyorder.families.{name}.family").FAMILY
+            else:
+                row = plugins.part_of(name, "family").FAMILY
+            self._rows[name] = row
         return row
 
     def __setitem__(self, name: str, family: Family) -> None:
@@ -187,12 +193,16 @@ class Families(MutableMapping[str, Family]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def imported(self) -> dict[str, Family]:
+        """The rows that are there without importing anything."""
+        return {name: row for name, row in self._rows.items() if row is not None}
+
 
 FAMILIES = Families()
 
 
 def family_names() -> list[str]:
-    """The families that can be found by name: built-in ones, then those that were registered."""
+    """Families that can be found by name: built-in, of installed packages, registered."""
     return list(FAMILIES)
 
 

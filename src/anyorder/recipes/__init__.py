@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
+from anyorder import plugins
 from anyorder.checks import refuse_unknown
 from anyorder.families.config import NetConfig
 from anyorder.families.flexlatent.config import FlexLatentNetConfig
@@ -12,7 +14,6 @@ from anyorder.families.latentmdm.config import LatentNetConfig
 from anyorder.families.mdm.config import PlannedNetConfig
 from anyorder.families.sflm.config import SphereNetConfig
 from anyorder.recipes import paper, tiny
-from anyorder.recipes import paper as llada
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
@@ -43,15 +44,31 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "paper/sflm-125m": paper.sflm_125m,
     "paper/sflm-205m": paper.sflm_205m,
     "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
-    "paper/planner-llada-8b": llada.planner_llada_8b,
-    "paper/mdm-llada-8b": llada.mdm_llada_8b,
+    "paper/planner-llada-8b": paper.planner_llada_8b,
+    "paper/mdm-llada-8b": paper.mdm_llada_8b,
 }
 
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of that name."""
-    refuse_unknown("recipe", name, RECIPES)
-    return RECIPES[name]()
+    if name in RECIPES:
+        return RECIPES[name]()
+    refuse_unknown("recipe", name, recipe_names())
+    return _installed_recipes()[name]()
+
+
+def recipe_names() -> list[str]:
+    """Our own recipes, then those of installed packages."""
+    return [*RECIPES, *_installed_recipes()]
+
+
+def _installed_recipes() -> dict[str, Callable[[], Recipe]]:
+    """Those of installed packages that add a family and have recipes for it."""
+    found: dict[str, Callable[[], Recipe]] = {}
+    for name, entry in plugins.installed("families").items():
+        if find_spec(f"{entry.value}.recipes") is not None:
+            found |= plugins.part_of(name, "recipes").RECIPES
+    return found
 
 
 __all__ = [
@@ -73,4 +90,5 @@ __all__ = [
     "find_recipe",
     "names",
     "override",
+    "recipe_names",
 ]

@@ -32,7 +32,8 @@ import numpy as np
 
 from anyorder.bench.checks import PASSED
 from anyorder.bench.timing import Timing, timing
-from anyorder.families.descriptions import BASELINE, Description, describe
+from anyorder.families.config import Description
+from anyorder.families.descriptions import BASELINE, describe
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order

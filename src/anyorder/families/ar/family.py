@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from anyorder.decode.canvas import fixed_canvas
-from anyorder.families.ar.config import ArOptions
+from anyorder.families.ar.config import DESCRIPTION, ArOptions
 from anyorder.families.ar.decode import check, decode, resolve
 from anyorder.families.ar.loss import causal_mean
 from anyorder.families.backbone import plain_network
 from anyorder.families.family import Family, no_frame
 
 FAMILY = Family(
-    name="ar",
-    summary="autoregressive: the next token, left to right",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=True,
     answers="eos",
     network=plain_network(),

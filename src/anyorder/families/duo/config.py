@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from anyorder.families.config import Description
+
 
 @dataclass(frozen=True)
 class DuoOptions:
@@ -54,3 +56,18 @@ class UniformConfig:
             raise ValueError(f"uniform.tau={self.tau}: give a positive temperature")
         if not self.curriculum and self.tau != UniformConfig.tau:
             raise ValueError("uniform.tau has no effect without a curriculum: leave it out")
+
+
+DESCRIPTION = Description(
+    name="duo",
+    title="DUO",
+    summary="uniform-state diffusion: any token of a fixed canvas may change at every step",
+    order="at_once",
+    masks=False,
+    color=("#4f1503", "#a05a2c"),
+    spare_color=5,
+    race_points=({"steps": 8}, {"steps": 16}, {"steps": 32}),
+    logit_bytes=28.0,  # measured: tests/apps/test_dry_run.py
+    likelihood="uniform-state bound",
+    options=DuoOptions,
+)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from anyorder.decode.canvas import fixed_canvas
 from anyorder.families.backbone import timed_network
-from anyorder.families.duo.config import DuoOptions
+from anyorder.families.duo.config import DESCRIPTION, DuoOptions
 from anyorder.families.duo.decode import check, check_network, decode, resolve
 from anyorder.families.duo.loss import uniform_bound
 from anyorder.families.family import GRID, Family, no_frame
 
 FAMILY = Family(
-    name="duo",
-    summary="uniform-state diffusion: any token of a fixed canvas may change at every step",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=False,
     answers="canvas",
     network=timed_network(),

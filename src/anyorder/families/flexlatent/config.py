@@ -15,7 +15,13 @@ from typing import Any, Literal
 
 import tyro
 
-from anyorder.families.config import ClockOptions, DrawOptions, Specials, check_exponents
+from anyorder.families.config import (
+    ClockOptions,
+    Description,
+    DrawOptions,
+    Specials,
+    check_exponents,
+)
 from anyorder.families.flexmdm.config import InsertionConfig
 from anyorder.families.latentmdm.config import LatentConfig, LatentNetConfig, check_reconstruct
 from anyorder.nets.shapes import TransformerConfig
@@ -99,3 +105,18 @@ class SegmentInsertionConfig(InsertionConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_reconstruct("insertion", self.reconstruct)
+
+
+DESCRIPTION = Description(
+    name="flexlatent",
+    title="FlexLatent",
+    summary="insertion over segments: opens lines where they are missing, then fills them",
+    items="segments",
+    inserts=True,
+    color=("#8a1a86", "#d63f9a"),
+    spare_color=2,
+    race_points=({"steps": 8}, {"steps": 16}, {"steps": 32}, {"clock": "events"}),
+    predicted="between_clocks",
+    likelihood="insertion bound over lines",
+    options=FlexLatentOptions,
+)

@@ -9,6 +9,7 @@ from anyorder.decode.canvas import open_segments
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network
 from anyorder.families.flexlatent.config import (
+    DESCRIPTION,
     FlexLatentConfig,
     FlexLatentOptions,
     FlexLatentSettings,
@@ -27,8 +28,8 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexLatentC
 
 
 FAMILY = Family(
-    name="flexlatent",
-    summary="insertion over segments: opens lines where they are missing, then fills them",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=False,
     answers="segments",
     network=Network(

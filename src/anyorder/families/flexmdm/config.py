@@ -12,6 +12,7 @@ from typing import Literal
 
 from anyorder.families.config import (
     ClockOptions,
+    Description,
     DrawOptions,
     NetConfig,
     Specials,
@@ -116,3 +117,18 @@ class InsertionConfig:
             raise ValueError(f"insertion.infill={self.infill}: give a share from 0 to 1")
         if self.weighting == "compat" and self.cap != InsertionConfig.cap:
             raise ValueError("insertion.cap has no effect on compat weights: leave it out")
+
+
+DESCRIPTION = Description(
+    name="flexmdm",
+    title="FlexMDM",
+    summary="insertion-based masked diffusion: opens slots, then fills them",
+    inserts=True,
+    color=("#cc7a14", "#eba02c"),
+    spare_color=1,
+    race_points=({"steps": 16}, {"steps": 32}, {"steps": 64}, {"clock": "events"}),
+    predicted="between_clocks",
+    likelihood="insertion bound over tokens",
+    import_hint="check prompt_len in the files",
+    options=FlexOptions,
+)

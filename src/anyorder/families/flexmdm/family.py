@@ -8,7 +8,7 @@ from typing import Any
 from anyorder.decode.canvas import open_canvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network
-from anyorder.families.flexmdm.config import FlexConfig, FlexOptions, FlexSettings
+from anyorder.families.flexmdm.config import DESCRIPTION, FlexConfig, FlexOptions, FlexSettings
 from anyorder.families.flexmdm.decode import check, decode, resolve
 from anyorder.families.flexmdm.loss import insertion_bound
 from anyorder.families.flexmdm.net import FlexNet
@@ -23,8 +23,8 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexConfig:
 
 
 FAMILY = Family(
-    name="flexmdm",
-    summary="insertion-based masked diffusion: opens slots, then fills them",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=False,
     answers="bare",
     network=Network(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from anyorder.families.config import DrawOptions, NetConfig, check_choices, settings_of
+from anyorder.families.config import Description, DrawOptions, NetConfig, check_choices, settings_of
 from anyorder.nets.shapes import OnBackbone, TransformerConfig
 
 CHOICES = {
@@ -167,3 +167,18 @@ class SegmentLossConfig:
 def check_reconstruct(room: str, weight: float) -> None:
     if not 0 <= weight < float("inf"):
         raise ValueError(f"{room}.reconstruct={weight}: give 0 or a positive weight")
+
+
+DESCRIPTION = Description(
+    name="latentmdm",
+    title="LatentMDM",
+    summary="masked diffusion over segments: any line of a fixed number of them",
+    items="segments",
+    color=("#005c3c", "#7af0c4"),
+    spare_color=0,
+    race_points=({"k": 1}, {"k": 2}, {"k": 4}),
+    predicted="half",
+    likelihood="any-order bound over lines",
+    import_hint="check the records' steps",
+    options=LatentOptions,
+)

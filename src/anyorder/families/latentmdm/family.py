@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from anyorder.decode.canvas import slot_canvas
 from anyorder.families.family import GRID, Family, Network, no_frame
-from anyorder.families.latentmdm.config import LatentConfig, LatentOptions
+from anyorder.families.latentmdm.config import DESCRIPTION, LatentConfig, LatentOptions
 from anyorder.families.latentmdm.decode import check, decode, resolve
 from anyorder.families.latentmdm.loss import segment_mean, segment_tokens
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.families.replay_segments import latent_reader
 
 FAMILY = Family(
-    name="latentmdm",
-    summary="masked diffusion over segments: any line of a fixed number of them",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=False,
     answers="slots",
     network=Network(

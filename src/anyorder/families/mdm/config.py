@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from anyorder.families.config import DrawOptions, NetConfig
+from anyorder.families.config import Description, DrawOptions, NetConfig
 from anyorder.nets.shapes import OnBackbone
 
 
@@ -136,3 +136,16 @@ class TuningConfig:
                 raise ValueError(f"tuning.{name}={getattr(self, name)}: give 0 or more")
         if self.block is not None and self.block < 1:
             raise ValueError(f"tuning.block={self.block}: a block has at least one slot")
+
+
+DESCRIPTION = Description(
+    name="mdm",
+    title="MDM",
+    summary="masked diffusion: any masked token of a fixed canvas",
+    color=("#2f66d6", "#6a93f0"),
+    spare_color=3,
+    race_points=({"steps": 8}, {"steps": 16}, {"steps": 32}, {"steps": 64}),
+    predicted="half",
+    likelihood="any-order bound over tokens",
+    options=MdmOptions,
+)

@@ -12,6 +12,7 @@ from anyorder.families.backbone import start_plain
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.mdm.config import (
+    DESCRIPTION,
     MdmOptions,
     PlannedConfig,
     PlannedNetConfig,
@@ -74,8 +75,8 @@ def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 FAMILY = Family(
-    name="mdm",
-    summary="masked diffusion: any masked token of a fixed canvas",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=False,
     answers="canvas",
     network=masked_network(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anyorder.families.config import NetConfig, check_choices
+from anyorder.families.config import Description, NetConfig, check_choices
 from anyorder.nets.shapes import OnBackbone
 
 
@@ -124,3 +124,18 @@ class SphereLossConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.infill <= 1:
             raise ValueError(f"sphere.infill={self.infill}: give a share from 0 to 1")
+
+
+# Without a likelihood: its cross-entropy is that of a denoiser at noised vectors, no bound.
+DESCRIPTION = Description(
+    name="sflm",
+    title="S-FLM",
+    summary="hyperspherical flow: noise moves towards token vectors, all slots at once",
+    order="at_once",
+    masks=False,
+    color=("#3e96ef", "#5050f1"),
+    spare_color=6,
+    race_points=({"steps": 8}, {"steps": 16}, {"steps": 32}),
+    race_several={"velocity": "exact"},
+    options=SflmOptions,
+)

@@ -8,7 +8,7 @@ from typing import Any
 from anyorder.decode.canvas import fixed_canvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
-from anyorder.families.sflm.config import SflmOptions, SphereConfig, SphereSettings
+from anyorder.families.sflm.config import DESCRIPTION, SflmOptions, SphereConfig, SphereSettings
 from anyorder.families.sflm.decode import check, check_network, decode, resolve
 from anyorder.families.sflm.loss import sphere_mean
 from anyorder.families.sflm.net import SphereNet
@@ -35,8 +35,8 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> SphereConfi
 
 
 FAMILY = Family(
-    name="sflm",
-    summary="hyperspherical flow: noise moves towards token vectors, all slots at once",
+    name=DESCRIPTION.name,
+    summary=DESCRIPTION.summary,
     causal=False,
     answers="canvas",
     network=Network(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anyorder.families.descriptions import Description
+from anyorder.families.config import Description
 from anyorder.report.charts import (
     LineChart,
     LinePanel,

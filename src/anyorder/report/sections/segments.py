@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import combinations
 
 from anyorder.bench.checks import PASSED
-from anyorder.families.descriptions import DESCRIPTIONS, Description
+from anyorder.families.config import Description
+from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.report.charts import (
     Bar,
     BarChart,
