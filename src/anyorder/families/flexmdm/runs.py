@@ -8,7 +8,7 @@ force_unmask        for each run of at least 9 in which this step takes at most 
                     best of some mask of the window, find the pair with the most mass. Take that
                     token too, at the window's mask where it is most likely.
 meaningful_replace  from the 101st step on, in all runs of at least 20 whose inner region this step
-                    leaves closed: find the window of 5 and the meaningful token with the most mass.
+                    leaves masked: find the window of 5 and the meaningful token with the most mass.
                     If that is more than the probability of the step's least likely choice, take it
                     instead of that choice, at the window's mask where it is most likely.
 
