@@ -37,6 +37,7 @@ from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
+# Misspelt marks are refused: otherwise the model would read them as text.
 LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
 ANSWER = "<answer>"
 LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
@@ -324,7 +325,6 @@ def parts_of(marked: Marked, vocab: Vocab, shape: SegmentShape) -> tuple[list[in
 
 
 def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...]]:
-    """The segments of a text that stays as it is."""
     # The text around a gap is part of a program, and need not parse by itself.
     segments = cut(text, vocab, shape.segment_by, shape.segment_length, part=True)
     for segment in segments:
@@ -337,7 +337,6 @@ def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...
 
 
 def _check_line_start(before: str) -> None:
-    """Refuse a gap after this text, unless the text ends a line."""
     if before and not before.endswith("\n"):
         line = before.splitlines()[-1]
         raise ValueError(
@@ -467,10 +466,7 @@ class GrowingSegments:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a decoder did with one canvas up to some step; watchers receive it too.
-
-    Lists run over the positions after the frozen prefix.
-    """
+    """What a decoder did with one canvas up to some step; lists begin after the frozen prefix."""
 
     token_ids: list[int]
     """The mask id where a slot, or a whole segment, is still open."""

@@ -103,11 +103,9 @@ def filtered(logits: Tensor, draw: Draw) -> Tensor:
 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """True for the tokens kept by top-p.  # N V
-
-    The few best tokens almost always hold the mass, so the search starts with them and widens
-    only if it must: sorting a whole vocabulary costs fifty times as much.
-    """
+    """True for the tokens kept by top-p.  # N V"""
+    # The few best tokens almost always hold the mass. So the search starts with them and widens
+    # only if it must: sorting a whole vocabulary costs fifty times as much.
     total = logits.logsumexp(dim=-1, keepdim=True)  # N 1
     width, size = min(FIRST_SEARCH, logits.shape[-1]), logits.shape[-1]
     while True:
@@ -122,21 +120,16 @@ def _nucleus(logits: Tensor, top_p: float) -> Tensor:
 
 
 def pick(logits: Tensor, draw: Draw, noise: Tensor) -> Tensor:
-    """One token per slot from softmax(filtered(logits)).  # N
-
-    `noise` (N) is uniform in (0, 1) and unused at temperature 0.
-    """
+    """One token per slot from softmax(filtered(logits)); `noise` (N) is uniform in (0, 1).  # N"""
     if draw.temperature == 0:
         return logits.argmax(dim=-1)
     return pick_from(filtered(logits, draw), noise)
 
 
 def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
-    """From softmax(logits): the first token whose cumulative mass passes the noise.  # N
-
-    First a block of tokens by the blocks' masses, then a token in it: cumulative sums in float64
-    over a whole vocabulary cost more than the network's head.
-    """
+    """From softmax(logits): the first token whose cumulative mass passes the noise.  # N"""
+    # First a block by the blocks' masses, then a token in it: cumulative sums in float64 over a
+    # whole vocabulary cost more than the network's head.
     weights = (logits - logits.amax(dim=-1, keepdim=True)).exp()  # N V
     short = -weights.shape[1] % BLOCK
     if short:
@@ -152,7 +145,7 @@ def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
 def _cross(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The first entry whose cumulative mass passes the target, and the target's rest in it.  # N"""
     cumulative = masses.cumsum(dim=1)
-    # Rounding must not carry the target to the end, behind the last entry that has mass.
+    # Rounding must not carry the target to the end, past the last entry that has mass.
     last = cumulative[:, -1]
     target = torch.minimum(target, last.nextafter(torch.zeros_like(last)))
     found = torch.searchsorted(cumulative, target[:, None], right=True)  # N 1
@@ -179,7 +172,7 @@ class Posterior:
 
     @cached_property
     def _largest(self) -> tuple[Tensor, Tensor]:
-        """The largest logit and its token, the lowest id among equals; quicker than argmax."""
+        """The largest logit and its token, the lowest id among equals; faster than argmax."""
         value, token = self.logits.max(dim=-1)
         return value, token  # N, N
 

@@ -71,7 +71,6 @@ def run(stepper: Stepper, watch: Watcher | None = None) -> list[Decoded]:
 
 
 def _collected(stepper: Stepper, at: Sequence[int], step: int) -> dict[int, Decoded]:
-    """The rows at these indices, by their numbers in the request."""
     numbers = stepper.row.tolist()
     return {
         numbers[index]: replace(stepper.collect(index, step), row=numbers[index]) for index in at

@@ -39,6 +39,7 @@ from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
 from anyorder.process.noise import Stream, uniform
 
 NEAR = 1 << 12
+"""Scores that agree to one part in this many count as equal."""
 
 
 @dataclass(frozen=True)
@@ -227,12 +228,10 @@ class Policy:
             raise ValueError(NEEDED[wanted].format(policy=repr(self.score.name)))
 
     def draw_lots(self, ranking: Ranking, key: Tensor, slot: Tensor, step: int) -> Ranking:
-        """The ranking with the items first that won their draw, if the quota draws for each item.
-
-        `key` (B) and `slot` (B L) key the noise.
-        """
+        """The ranking with the winners first, if the quota draws for each item."""
         if not isinstance(self.quota, ItemwiseQuota):
             return ranking
+        # Lifting the winners lets `take` serve these quotas like all others.
         lots = uniform(0, int(Stream.PLAN), key[:, None], step, slot)  # B L
         return replace(ranking, scores=self.quota.lift(ranking.scores, lots))
 
@@ -247,10 +246,7 @@ NEEDED: dict[Scale, str] = {
 
 
 def register_policy(score: Score) -> None:
-    """Add your own score as a policy, under its name.
-
-    It ranks what it reads: tokens or segments, or both if it reads nothing.
-    """
+    """Add your own score as a policy. If it reads nothing, it ranks tokens and segments."""
     if score.name in (*SCORES, *SEGMENT_SCORES):
         raise ValueError(f"there is a policy {score.name!r} already: choose another name")
     if score.reads in ("nothing", "posterior", "token", "plan"):
@@ -288,11 +284,9 @@ def _unknown(name: str) -> str:
 
 
 def near_ties_as_ties(scores: Tensor) -> Tensor:
-    """Scores rounded to 12 binary digits: those that agree to about 2e-4 become equal.
-
-    The last digits of a float32 network change with the shape of the batch. They must not decide
-    the order; the tie rule decides.
-    """
+    """Scores rounded to 12 binary digits: those that agree to about 2e-4 become equal."""
+    # The last digits of a float32 network change with the shape of the batch. They must not decide
+    # the order: the tie rule decides.
     mantissa, exponent = torch.frexp(scores)
     return torch.ldexp((mantissa * NEAR).round() / NEAR, exponent)
 

@@ -88,6 +88,7 @@ class Proposer:
         if not score.reads_vocabulary:
             row, position = eligible.nonzero(as_tuple=True)
             found = score.rank(self._items(view, row, position))
+            # Positions and keyed noise are exact; log-odds carry the network's rounding.
             scores[row, position] = found if view.odds is None else near_ties_as_ties(found)
             if tokens is None:
                 return ranking, None
@@ -126,7 +127,7 @@ class Proposer:
             )
         for token in self.forbidden:
             logits[:, token] = -torch.inf
-        logits[:, self.vocab.size :] = -torch.inf
+        logits[:, self.vocab.size :] = -torch.inf  # heads are padded beyond the tokenizer
         return logits
 
     def _read(self, view: StepView, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -123,6 +123,7 @@ class Threshold:
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
         sure = (scores >= math.log(self.probability)).sum(dim=1)
+        # At least one, else a row that is never sure would never end.
         return torch.minimum(sure.clamp(min=1), progress.open)
 
 
@@ -202,6 +203,7 @@ def parse_quota(text: str) -> Quota:
             f"the quota {name!r} follows the clock of a growing canvas, which a fixed one lacks: "
             f"choose {QUOTA_NAMES}"
         )
+    # A quota without fields takes no number.
     if name not in QUOTAS or (colon and not (argument and fields(QUOTAS[name]))):
         raise ValueError(f"unknown quota {text!r}: choose {QUOTA_NAMES}")
     try:

@@ -151,7 +151,9 @@ def insertion_nats(
     seen = _at(time, items, index, noise, clocks)
     told = ask(seen)
     row = seen.masked.nonzero()[:, 0]
+    # The divergence is the cross-entropy minus the entropy.
     reveals = told.nats.new_zeros(len(index)).index_add(0, row, told.nats - told.surprise)
+    # The terms without g, which the loss of training leaves out.
     extra = torch.xlogy(told.missing, told.missing) - told.missing
     gaps = (insertion.poisson_loss(told.missing, told.log_mean) + extra) * seen.gaps
     inserts = gaps.sum(dim=1)
@@ -163,7 +165,7 @@ def drawn_times(levels: Tensor) -> tuple[Tensor, Tensor]:
     """Times from 0 to 1 - LEFT, and one over their density, from uniform levels.  # B"""
     low = torch.zeros_like(levels, dtype=torch.float64)
     high = torch.full_like(low, 1 - LEFT)
-    for _ in range(HALVINGS):
+    for _ in range(HALVINGS):  # the mixture has no closed inverse
         middle = (low + high) / 2
         below = _share_before(middle) < levels
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
@@ -255,7 +257,7 @@ def slot_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
 
 def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
     """duo: the integral over time at stratified times, and the prior term of every token."""
-    # From t = 0, not from the first time of training, which leaves out part of the integral.
+    # From t = 0: training raises early times to FIRST_TIME, which makes the number too low.
     parts = uniform_bound(vocab, UniformConfig(), 0, first_time=0.0)(net, batch, noise)
     tokens = int(batch.answer[0].sum())
     assert int(parts.tokens) == tokens * len(batch.ids), "the whole answer is corrupted"
@@ -264,8 +266,7 @@ def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
 
 
 def _nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
-    """-log p of the targets.  # M"""
-    return functional.cross_entropy(net.head(states).float(), targets, reduction="none")
+    return functional.cross_entropy(net.head(states).float(), targets, reduction="none")  # M
 
 
 LIKELIHOODS: dict[str, Likelihood] = {

@@ -96,7 +96,7 @@ class CompatTimes:
         network, t, times = Power(gamma.exponent / trained), torch.zeros(()), []
         for _ in range(steps):
             times.append(float(network.value(t)))
-            # Added up in float32 like compat.py, so that times agree to the last bit.
+            # Added up in float32 like flexmdm/compat.py, so that times agree to the last bit.
             t = (t + 1 / steps).clamp(max=LATEST)
         for each in replays:
             _check_steps(each.trace, steps)
@@ -178,6 +178,7 @@ class EventTimes:
         inserts = plan.inserts.sum(dim=1)
         for row, walk in enumerate(walks):
             walk.times.append(float(time[row]))
+            # Another model or other options would give plausible but wrong times.
             walk.check(step, int(plan.reveals[row]), int(inserts[row]))
             walk.left, walk.bound = float(plan.left[row]), float(plan.bound[row])
 
@@ -215,7 +216,6 @@ class TokenView:
         return rows
 
     def _canvas(self, walk: Walk, step: int) -> GrowingCanvas:
-        """The canvas after `step` steps, and where it may grow."""
         frozen: BoolArray
         frozen, room = walk.about  # after each prompt token, then after each frozen one
         now = walk.trace.replay(step)
@@ -294,7 +294,7 @@ class CanvasPosterior:
         if len(self._kept) == len(self._pieces):
             yield from self._kept
             return
-        self._kept.clear()
+        self._kept.clear()  # an earlier pass may have been abandoned halfway
         for piece in self._pieces:
             probability = self._softmax(piece)
             if self._keeps:

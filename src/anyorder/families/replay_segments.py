@@ -229,7 +229,6 @@ def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
 
 
 def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
-    """The segment whose tokens are at these places of the trace."""
     trace = replay.trace
     insert, reveal = trace.timing()
     assert trace.token_ids is not None and trace.segment is not None
@@ -492,6 +491,7 @@ class SegmentReader:
         row = torch.arange(len(free), device=conditions.device)
         slot = torch.zeros_like(row)  # one row for each segment; greedy, so without noise
         store = Candidates(self.net, vocab, Draw(), slot, 1, may_be_empty=self.may_be_empty)
+        # Start from the final text: most greedy texts are confirmed in one pass.
         guess, length = self.inputs.padded([texts[number] for number in free])
         store.tokens[:, 0, : guess.shape[1]] = guess
         store.length[:, 0] = length
@@ -503,6 +503,7 @@ class SegmentReader:
 
     def _read(self, texts: Sequence[Ids], conditions: Tensor) -> Tensor:
         """The states that predict the tokens of each text.  # N T D"""
+        # `first` predicts the first token; the last token predicts nothing that is read.
         before = [text[:-1] for text in texts]
         writer = self.net.write(conditions)
         states = []

@@ -63,12 +63,10 @@ def decode(
     device: torch.device | str = "cpu",
     watch: Watcher | None = None,
 ) -> list[Decoded]:
-    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only.
-
-    In mode compat all rows share the stream of the first key, as published.
-    """
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = resolve(options)
     if options.mode == "compat":
+        # As published, all rows share one stream: that of the first key.
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
     rows = GrowingRows.start(canvases, keys, vocab, torch.device(device))

@@ -40,7 +40,7 @@ LEAST_REMAINING = 1e-30
 
 
 class GapHead(nn.Module):
-    """States beside each gap -> log of the expected count, before any offset: B L D -> B L.
+    """States next to each gap -> log of the expected count, before any offset: B L D -> B L.
 
     The weights are a function of (width, reads, seed); on the meta device none are drawn.
     """

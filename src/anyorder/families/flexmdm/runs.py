@@ -81,10 +81,7 @@ def force_unmask(choice: RevealChoice) -> RevealChoice:
 
 
 def meaningful_replace(choice: RevealChoice, meaningful: Tensor) -> RevealChoice:
-    """Replace the least likely choice by a likelier, meaningful token inside a long run.
-
-    `meaningful`: the ids that count, see `meaningful_ids`.  # K
-    """
+    """Replace the least likely choice by a likelier token of `meaningful` (K) in a long run."""
     places = choice.taken.nonzero()[:, 0]
     if not len(places) or not len(meaningful):
         return choice
@@ -109,7 +106,7 @@ def meaningful_replace(choice: RevealChoice, meaningful: Tensor) -> RevealChoice
     return choice._replace(taken=taken, tokens=tokens)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # decoding every id is slow, and a process uses one vocabulary
 def meaningful_ids(vocab: Vocab) -> Tensor:
     """The ids whose text has more than white space and punctuation.  # K"""
     ids = [
@@ -130,6 +127,7 @@ def _inner(choice: RevealChoice, start: int, stop: int) -> Tensor:
 def _best_of_frequent(probability: Tensor) -> RegionToken:
     """The window and the token, among the best of each mask, with the most mass."""
     best = probability.topk(min(FORCE_BEST, probability.shape[1])).indices  # R K
+    # Sorted, so that among equal masses the lowest id comes first.
     candidates = best.unfold(0, FORCE_WINDOW, 1).flatten(1).sort(dim=1).values  # W 4K
     starts = torch.arange(len(candidates), device=probability.device)
     mass = sum(

@@ -87,10 +87,7 @@ EXTENTS: dict[str, Extent] = {"prefix": _prefix, "block": _block}
 
 
 class CachedCanvas:
-    """The network on the columns of the current block, or from there on, as `kind` says.
-
-    Every `refresh` calls on a row, all of its columns are read; None: at block starts only.
-    """
+    """The network on the columns of `kind`. It reads all columns of a row every `refresh` calls."""
 
     def __init__(self, net: Any, kind: str, refresh: int | None, sheet: StepRows) -> None:
         self.rereader = rereader_of(net, *sheet.ids.shape)

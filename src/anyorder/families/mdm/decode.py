@@ -130,7 +130,7 @@ def _start(
         block=block_of_slots(free, options.block),
         reveal=torch.zeros_like(ids),
         log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
-        window=zeros - 1,
+        window=zeros - 1,  # so that every row enters its first window in the first step
         window_step=zeros.clone(),
         window_initial=zeros.clone(),
         window_steps=torch.tensor(plan, device=device),
@@ -142,7 +142,7 @@ def _start(
 
 @dataclass(frozen=True)
 class _StepChoice:
-    """What one step may take."""
+    """The slots that one step may take, and how many."""
 
     eligible: Tensor  # B L
     progress: WindowProgress
@@ -172,6 +172,7 @@ class _Stepper:
             draw=Draw.of(options),
             forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
             waits_for=vocab.eos_id if self.stopping.waits else None,
+            # In a fixed random order, a slot that is masked again would be revealed at once.
             reshuffles=options.remask is not None,
         )
         remasking = _remasking_of(options)
@@ -304,7 +305,7 @@ class _Stepper:
     def _fill_after_eos(self, rows: _Rows, taken: Tensor, step: int) -> None:
         filled = behind(taken & (rows.ids == self.vocab.eos_id), rows.open)
         rows.ids = rows.ids.masked_fill(filled, self.vocab.eos_id)
-        rows.reveal = rows.reveal.masked_fill(filled, step)
+        rows.reveal = rows.reveal.masked_fill(filled, step)  # log_prob stays NaN: not drawn
         rows.open = rows.open & ~filled
 
 
@@ -369,7 +370,6 @@ def _refuse_with_remasking(options: MdmOptions) -> None:
 
 
 def _refuse_unused(options: MdmOptions) -> None:
-    """Refuse options without an effect."""
     policy, draw = build_policy(options), Draw.of(options)
     stopping = find_stopping(options.eos)
     name, reads_nothing = policy.score.name, policy.score.reads == "nothing"

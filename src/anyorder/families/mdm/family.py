@@ -59,12 +59,11 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
 
 
 def _read(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | PlannedConfig:
-    """Records of plain models hold the fields of the backbone alone."""
     if "shift" in record:
         return ShiftedConfig.from_record(record)
     if "backbone" in record:
         return PlannedConfig.from_record(record)
-    return TransformerConfig(**record)
+    return TransformerConfig(**record)  # plain models store the backbone's fields alone
 
 
 def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -100,10 +100,7 @@ class Remasker:
             self._changes[number].append(Change(step, place, None if masked else token))
 
     def changes(self, row: int, first: int, reveal_step: Sequence[int]) -> list[Change]:
-        """What the slots from position `first` on showed before their last reveal.
-
-        `reveal_step` has one entry for each of these slots; 0: it is open.
-        """
+        """What slots from position `first` on showed before their last `reveal_step` (0: open)."""
         found = []
         for step, position, token in self._changes[row]:
             slot = position - first
