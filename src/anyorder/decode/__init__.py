@@ -1,3 +1,3 @@
-"""Networks to sequences: loops that propose, score and take, and write down what they did."""
+"""From networks to sequences: loops that propose, score, take and record."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Canvases: what a decoder is asked to fill, made from text; and what it gives back.
+"""Canvases: a decoder's input, made from text, and `Decoded`, its output.
 
 There are four kinds, by what an item is and whether items can be inserted:
 
@@ -14,8 +14,8 @@ Each has a constructor `of_text(text, sizes, vocab, config)`. All of them read t
     <answer>    the end of the prompt; without it, the prompt ends at the first gap
 
 A text without gaps is a prompt, followed by one gap. Where segments are lines or statements, a gap
-stands between whole segments: put the mark at the start of a line. The line end behind such a mark
-belongs to the mark, because what is filled in ends its own lines.
+lies between whole segments: put the mark at the start of a line. The line end behind such a mark
+belongs to the mark, because the filled segments end their own lines.
 
 Not here: how text is cut into segments (data/segments.py), and decoding.
 Letters: B rows, L positions.
@@ -37,6 +37,7 @@ from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
+# Misspelt marks are refused: otherwise the model would read them as text.
 LIKE_A_MARK = re.compile(r"<\s*fill\s*(?:[:=\s]\s*\w*\s*)?>", re.IGNORECASE)
 ANSWER = "<answer>"
 LIKE_ANSWER = re.compile(r"<\s*answer\s*>", re.IGNORECASE)
@@ -53,9 +54,9 @@ class Marked:
     prompt: str
     frozen: tuple[str, ...]
     gaps: tuple[int | None, ...]
-    """The lengths that the marks give; None: a plain `<fill>`."""
+    """The lengths in the marks; None: a plain `<fill>`."""
     has_gaps: bool
-    """False: the text is a prompt, and its one gap was added behind it."""
+    """False: the text is a prompt, and one gap was added after it."""
     has_answer: bool
     """Whether `<answer>` says where the prompt ends."""
 
@@ -88,7 +89,7 @@ def has_gaps(text: str) -> bool:
 
 
 def prefix_of(text: str) -> str:
-    """What stands before the first gap: all of a prompt."""
+    """The text before the first gap; all of it if there is no gap."""
     return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
 
 
@@ -99,7 +100,7 @@ def check_lengths(texts: Sequence[str], slots: int | None) -> None:
 
 
 def _leaves_length_open(text: str) -> bool:
-    """Whether the text leaves some length open: a prompt's, or that of a plain `<fill>`."""
+    """Whether some gap has no length of its own: a plain `<fill>`, or the gap after a prompt."""
     marks = list(MARK.finditer(text))
     return not marks or any(mark[1] is None for mark in marks)
 
@@ -117,7 +118,7 @@ def _check_marks(text: str) -> None:
 
 
 def _prompt_ids(prompt: str, vocab: Vocab) -> list[int]:
-    """An empty prompt is BOS where there is one, as in training."""
+    """An empty prompt becomes BOS, if the vocabulary has one, as in training."""
     start = [] if vocab.bos_id is None else [vocab.bos_id]
     return vocab.encode(prompt) or start
 
@@ -127,15 +128,15 @@ class Sizes:
     """How large a canvas may be."""
 
     new_tokens: int | None
-    """Free slots after a prompt; on a growing canvas, slots in all; None: segments are counted."""
+    """Free slots after a prompt; on a growing canvas, all new slots; None: segments are counted."""
     length: int | None
-    """Tokens in all; None: not known."""
+    """Tokens of the whole canvas; None: not known."""
     only_length_told: bool = False
-    """Only `length` was asked for: then a growing canvas may grow up to it."""
+    """The caller gave only `length`: then a growing canvas may grow up to it."""
     slots: int | None = None
     """Segments; None: as in training."""
     trained: int | None = None
-    """Tokens of every answer in training, EOS from its end on; None: not known, or otherwise."""
+    """Tokens of every answer in training, padded with EOS; None: not known, or not padded so."""
     prompt: int | None = None
     """Tokens of a prompt, where segments are counted; None: not known."""
 
@@ -173,7 +174,7 @@ class Canvas:
 
     @classmethod
     def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Any = None) -> Canvas:
-        """The canvas of a text. Where the answer begins in it decides how much EOS follows it."""
+        """The canvas of a text. The start of the answer decides how much EOS follows it."""
         assert sizes.new_tokens is not None
         marked = Marked.of(text)
         if marked.has_gaps:
@@ -225,7 +226,7 @@ class Framed(Protocol):
     """The part of a network's shape that a growing canvas needs."""
 
     def frame(self, vocab: Vocab) -> Frame:
-        """The ids that stand before and after every prompt."""
+        """The ids before and after every prompt."""
         ...
 
 
@@ -237,7 +238,7 @@ class GrowingCanvas:
     grows: tuple[bool, ...]
     """Whether slots may be inserted right after each token."""
     room: int
-    """At most so many slots are inserted."""
+    """The most slots that may be inserted."""
 
     @property
     def prompt_length(self) -> int:
@@ -246,7 +247,7 @@ class GrowingCanvas:
 
     @classmethod
     def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Framed) -> GrowingCanvas:
-        """The canvas of a text. It grows until a size is reached, whichever is first."""
+        """The canvas of a text. It grows until it reaches the first of the sizes."""
         assert sizes.new_tokens is not None
         marked = Marked.of(text)
         marked.refuse_lengths()
@@ -263,7 +264,7 @@ class GrowingCanvas:
 
 
 def _room(frozen: int, sizes: Sizes) -> int:
-    """How many slots may be inserted beside so many frozen tokens."""
+    """How many slots may be inserted beside this number of frozen tokens."""
     assert sizes.new_tokens is not None
     if sizes.length is None:
         return sizes.new_tokens
@@ -324,8 +325,7 @@ def parts_of(marked: Marked, vocab: Vocab, shape: SegmentShape) -> tuple[list[in
 
 
 def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...]]:
-    """The segments of a text that stays as it is."""
-    # What stands around a gap is a part of a program, and need not be a program itself.
+    # The text around a gap is part of a program, and need not parse by itself.
     segments = cut(text, vocab, shape.segment_by, shape.segment_length, part=True)
     for segment in segments:
         if len(segment) > shape.segment_length:
@@ -337,7 +337,6 @@ def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...
 
 
 def _check_line_start(before: str) -> None:
-    """Refuse a gap after this text, unless the text ends a line."""
     if before and not before.endswith("\n"):
         line = before.splitlines()[-1]
         raise ValueError(
@@ -357,16 +356,16 @@ def _check_prompt(prompt: Sequence[int], sizes: Sizes) -> None:
 
 @dataclass(frozen=True)
 class SegmentCanvas:
-    """One row: a prompt, and what is known of each slot."""
+    """One row: a prompt, and the frozen content of each slot, if any."""
 
     prompt: tuple[int, ...]
     segments: tuple[tuple[int, ...] | None, ...]
     """Ids of a frozen segment, () for a frozen empty one, None for a free slot. The network's
-    slots beyond these are empty: the text has at most so many segments."""
+    slots beyond these are empty: the text cannot have more segments than this."""
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """What is frozen before the first free slot."""
+        """The frozen tokens before the first free slot."""
         before = self.segments[: self.segments.index(None)]
         return self.prompt + tuple(token for segment in before for token in segment or ())
 
@@ -419,16 +418,16 @@ class GrowingSegments:
     grows: tuple[bool, ...]
     """Whether segments may be inserted after the anchor, then after each frozen segment."""
     room: int
-    """At most so many segments are inserted."""
+    """The most segments that may be inserted."""
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The prompt and all that is frozen."""
+        """The prompt and all frozen segments."""
         return self.prompt + tuple(token for segment in self.segments for token in segment)
 
     @property
     def prefix(self) -> int:
-        """How many frozen segments stand before the first gap that grows."""
+        """The number of frozen segments before the first gap that grows."""
         return self.grows.index(True)
 
     @property
@@ -467,10 +466,7 @@ class GrowingSegments:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a decoder did with one canvas, in all or up to some step, as a watcher is shown it.
-
-    Lists run over the positions after the frozen prefix.
-    """
+    """What a decoder did with one canvas up to some step; lists begin after the frozen prefix."""
 
     token_ids: list[int]
     """The mask id where a slot, or a whole segment, is still open."""
@@ -478,26 +474,26 @@ class Decoded:
     reveal_step: list[int]
     """0 while open."""
     log_prob: list[float]
-    """Under the untempered posterior at the moment of the reveal; NaN while open, and for what was
-    not drawn."""
+    """Under the untempered posterior at the reveal; NaN while open, and for tokens that were not
+    drawn."""
     steps: int
     forwards: int
-    """Network calls that this row needed."""
+    """Network calls that this row needed; a batch may make more."""
     ties: int
     """Choices that the tie rule had to make."""
     segment: list[int] | None = None
-    """The number of the segment's slot, where segments are revealed; of inserted ones (flexlatent)
-    the number in the order of the text. An open segment is one item."""
+    """The slot number of the token's segment, if segments are revealed; inserted segments
+    (flexlatent) are numbered in text order. An open segment is one item."""
     score: list[float] | None = None
-    """What the token's segment was chosen by; NaN where nothing was ranked."""
+    """The score by which the token's segment was chosen; NaN where nothing was ranked."""
     candidates: list[Proposal] | None = None
-    """All that was proposed, where it was asked for."""
+    """All proposals, if the options request them."""
     changes: Sequence[Change] = ()
     """What slots showed before their last reveal, where tokens can change or be masked again."""
     columns: int | None = None
-    """Columns of the canvas that the calls computed, where that is counted."""
+    """Columns of the canvas that the calls computed, if they are counted."""
     row: int = field(default=0, compare=False)
-    """The canvas's number in the request. It says nothing about what was decoded."""
+    """The canvas's number in the request. Two equal results may differ in it."""
 
     @property
     def step(self) -> int:
@@ -518,10 +514,9 @@ Seen = Decoded
 """The name that watchers' rows had in version 0.1."""
 
 Watcher = Callable[[Sequence[Decoded]], None]
-"""Called after each step with every row that the step may have changed; it may raise to end the
-work."""
+"""Called after each step with every row that the step may have changed; raising ends decoding."""
 
-# The names by which the rows of the family table know the constructors.
+# The names that families use for the constructors.
 fixed_canvas = Canvas.of_text
 open_canvas = GrowingCanvas.of_text
 slot_canvas = SegmentCanvas.of_text

@@ -9,7 +9,7 @@ times cheaper in noise than Gumbel-max.
 
 Posterior. It is computed so that near-certain slots can still be ranked. A softmax in float32
 rounds every probability above 1 - 6e-8 to exactly 1, and confident slots then tie by the dozen.
-Here everything is measured from the best entry down: with s_v = l_v - max l and
+Here all values are relative to the best entry: with s_v = l_v - max l and
 
     rest = sum over v != best of exp(s_v)          (small when the slot is nearly certain)
 
@@ -18,10 +18,10 @@ Here everything is measured from the best entry down: with s_v = l_v - max l and
     sum p log p  = sum over v of exp(s_v) * s_v / (1 + rest) - log1p(rest)
 
 each of which keeps its relative precision down to the smallest float. Slots tie only when their
-logits say so.
+logits do.
 
 Stopping. A fixed canvas is longer than the text, so masked models are trained to fill the rest with
-EOS, and what the sampler does about these EOS changes length, order and accuracy. The choices are:
+EOS. How the sampler treats these EOS changes length, order and accuracy. The choices are:
 
     plain    EOS is a token like any other
     last     a slot that proposes EOS comes after every open slot of the window that does not
@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 512
-"""Tokens that a draw weighs together before it looks at them one by one."""
+"""Tokens that a draw sums as one block before it looks at them one by one."""
 FIRST_SEARCH = 256
 """How many of the best tokens top-p looks at before it looks at more."""
 
@@ -79,7 +79,7 @@ class Draw:
 
     @classmethod
     def of(cls, options: Drawn) -> Draw:
-        """What a family's options say of drawing."""
+        """The drawing part of a family's options."""
         return cls(options.temperature, options.top_p, options.top_k)
 
     def refuse_idle_filters(self) -> None:
@@ -103,15 +103,14 @@ def filtered(logits: Tensor, draw: Draw) -> Tensor:
 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """True for the tokens kept by top-p.  # N V
-
-    The few best tokens almost always hold the mass, so the search starts with them and widens
-    only if it must: sorting a whole vocabulary costs fifty times as much.
-    """
+    """True for the tokens kept by top-p.  # N V"""
+    # The few best tokens almost always hold the mass. So the search starts with them and widens
+    # only if it must: sorting a whole vocabulary costs fifty times as much.
     total = logits.logsumexp(dim=-1, keepdim=True)  # N 1
     width, size = min(FIRST_SEARCH, logits.shape[-1]), logits.shape[-1]
     while True:
         best, order = logits.topk(width, dim=-1)  # N K, best first
+        # float64, because a float32 cumulative sum drifts across the threshold.
         probability = (best - total).double().exp()
         mass_before = probability.cumsum(dim=-1) - probability
         if width == size or bool((mass_before[:, -1] > top_p).all()):
@@ -121,21 +120,16 @@ def _nucleus(logits: Tensor, top_p: float) -> Tensor:
 
 
 def pick(logits: Tensor, draw: Draw, noise: Tensor) -> Tensor:
-    """One token per slot from softmax(filtered(logits)).  # N
-
-    `noise` (N) is uniform in (0, 1) and unused at temperature 0.
-    """
+    """One token per slot from softmax(filtered(logits)); `noise` (N) is uniform in (0, 1).  # N"""
     if draw.temperature == 0:
         return logits.argmax(dim=-1)
     return pick_from(filtered(logits, draw), noise)
 
 
 def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
-    """From softmax(logits): the first token whose cumulative mass passes the noise.  # N
-
-    First a block of tokens by the blocks' masses, then a token in it: cumulative sums in float64
-    over a whole vocabulary cost more than the network's head.
-    """
+    """From softmax(logits): the first token whose cumulative mass passes the noise.  # N"""
+    # First a block by the blocks' masses, then a token in it: cumulative sums in float64 over a
+    # whole vocabulary cost more than the network's head.
     weights = (logits - logits.amax(dim=-1, keepdim=True)).exp()  # N V
     short = -weights.shape[1] % BLOCK
     if short:
@@ -144,14 +138,14 @@ def pick_from(logits: Tensor, noise: Tensor) -> Tensor:
     masses = blocks.sum(dim=2).double()  # N K
     block, rest = _cross(masses, noise * masses.sum(dim=1))
     inside = blocks[torch.arange(len(block), device=block.device), block].double()  # N BLOCK
-    # Logits that are not numbers must not point outside: whoever reads them next will notice.
+    # NaN logits must not index outside the vocabulary; callers check for NaN afterwards.
     return (block * BLOCK + _cross(inside, rest)[0]).clamp(max=logits.shape[1] - 1)
 
 
 def _cross(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The first entry whose cumulative mass passes the target, and the target's rest in it.  # N"""
     cumulative = masses.cumsum(dim=1)
-    # Rounding must not carry the target to the end, behind the last entry that has mass.
+    # Rounding must not carry the target to the end, past the last entry that has mass.
     last = cumulative[:, -1]
     target = torch.minimum(target, last.nextafter(torch.zeros_like(last)))
     found = torch.searchsorted(cumulative, target[:, None], right=True)  # N 1
@@ -161,7 +155,7 @@ def _cross(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def refuse_nan(numbers: Tensor, step: int | None = None) -> None:
-    """Refuse logits, or what was computed from them, where some are no numbers."""
+    """Refuse logits, or values computed from them, if some are NaN."""
     if bool(numbers.isnan().any()):
         when = "" if step is None else f"at step {step} "
         raise ValueError(
@@ -178,7 +172,7 @@ class Posterior:
 
     @cached_property
     def _largest(self) -> tuple[Tensor, Tensor]:
-        """The largest logit and its token, the lowest id among equals; quicker than argmax."""
+        """The largest logit and its token, the lowest id among equals; faster than argmax."""
         value, token = self.logits.max(dim=-1)
         return value, token  # N, N
 
@@ -212,7 +206,7 @@ class Posterior:
 
     def negative_entropy(self) -> Tensor:
         """sum p log p.  # N"""
-        # 0 * -inf stands for a token that cannot occur: it adds nothing.
+        # 0 * -inf is NaN, but a token that cannot occur must add nothing.
         terms = self._odds * self._shifted.masked_fill(self._odds == 0, 0.0)
         return terms.sum(dim=-1).double() / (1 + self._rest) - torch.log1p(self._rest)
 
@@ -226,7 +220,7 @@ class Stopping:
     """What the sampler does about EOS."""
 
     waits: bool = False
-    """A slot whose proposal is EOS comes after all others, whatever its score."""
+    """A slot that proposes EOS comes after all others, whatever its score."""
     fills: bool = False
     """Open slots right of a revealed EOS become EOS at once."""
     forbids: bool = False
@@ -242,7 +236,7 @@ STOPPING = {
 
 
 def behind(ends: Tensor, slots: Tensor) -> Tensor:
-    """Those of the slots that stand right of an end, in the same row.  # B L each"""
+    """The slots to the right of an end in the same row.  # B L each"""
     return (ends.long().cumsum(dim=1) > 0) & slots
 
 

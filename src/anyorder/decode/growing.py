@@ -1,23 +1,15 @@
-"""Rows that grow: the state of canvases into which slots are inserted.
+"""Insertion decoding: rows that grow, and the clock that says what a step reveals and inserts.
 
-Rows are left-packed: an insertion moves what stands right of it. A slot is therefore known by its
-number, in order of creation (what is frozen first), never by its position. New slots are open, and
+Shared by flexmdm (items are tokens) and flexlatent (items are segments); nothing here depends on
+which. Rows are left-packed: an insertion moves everything to its right. So a slot is known by its
+number, in order of creation (frozen slots first), never by its position. New slots are open, and
 further slots may be inserted after them. Nothing is ever removed.
 
-`Growth` is what happens to slots, whatever they hold; `GrowingRows` adds the tokens of slots that
-hold one each. Letters: B rows, L positions.
-
-The clock of insertion decoding: what a step reveals, how much it inserts, and into which gaps.
-
-Flexmdm and flexlatent share it: what is missing and what is open are tokens and masks in the one,
-segments and open slots in the other, and the clock does not know which. A clock takes the time that
-is left and what the network says is missing, and gives a `StepPlan` for one step.
-
-Times. Time t runs from 0 to 1. Every missing token arrives with hazard a/(1 - t) and every mask is
+Times. Time t runs from 0 to 1. Every missing item arrives with hazard a/(1 - t) and every mask is
 revealed with hazard b/(1 - t): a and b are the exponents of Gamma(t) = 1 - (1 - t)^a, the insertion
-schedule of the sampler, and of its unmasking schedule. With M open masks and E tokens missing:
+schedule of the sampler, and of its unmasking schedule. With M open masks and E items missing:
 
-Steps. Over (t, s], each missing token arrives with probability
+Steps. Over (t, s], each missing item arrives with probability
 
     exact      1 - ((1 - s) / (1 - t))^a      (thinning: right for any grid)
     left       a / (1 - t) * (s - t)          (at most 1)
@@ -32,34 +24,34 @@ proposed at a rate that is too high, and thinned. With a bound K on E, the next 
     1 - s = (1 - t) u^(1 / (a K + b M)),   u uniform,
 
 because no proposal falls into (t, s] with probability ((1 - s) / (1 - t))^(a K + b M). The network
-is called at s, and of a K + b M parts of chance, b M make a reveal, a E(s) an insertion, and the
-rest nothing. One thing at most happens per call, by what the network says at that very moment: no
-two draws ignore each other, and there is no grid. This is exact as long as K bounds E. After a call
-in which nothing happened, K = E(s) does, since E can only fall. After an event E may rise (a first
-insertion says that something was missing after all); K = E(s) + 1 allows for one token more, and
-the next call corrects it. (To hold E fixed until the next event would be wrong by as much as
-lengths are uncertain: an insertion would come almost surely, however small E is.)
+is called at s. Of the total rate a K + b M, the part b M is a reveal, a E(s) an insertion, and the
+rest nothing. So at most one event happens per call, by the network's answer at that moment, and
+there is no grid. This is exact as long as K bounds E. After a call without an event, K = E(s) does,
+since E can only fall. After an event E may rise (a first insertion shows that something was
+missing); K = E(s) + 1 allows for one more item, and the next call corrects it. (Holding E fixed
+until the next event would be wrong: an insertion would then come almost surely, however small E.)
 
-The network is asked at progress tau = Gamma(t): as tau, or as the training time alpha^{-1}(tau) =
+The network is called at progress tau = Gamma(t): as tau, or as the training time alpha^{-1}(tau) =
 1 - (1 - t)^(a / a_train), whichever it was trained on, within the times that training visits.
 
-Gaps. The network says g_i, the log of the expected number of tokens (flexmdm) or segments
-(flexlatent) still missing in gap i. With the insertion temperature T (paper, appendix D),
+Gaps. The network gives g_i, the log of the expected number of items missing in gap i. With the
+insertion temperature T (paper, appendix D),
 
     n_i = E softmax(g / T)_i  over the gaps that may grow,      E = sum_i e^{g_i},
 
-so T moves insertions between gaps and leaves their expected number alone; T = 1 is n_i = e^{g_i}.
+so T moves insertions between gaps and keeps their expected number; T = 1 is n_i = e^{g_i}.
 A step in which each missing item arrives with probability `share` inserts share * n_i on average:
 
-    poisson           N ~ Poisson(share E) in all, each placed by itself with probability n_i / E;
-                      the same law as an independent Poisson(share n_i) in each gap
+    poisson           N ~ Poisson(share E) in all, each placed independently with probability
+                      n_i / E; the same law as an independent Poisson(share n_i) in each gap
     binomial          Binomial(ceil n_i, share n_i / ceil n_i) in gap i
     floor_bernoulli   floor(r) + Bernoulli(r - floor r) in gap i, r = share n_i
 
 A row that may insert only `room` more keeps the first `room` placements, or a random subset of that
-size of its new slots: no gap is favoured for standing further left.
-Not here: which open items are revealed (policy.py), and the rows themselves (growing.py).
-Letters: B rows, L gaps (gap i stands after position i).
+size of its new slots, so that gaps further left have no advantage.
+
+Not here: which open items are revealed (policy.py).
+Letters: B rows, L positions and gaps (gap i follows position i).
 """
 
 from __future__ import annotations
@@ -88,15 +80,15 @@ class FrozenRow(NamedTuple):
     grows: Sequence[bool]
     """Whether slots may be inserted right after each."""
     room: int
-    """At most so many slots are inserted."""
+    """The most slots that may be inserted."""
     key: int
 
 
 class ShiftedPositions(NamedTuple):
-    """What an insertion did to the positions."""
+    """How an insertion moved the positions."""
 
     spread: Callable[[Tensor, float], Tensor]
-    """Values of the old slots (B L), and what stands elsewhere -> the same at the new positions."""
+    """(values of the old slots B L, value elsewhere) -> the values at the new positions."""
     fresh: Tensor  # B L, the new slots
 
 
@@ -110,7 +102,7 @@ class Growth:
     room: Tensor  # B, slots that may still be inserted
     numbered: Tensor  # B, the number of the next slot
     left: Tensor  # B, 1 - t: the time that is left, float64
-    bound: Tensor  # B, what may be missing: the event clock's, 0 before the first call
+    bound: Tensor  # B, the event clock's bound K on E; 0 before the first call
     forwards: Tensor  # B
     ties: Tensor  # B
     slot: Tensor  # B L, the slot's number; -1 in padding
@@ -156,9 +148,10 @@ class Growth:
         return torch.arange(self.slot.shape[1], device=self.slot.device) < self.length[:, None]
 
     def open_slots(self, counts: Tensor, step: int) -> ShiftedPositions | None:
-        """Insert so many open slots after each position (B L); None: there are none to insert."""
+        """Insert `counts` (B L) open slots after each position; None: nothing to insert."""
         new = counts.sum(dim=1)
         length = self.length + new
+        # Stacked, so that the step waits for the device once, not twice.
         most, longest = torch.stack([new.max(), length.max()]).tolist()
         if not most:
             return None
@@ -212,14 +205,14 @@ class GrowingRows(Growth):
         return cls.begin(beginnings, device, ids=ids, log_prob=log_prob)
 
     def grow(self, counts: Tensor, step: int, vocab: Vocab) -> None:
-        """Insert so many masked slots after each position (B L)."""
+        """Insert `counts` (B L) masked slots after each position."""
         moved = self.open_slots(counts, step)
         if moved is not None:
             self.ids = moved.spread(self.ids, vocab.pad_id).masked_fill_(moved.fresh, vocab.mask_id)
             self.log_prob = moved.spread(self.log_prob, torch.nan)
 
     def collect(self, index: int, canvas: GrowingCanvas, step: int) -> Decoded:
-        """What was done with one row, `step` steps long."""
+        """The result of one row after `step` steps."""
         span = slice(canvas.prompt_length, int(self.length[index]))
         return Decoded(
             token_ids=self.ids[index, span].tolist(),
@@ -233,9 +226,9 @@ class GrowingRows(Growth):
 
 
 NEARLY_WHOLE = 1e-4
-"""An expected number this little above a whole one counts as whole: it is rounding."""
+"""An expected number this close above a whole one counts as whole: the excess is rounding."""
 MOST_IN_A_GAP = 4096
-"""One step puts at most so many slots into a gap; only a broken network asks for more."""
+"""The most slots that one step puts into a gap; only a broken network gives more."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +238,7 @@ class InsertionDemand:
     expected: Tensor  # B L, float64; 0 where nothing may be inserted
     room: Tensor  # B, slots that may be inserted at most
     key: Tensor  # B
-    slot: Tensor  # B L, who stands before each gap to the noise
+    slot: Tensor  # B L, the slot before each gap: it keys the noise
     step: int
 
     @cached_property
@@ -256,6 +249,7 @@ class InsertionDemand:
 
 def expected_missing(gaps: Tensor, grows: Tensor, temperature: float = 1.0) -> Tensor:
     """n_i; 0 in gaps that do not grow.  # B L, float64"""
+    # Our heads clamp already; other networks may not, and exp must stay finite.
     gaps = gaps.double().clamp(max=GAP_LIMIT).masked_fill(~grows, -torch.inf)
     if temperature == 1:
         return gaps.exp()
@@ -281,20 +275,20 @@ def place(demand: InsertionDemand, numbers: Tensor) -> Tensor:
 
 
 def poisson(demand: InsertionDemand, share: float) -> Tensor:
-    """So many new slots for each gap.  # B L"""
+    """New slots of each gap.  # B L"""
     noise = uniform(0, int(Stream.INSERT), demand.key, demand.step)
     return place(demand, counts.poisson(share * demand.total, noise).minimum(demand.room))
 
 
 def binomial(demand: InsertionDemand, share: float) -> Tensor:
-    """So many new slots for each gap.  # B L"""
+    """New slots of each gap.  # B L"""
     whole = (demand.expected - NEARLY_WHOLE).ceil().clamp(min=1)
     chance = (share * demand.expected / whole).clamp(max=1)
     return _within_room(demand, counts.binomial(whole, chance, _gap_noise(demand)))
 
 
 def floor_bernoulli(demand: InsertionDemand, share: float) -> Tensor:
-    """So many new slots for each gap.  # B L"""
+    """New slots of each gap.  # B L"""
     rate = share * demand.expected
     return _within_room(demand, counts.floor_bernoulli(rate, _gap_noise(demand)))
 
@@ -311,7 +305,7 @@ def _gap_noise(demand: InsertionDemand) -> Tensor:
 
 
 def _within_room(demand: InsertionDemand, numbers: Tensor) -> Tensor:
-    """Where a row's new slots (B L) are too many, a random subset of them as large as its room."""
+    """At most `room` of a row's new slots (B L): a random subset where there are more."""
     numbers = numbers.clamp(max=MOST_IN_A_GAP)
     total = numbers.sum(dim=1)
     most, excess = torch.stack([total.max(), (total - demand.room).max()]).tolist()
@@ -319,6 +313,7 @@ def _within_room(demand: InsertionDemand, numbers: Tensor) -> Tensor:
         return numbers
     nth = torch.arange(most, device=numbers.device).expand(len(numbers), most)  # B most
     noise = uniform(0, int(Stream.PLACE), demand.key[:, None], demand.step, nth)
+    # Noise is below 1: 2 sorts the places beyond the row's total last.
     order = noise.masked_fill(nth >= total[:, None], 2.0).argsort(dim=1)
     rank = torch.empty_like(order).scatter(1, order, nth)
     kept = rank < total.minimum(demand.room)[:, None]
@@ -328,7 +323,7 @@ def _within_room(demand: InsertionDemand, numbers: Tensor) -> Tensor:
 
 
 class Clocked(Protocol):
-    """What a clock reads of a family's resolved options (`ClockOptions` of families/config.py)."""
+    """The options that a clock reads (`ClockOptions` of families/config.py), resolved."""
 
     @property
     def clock(self) -> str: ...
@@ -351,9 +346,9 @@ class Clocked(Protocol):
 END = 1e-6
 """Time is over when less than this is left."""
 ASKED = 1 << 10
-"""The event clock asks the network at times that are rounded to 1 - t within a part in so many."""
+"""The event clock rounds 1 - t to one part in this many before it calls the network."""
 RISE = 1.0
-"""By how much an event is allowed to raise the expected number of missing tokens."""
+"""How much an event may raise the expected number of missing items."""
 
 
 class StepPlan(NamedTuple):
@@ -362,11 +357,11 @@ class StepPlan(NamedTuple):
     reveals: Tensor  # B, how many open slots become text
     inserts: Tensor  # B L, how many slots are inserted after each position
     left: Tensor  # B, 1 - t after it
-    bound: Tensor  # B, of what is missing then; read by the event clock only
+    bound: Tensor  # B, on what is missing then; read by the event clock only
 
 
 class TrainedSchedules(Protocol):
-    """What a clock must know of a network: the schedules it was trained on."""
+    """The schedules on which a network was trained."""
 
     @property
     def coordinate(self) -> str: ...
@@ -380,7 +375,7 @@ class Clock(Protocol):
     """Decides what happens next."""
 
     def asked(self, left: Tensor) -> Tensor:
-        """The time left for which the network is asked, where `left` is left.  # B"""
+        """The time left that the network is given, when `left` is left.  # B"""
         ...
 
     def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
@@ -422,7 +417,7 @@ class Steps:
         return left
 
     def share(self, schedule: Power, step: int) -> float:
-        """How likely what waits is to happen in this step; the last one holds all that is left."""
+        """The probability that a waiting item happens in this step; 1 in the last step."""
         if step == self.steps:
             return 1.0
         t, s = (torch.tensor(n / self.steps, dtype=torch.float64) for n in (step - 1, step))
@@ -448,14 +443,14 @@ class Steps:
 
 @dataclass(frozen=True)
 class Events:
-    """At most one insertion or reveal a call and row, at its own time."""
+    """At most one insertion or reveal per call and row, at its own time."""
 
     insertion: Power
     unmasking: Power
 
     def asked(self, left: Tensor) -> Tensor:
-        # Times depend on what the network said before, in its last digits too, and networks look
-        # at time through fast waves: unrounded, the last digits would grow from call to call.
+        # Times depend on the last digits of earlier network outputs, and networks embed time in
+        # fast waves: without rounding, float noise would grow from call to call.
         mantissa, exponent = torch.frexp(left)
         return torch.ldexp((mantissa * ASKED).round() / ASKED, exponent)
 
@@ -465,13 +460,15 @@ class Events:
         reveal = self.unmasking.exponent * masks  # B
         part = noise * (reveal + self.insertion.exponent * rows.bound)
         reveals = part < reveal
+        # E above its bound K is cut: no thinning probability exceeds 1.
         insertion = self.insertion.exponent * demand.total.minimum(rows.bound)
         inserts = ~reveals & (part < reveal + insertion)
         bound = demand.total + RISE * (reveals | inserts)
+        # A full row inserts nothing more: a positive bound would only cost empty calls.
         bound = bound.masked_fill(rows.room - inserts.long() == 0, 0.0)
         masks = masks - reveals.long() + inserts.long()
         rate = self.unmasking.exponent * masks + self.insertion.exponent * bound
-        left = rows.left * wait ** (1 / rate)  # with no rate, never: u^inf = 0
+        left = rows.left * wait ** (1 / rate)  # a rate of 0 ends the time: u^inf = 0
         return StepPlan(
             reveals=reveals.long(),
             inserts=place(demand, inserts.long()),
@@ -508,15 +505,15 @@ def schedules(options: Clocked, net: TrainedSchedules) -> tuple[Power, Power]:
 
 
 def network_time(left: Tensor, gamma: Power, net: TrainedSchedules) -> Tensor:
-    """When to ask the network, where `left` = 1 - t is left of the sampler's time.  # B"""
-    # In powers of 1 - t, which keep their precision near the end, where t itself is all nines;
-    # and not beyond the last time that training visits.
+    """The network's time, when `left` = 1 - t is left of the sampler's time.  # B"""
+    # Powers of 1 - t keep their precision near the end, where t itself is all nines. The clamp
+    # stays within the times that training visits.
     trained = {"raw": net.insertion_exponent, "progress": 1.0}[net.coordinate]
     return 1 - (left ** (gamma.exponent / trained)).clamp(min=END)
 
 
 class RunningClock:
-    """A clock in use: when to ask the network, and what a step does then."""
+    """A clock in use: the network's time, and the plan of each step."""
 
     def __init__(self, options: Clocked, net: TrainedSchedules) -> None:
         self.net, self.clock = net, build_clock(options, net)
@@ -528,9 +525,9 @@ class RunningClock:
         return network_time(self.clock.asked(rows.left), self.gamma, self.net)
 
     def plan(self, rows: Growth, gaps: Tensor, step: int) -> StepPlan:
-        """What the clock says, given the log of what is missing in every gap (B L).
+        """The plan of one step, given the log of what is missing in every gap (B L).
 
-        Once a row's time is over: all that is still open is revealed, and no slot is inserted.
+        Once a row's time is over, all open slots are revealed, and none is inserted.
         """
         over = rows.left <= END
         grows = rows.grows & ((rows.room > 0) & ~over)[:, None]

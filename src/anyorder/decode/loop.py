@@ -1,10 +1,10 @@
-"""The one decoding loop: step, show, collect what is finished, go on with the rest.
+"""The decoding loop of all families: step, show, collect finished rows, continue with the rest.
 
     while rows are left:
         advance    one step of all rows (a family's `Stepper`)
         watch      show the rows to the watcher, if there is one
-        collect    what became of rows that are finished
-        keep       drop them, so that the next step computes only what is still open
+        collect    the results of finished rows
+        keep       drop them, so that the next step computes only unfinished rows
 
 A stepper owns the state of its batch, which usually is a dataclass of tensors with one entry per
 row (B) or one line of slots per row (B L).
@@ -38,15 +38,15 @@ class Stepper(Protocol):
         ...
 
     def done(self, step: int) -> Tensor:
-        """Which rows are finished after `step` steps; 0 is asked before the first.  # B"""
+        """Which rows are finished after `step` steps; called with 0 before the first.  # B"""
         ...
 
     def collect(self, index: int, step: int) -> Decoded:
-        """What was done in `step` steps with the row at this index, finished or not."""
+        """The result of the row at this index after `step` steps, finished or not."""
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only (indices, at least one)."""
+        """Drop all rows but these (indices, at least one)."""
         ...
 
 
@@ -55,7 +55,7 @@ def run(stepper: Stepper, watch: Watcher | None = None) -> list[Decoded]:
     results: dict[int, Decoded] = {}
     step = 0
     while True:
-        # Asked before the first step too: a canvas without room is finished as it is.
+        # Before the first step too: a canvas without room is finished from the start.
         done = stepper.done(step)
         if bool(done.any()):  # the loop's one wait for the device in a step
             results |= _collected(stepper, done.nonzero()[:, 0].tolist(), step)
@@ -66,12 +66,11 @@ def run(stepper: Stepper, watch: Watcher | None = None) -> list[Decoded]:
         step += 1
         stepper.advance(step)
         if watch is not None:
-            # A finished row is still among them: its last step is shown like the others.
+            # Before finished rows leave, so that their last step is shown too.
             watch(list(_collected(stepper, range(len(stepper.row)), step).values()))
 
 
 def _collected(stepper: Stepper, at: Sequence[int], step: int) -> dict[int, Decoded]:
-    """The rows at these indices, by their numbers in the request."""
     numbers = stepper.row.tolist()
     return {
         numbers[index]: replace(stepper.collect(index, step), row=numbers[index]) for index in at
@@ -81,7 +80,7 @@ def _collected(stepper: Stepper, at: Sequence[int], step: int) -> dict[int, Deco
 def keep_rows(batch: Any, rows: Tensor, lengths: str) -> None:
     """Drop the other rows of a dataclass of tensors, and the columns that only they needed.
 
-    `lengths` names the field that says how long rows are: in slots (B), or by which are real (B L).
+    `lengths` names the field with the lengths of rows: slots (B), or real positions (B L).
     """
     for each in fields(batch):
         setattr(batch, each.name, getattr(batch, each.name)[rows])

@@ -1,7 +1,7 @@
-"""Which items next: scores, tie rules, and the taking itself. Shared by all any-order families.
+"""Which items come next: scores, tie rules, and `take`. Shared by all any-order families.
 
-Each step the network proposes content for every open item, a *score* ranks the items, a quota says
-how many are taken (quota.py). The scores, larger meaning sooner:
+In each step the network proposes content for every open item, a *score* ranks the items, and a
+quota says how many are taken (quota.py). The scores, larger meaning sooner:
 
     confidence      log of the largest probability
     sampled         log-probability of the token that was drawn
@@ -9,19 +9,19 @@ how many are taken (quota.py). The scores, larger meaning sooner:
     entropy         negative entropy
     left_to_right   minus the position
     random          keyed noise, one number per slot
-    planner         log-odds of the network's own planner head (nets/planner.py)
+    planner         log-odds of the network's own planner head (families/mdm/planner.py)
 
-Where the items are segments (latentmdm, flexlatent), the last two and, of the log-probabilities of
-the tokens of a segment's candidate, its closing EOS included (paper, appendix E):
+Segments (latentmdm, flexlatent) can be ranked by left_to_right, random, or the log-probabilities of
+the candidate's tokens, its closing EOS included (paper, appendix E):
 
     average         their mean
     minimum         the smallest
     first           the first (ReFusion)
 
 Scores read the untempered posterior by default; `filtered` reads the one that tokens are drawn from
-(after temperature, top-p and top-k), as the Dream family does. Equal scores are told apart by the
-tie rule: `random` (keyed noise) or `leftmost`; scores that differ by less than float32 can promise
-count as equal. Every choice that a tie rule made is counted.
+(after temperature, top-p and top-k), as the Dream family does. A tie rule separates equal scores:
+`random` (keyed noise) or `leftmost`. Scores that differ by less than the error of float32 count as
+equal. Every choice that a tie rule made is counted.
 Letters: N items, B rows, L canvas positions, T positions of a segment.
 """
 
@@ -40,14 +40,15 @@ from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
 from anyorder.process.noise import Stream, uniform
 
 NEAR = 1 << 12
+"""Scores that agree to one part in this many count as equal."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Candidates of segments, as far as they are written."""
+    """Candidates of segments, as far as they are written so far."""
 
     log_prob: Tensor
-    """Untempered, of each token; what stands beyond `length` means nothing.  # N T"""
+    """Untempered, of each token; entries beyond `length` are undefined.  # N T"""
     length: Tensor
     """Tokens written, the closing EOS included; at least one.  # N"""
 
@@ -63,17 +64,17 @@ class Items:
     """The open items that a score ranks."""
 
     position: Tensor
-    """Where each item stands on the canvas.  # N"""
+    """The position of each item on the canvas.  # N"""
     key: Tensor
     """The noise key of each item's row.  # N"""
     posterior: Posterior | None = None
-    """What the network believes; None for scores that do not read it."""
+    """The network's posterior; None for scores that do not read it."""
     tokens: Tensor | None = None
     """The tokens drawn for the items; None for scores that do not read them.  # N"""
     slot: Tensor | None = None
-    """Who each item is to the noise; None: its position, which stays on a fixed canvas.  # N"""
+    """The number that keys each item's noise; None: its position, if the canvas is fixed.  # N"""
     step: int | None = None
-    """Given where a random order is shuffled anew each step; None: one order for good."""
+    """Set if a random order is shuffled again in each step; None: one order for all steps."""
     written: Written | None = None
     """The candidates, where items are segments and the score reads them."""
     odds: Tensor | None = None
@@ -88,16 +89,16 @@ class Score:
     rank: Callable[[Items], Tensor]
     """Items to float64 scores, larger sooner.  # N"""
     reads: Literal["nothing", "posterior", "token", "plan", "opening", "segment"] = "posterior"
-    """What must be computed before ranking: decoders skip the vocabulary where nothing is read, or
-    a planner's log-odds. Of a segment, its first token (`opening`) or all of it."""
+    """What must be computed before ranking. Decoders skip the vocabulary head for `nothing` and
+    `plan`. Of a segment, `opening` reads the first token and `segment` all of it."""
     is_log_probability: bool = False
     """Whether a threshold quota may compare it with a probability."""
     bound: Callable[[Written], Tensor] | None = None
-    """For scores of segments: the most that unfinished candidates can still reach.  # N"""
+    """For scores of segments: the best score that unfinished candidates can still reach.  # N"""
 
     @property
     def scale(self) -> Scale | None:
-        """What a quota may read it as; None: it only ranks."""
+        """How a quota may read the score; None: it only ranks."""
         if self.reads == "plan":
             return "log_odds"
         return "log_probability" if self.is_log_probability else None
@@ -163,7 +164,7 @@ def _minimum(items: Items) -> Tensor:
 
 
 def _smallest(written: Written) -> Tensor:
-    """The score and its own bound: what is still to come can only lower it."""
+    """The score, and also its bound: later tokens can only lower it."""
     return written.log_prob.masked_fill(~written.present, torch.inf).amin(dim=1)
 
 
@@ -204,7 +205,7 @@ SEGMENT_SCORES = {
 
 @dataclass(frozen=True)
 class Policy:
-    """Propose, score, take: the whole choice of what is revealed when."""
+    """All choices about the order of reveals: score, quota, ties and blocks."""
 
     score: Score = SCORES["confidence"]
     quota: Quota = field(default_factory=Even)
@@ -212,7 +213,7 @@ class Policy:
     """Which distribution the score reads."""
     ties: Literal["random", "leftmost"] = "random"
     block: int | None = None
-    """Close blocks of so many free slots from left to right; None: the whole canvas at once."""
+    """Close blocks of this many free slots from left to right; None: the whole canvas at once."""
 
     def __post_init__(self) -> None:
         if self.posterior not in ("untempered", "filtered"):
@@ -228,12 +229,10 @@ class Policy:
             raise ValueError(NEEDED[wanted].format(policy=repr(self.score.name)))
 
     def draw_lots(self, ranking: Ranking, key: Tensor, slot: Tensor, step: int) -> Ranking:
-        """The ranking in which items that won their draw come first, where the quota has one.
-
-        key B and slot B L name the noise.
-        """
+        """The ranking with the winners first, if the quota draws for each item."""
         if not isinstance(self.quota, ItemwiseQuota):
             return ranking
+        # Lifting the winners lets `take` serve these quotas like all others.
         lots = uniform(0, int(Stream.PLAN), key[:, None], step, slot)  # B L
         return replace(ranking, scores=self.quota.lift(ranking.scores, lots))
 
@@ -244,14 +243,11 @@ NEEDED: dict[Scale, str] = {
     "log_odds": "the quotas bernoulli and expected read a planner's chances, which {policy} does "
     "not give: use the policy 'planner', or another quota",
 }
-"""What is wrong with a policy whose scores a quota cannot read."""
+"""The error for a policy whose scores a quota cannot read."""
 
 
 def register_policy(score: Score) -> None:
-    """Make a score of one's own a policy, by its name.
-
-    It ranks what it reads: tokens, segments, or both where it reads nothing.
-    """
+    """Add your own score as a policy. If it reads nothing, it ranks tokens and segments."""
     if score.name in (*SCORES, *SEGMENT_SCORES):
         raise ValueError(f"there is a policy {score.name!r} already: choose another name")
     if score.reads in ("nothing", "posterior", "token", "plan"):
@@ -297,18 +293,16 @@ def _unknown(name: str) -> str:
 
 
 def near_ties_as_ties(scores: Tensor) -> Tensor:
-    """Scores kept to 12 binary digits of their size: those that agree to about 2e-4 become equal.
-
-    The last digits of a float32 network change with the shape of the batch; they must not decide
-    an order, the tie rule must.
-    """
+    """Scores rounded to 12 binary digits: those that agree to about 2e-4 become equal."""
+    # The last digits of a float32 network change with the shape of the batch. They must not decide
+    # the order: the tie rule decides.
     mantissa, exponent = torch.frexp(scores)
     return torch.ldexp((mantissa * NEAR).round() / NEAR, exponent)
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """What `take` chooses from; larger scores first, those that wait after all others."""
+    """Input of `take`: larger scores first, items that wait after all others."""
 
     scores: Tensor  # B L
     eligible: Tensor  # B L, bool: the items that may be taken
@@ -318,7 +312,7 @@ class Ranking:
     def order(self) -> Tensor:
         """Positions from the first to be taken to the last; ineligible ones at the end.  # B L"""
         order = self.tie_break.argsort(dim=1, descending=True, stable=True)
-        # Sorting by the least important key first, stably, sorts by all of them.
+        # Stable sorts, the least important key first, sort by all keys.
         for key in (self.scores, ~self.waits, self.eligible):
             values = key.gather(1, order).to(torch.float64)
             order = order.gather(1, values.argsort(dim=1, descending=True, stable=True))
@@ -335,6 +329,7 @@ def take(ranking: Ranking, counts: Tensor) -> tuple[Tensor, Tensor]:
     rank = torch.empty_like(order).scatter(1, order, places)
     available = ranking.eligible.sum(dim=1)
     taken = rank < torch.minimum(counts, available)[:, None]
+    # An index past the end is clamped to a wrong item: `some_left` removes those rows below.
     first_left = order.gather(1, counts.clamp(max=order.shape[1] - 1)[:, None])  # B 1
     equal = (ranking.scores == ranking.scores.gather(1, first_left)) & (
         ranking.waits == ranking.waits.gather(1, first_left)
@@ -346,9 +341,9 @@ def take(ranking: Ranking, counts: Tensor) -> tuple[Tensor, Tensor]:
 def tie_noise(
     policy: Policy, keys: Tensor, step: int, length: int, slot: Tensor | None = None
 ) -> Tensor:
-    """What tells equal scores apart: fresh keyed noise each step, or the place.  # B L
+    """The order among equal scores: fresh keyed noise in each step, or the position.  # B L
 
-    `slot` (B L) says who each position is to the noise, where slots move.
+    `slot` (B L) keys the noise instead of the position where slots move.
     """
     position = torch.arange(length, device=keys.device)
     if policy.ties == "leftmost":

@@ -1,4 +1,4 @@
-"""What a network proposes for open slots: its logits, the tokens drawn from them, their scores.
+"""A network's proposals for open slots: its logits, the tokens drawn from them, their scores.
 
 The vocabulary side of one decoding step, shared by the loops that reveal slots (mdm, flexmdm):
 
@@ -27,12 +27,12 @@ from anyorder.vocab import Vocab
 HEAD_BUDGET = 1 << 23
 """Logits held at once, in numbers: larger canvases pass through the head in pieces."""
 AHEAD, READ_BUDGET = 4, 1 << 20
-"""A `Proposer` makes so many times as many at once, because the head is quicker on more slots, and
-reads them so many at a time: on a CPU what is computed from these then stays in its cache."""
+"""A `Proposer` computes AHEAD times HEAD_BUDGET logits at once, because the head is faster on more
+slots, and reads READ_BUDGET of them at a time, so that a CPU keeps intermediate values in cache."""
 
 
 def slices(count: int, vocab: Vocab, times: int = 1) -> Iterator[slice]:
-    """So many slots in pieces, few enough at a time for the head (or `times` as many)."""
+    """`count` slots in pieces that fit HEAD_BUDGET (or `times` as much)."""
     size = max(1, times * HEAD_BUDGET // vocab.size)
     return (slice(first, first + size) for first in range(0, count, size))
 
@@ -45,13 +45,13 @@ def pieces(chosen: Tensor, vocab: Vocab, times: int = 1) -> Iterator[tuple[Tenso
 
 @dataclass(frozen=True)
 class StepView:
-    """What one network call shows of the rows."""
+    """The result of one network call on the rows."""
 
     states: Tensor  # B L D
     key: Tensor  # B
-    slot: Tensor  # B L, who each position is to the noise
+    slot: Tensor  # B L, the slot numbers that key the noise
     step: int
-    odds: Tensor | None = None  # B L, a planner's, where the policy reads them
+    odds: Tensor | None = None  # B L, a planner's, if the policy reads them
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Proposer:
     forbidden: tuple[int, ...]
     """Ids that no slot may hold; those beyond the vocabulary never may."""
     waits_for: int | None = None
-    """A slot that proposes this token comes after all that do not."""
+    """A slot that proposes this token comes after all others."""
     reshuffles: bool = False
-    """A random order is drawn anew each step, so that slots which join late are not ahead."""
+    """Draw a random order again in each step, so that slots which join late have no advantage."""
     draws_first: bool = False
-    """Draw tokens for all candidates, even where the choice does not depend on them."""
+    """Draw tokens for all candidates, even if the choice does not depend on them."""
 
     @property
     def draws(self) -> bool:
-        """Whether ranking draws the tokens of all candidates: only where something needs them."""
+        """Whether ranking draws the tokens of all candidates."""
         return self.draws_first or self.policy.score.reads == "token" or self.waits_for is not None
 
     def rank(self, view: StepView, eligible: Tensor) -> tuple[Ranking, Tensor | None]:
@@ -88,12 +88,13 @@ class Proposer:
         if not score.reads_vocabulary:
             row, position = eligible.nonzero(as_tuple=True)
             found = score.rank(self._items(view, row, position))
+            # Positions and keyed noise are exact; log-odds carry the network's rounding.
             scores[row, position] = found if view.odds is None else near_ties_as_ties(found)
             if tokens is None:
                 return ranking, None
         for row, position, logits in self._read(view, eligible):
             self._propose(view, (row, position), logits, ranking, tokens)
-            del logits  # before more are made
+            del logits  # before the next piece: two pieces at once would double the memory
         return ranking, tokens
 
     def reveal(
@@ -106,7 +107,7 @@ class Proposer:
             else:
                 drawn = tokens[row, position]
             found = Posterior(logits).log_prob(drawn)
-            del logits  # before more are made
+            del logits  # before the next piece: two pieces at once would double the memory
             refuse_nan(found, view.step)
             ids[row, position] = drawn
             log_prob[row, position] = found
@@ -126,14 +127,14 @@ class Proposer:
             )
         for token in self.forbidden:
             logits[:, token] = -torch.inf
-        logits[:, self.vocab.size :] = -torch.inf
+        logits[:, self.vocab.size :] = -torch.inf  # heads are padded beyond the tokenizer
         return logits
 
     def _read(self, view: StepView, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows, positions and logits of the chosen slots (B L), few at a time.  # N, N, N V"""
         for row, position in pieces(chosen, self.vocab, AHEAD):
             logits = self.logits(view, row, position)
-            on_cpu = logits.device.type == "cpu"  # elsewhere, more pieces are only more launches
+            on_cpu = logits.device.type == "cpu"  # on a GPU, more pieces only mean more launches
             few = max(1, READ_BUDGET // self.vocab.size) if on_cpu else len(logits)
             yield from zip(row.split(few), position.split(few), logits.split(few), strict=True)
             del logits
@@ -146,7 +147,7 @@ class Proposer:
         ranking: Ranking,
         tokens: Tensor | None,
     ) -> None:
-        """Scores, and tokens if there is a place for them, of slots at some rows and positions."""
+        """Write scores of chosen slots into `ranking`, and their tokens into `tokens`, if any."""
         row, position = where
         reads_filtered = self.policy.posterior == "filtered"
         read = filtered(logits, self.draw) if reads_filtered else logits

@@ -1,21 +1,21 @@
 """How many items a step takes, and from where: quotas and windows.
 
-A quota turns "step i of S, M items open at the start, so many open now" into a count per row:
+A quota turns "step i of S, M items open at the start, m open now" into a count per row:
 
     even        M // S each, the first M mod S steps one more (LLaDA)
     dream       floor(open * (1 - t_{i+1} / t_i)) on t = linspace(1, eps, S + 1), the rest last
     threshold   the best item, and every other whose probability reaches p (Fast-dLLM)
-    factor      the n surest items, each of probability 1 - f / (n + 1) (process/factor.py)
+    factor      the n surest items, each of probability 1 - f / (n + 1) (process/masking.py)
 
-Of a planner's chances u (docs/planner.md), the best item at least:
+With a planner's chances u (docs/planner.md), always at least the best item:
 
-    bernoulli   every item for itself, with its chance
-    expected    floor(sum of u), those of the largest chances
+    bernoulli   every item independently, with its chance
+    expected    the floor(sum of u) items with the largest chances
 
-Where items come and go on a clock (flexmdm), each open item's turn comes in this step with a chance
-c that the clock gives, and M counts what is open now:
+On a clock (flexmdm), each open item is revealed in this step with a chance c that the clock gives,
+and M counts the items open now:
 
-    thinned     Binomial(M, c): as many as if each item decided for itself
+    thinned     Binomial(M, c): the law of independent items
     poisson     Poisson(M c), at most M (the release of FlexMDM); a chance of 1 takes all
 
 A window says which open items may be taken: the whole canvas, or block(n), which closes blocks of n
@@ -36,12 +36,12 @@ from anyorder.process import insertion as counts
 from anyorder.process.masking import factor_counts
 
 Scale = Literal["log_probability", "log_odds"]
-"""What the numbers are that a quota can compare: logs of probabilities, or a planner's log-odds."""
+"""The scores that a quota can compare: logs of probabilities, or a planner's log-odds."""
 
 
 @dataclass(frozen=True)
 class WindowProgress:
-    """Where each row stands inside its window."""
+    """The progress of each row inside its window."""
 
     step: Tensor
     """Steps already made in this window.  # B"""
@@ -52,7 +52,7 @@ class WindowProgress:
     open: Tensor
     """Items open in the window now.  # B"""
     chance: Tensor | None = None
-    """On a clock: how likely each open item's turn is to come in this step.  # B"""
+    """On a clock: the probability that an open item is revealed in this step.  # B"""
     noise: Tensor | None = None
     """On a clock: keyed uniform noise for the count.  # B"""
 
@@ -62,7 +62,7 @@ class Quota(Protocol):
 
     @property
     def reads_scores(self) -> Scale | None:
-        """What the scores must be for the quota to read them; None: it does not look at them."""
+        """The kind of scores that the quota reads; None: it reads none."""
 
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         """Items to take in each row; `scores` (B L, -inf where closed) if `reads_scores`.  # B"""
@@ -71,10 +71,10 @@ class Quota(Protocol):
 
 @runtime_checkable
 class ItemwiseQuota(Protocol):
-    """A quota under which every item draws a lot of its own."""
+    """A quota under which every item is drawn independently."""
 
     def lift(self, scores: Tensor, lots: Tensor) -> Tensor:
-        """The scores (B L), those of items that won raised above all others; lots are uniform."""
+        """The scores (B L), with +inf for items that won; `lots` (B L) are uniform."""
         ...
 
 
@@ -123,6 +123,7 @@ class Threshold:
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
         sure = (scores >= math.log(self.probability)).sum(dim=1)
+        # At least one, else a row that is never sure would never end.
         return torch.minimum(sure.clamp(min=1), progress.open)
 
 
@@ -144,7 +145,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Bernoulli:
-    """Every item with its own chance; the best one where none wins."""
+    """Every item with its own chance; the best one if none wins."""
 
     reads_scores: ClassVar[Scale | None] = "log_odds"
 
@@ -170,7 +171,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Thinned:
-    """Binomial(open, chance): every open item decides for itself."""
+    """Binomial(open, chance): open items are revealed independently."""
 
     reads_scores: ClassVar[Scale | None] = None
 
@@ -181,7 +182,7 @@ class Thinned:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Poisson(open * chance), at most all; a chance of 1 takes all."""
+    """Poisson(open * chance), at most all open items; a chance of 1 takes all."""
 
     reads_scores: ClassVar[Scale | None] = None
 
@@ -202,6 +203,7 @@ def parse_quota(text: str) -> Quota:
             f"the quota {name!r} follows the clock of a growing canvas, which a fixed one lacks: "
             f"choose {QUOTA_NAMES}"
         )
+    # A quota without fields takes no number.
     if name not in QUOTAS or (colon and not (argument and fields(QUOTAS[name]))):
         raise ValueError(f"unknown quota {text!r}: choose {QUOTA_NAMES}")
     try:
@@ -238,7 +240,7 @@ def block_of_slots(free: Tensor, block: int | None) -> Tensor:
 
 
 def steps_per_block(steps: int | None, slots: int, block: int | None) -> int:
-    """The steps that each block gets; 0: as many as it has slots, when no number was given."""
+    """The steps that each block gets; 0: one for each slot, if no number is given."""
     if steps is None or block is None:
         return steps or 0
     blocks = math.ceil(slots / block)

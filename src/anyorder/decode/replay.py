@@ -1,13 +1,13 @@
-"""The canvases that a stored trace went through, as a network saw them.
+"""The canvases of a stored trace, as a network saw them.
 
-The canvas after step s is rebuilt from the trace (trace/replay.py), with the prompt in front of it.
+The canvas after step s is rebuilt from the trace (trace/snapshots.py), with the prompt in front.
 Step s + 1 was decided on it, so the tokens *committed* from it are those that the sampler revealed
-next: in step s + 1 where the network has a time; and where it has none, in the next step that
-changes anything, since until then it sees the same canvas. Tokens that were not drawn (filled in
-after an end of sequence, say) are no commitments.
+next: in step s + 1 if the network reads time. If it reads none, in the next step that changes
+anything, since until then it sees the same canvas. Tokens that were not drawn (for example filled
+in after an end of sequence) are no commitments.
 
-Not here: the network, and which tokens are worth looking at. Letters: L positions, N slots that are
-read, C committed ones.
+Not here: the network (families/replay.py), and the choice of tokens to read.
+Letters: L positions, N slots that are read, C committed ones.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A trace, and what to look at."""
+    """A trace, and the part of it to read."""
 
     trace: Trace
     steps: Sequence[int]
-    """Canvases after so many steps."""
+    """Read the canvases after these numbers of steps."""
     inside: BoolArray
-    """Which of the trace's tokens to look at, while they are masked."""
+    """Which of the trace's tokens to read, while they are masked."""
     canvas: Any = None
     key: int | None = None
-    """Where it began and its noise key. The event clock needs both; canvases of segments need the
-    first where some were frozen in front."""
+    """The first canvas and the noise key. The event clock needs both; canvases of segments need the
+    first if some segments were frozen in front."""
 
 
 class CanvasFacts(Protocol):
-    """What is known of a canvas before the network is asked about it."""
+    """The facts about a canvas before the network is called on it."""
 
     @property
     def step(self) -> int: ...
     @property
     def time(self) -> float | None:
-        """What the network is told; None where it has no time."""
+        """The network's time; None if it reads none."""
         ...
 
     @property
     def open(self) -> int:
-        """Open slots on it, whether looked at or not: of tokens, or of segments."""
+        """Open slots on it, read or not: of tokens, or of segments."""
         ...
 
     @property
     def committed(self) -> IntArray:
-        """Positions at which tokens were committed from it, as its posterior numbers them.  # C"""
+        """Positions of the tokens committed from it, numbered as in its posterior.  # C"""
         ...
 
     @property
     def tokens(self) -> IntArray:
-        """What they showed then.  # C"""
+        """The tokens committed there.  # C"""
         ...
 
     @property
     def log_prob(self) -> FloatArray:
-        """What the trace says of them; NaN where it says nothing.  # C"""
+        """Their log-probabilities in the trace; NaN where it has none.  # C"""
         ...
 
 
 class CanvasBelief(Protocol):
-    """The posterior of one canvas: a source for measure/placement.py."""
+    """The posterior of one canvas: a source for measure/placement_scores.py."""
 
     @property
     def positions(self) -> IntArray: ...
@@ -82,7 +82,7 @@ class CanvasBelief(Protocol):
 
 
 class TraceReader(Protocol):
-    """What asks a network about the canvases of stored traces: a family's reader."""
+    """A family's reader: it calls a network on the canvases of stored traces."""
 
     def moments(self, replays: Sequence[Replay]) -> Sequence[Sequence[CanvasFacts]]:
         """The canvases of each replay."""
@@ -91,7 +91,7 @@ class TraceReader(Protocol):
     def posteriors(
         self, moments: Sequence[Any], batch: int = 32
     ) -> Iterator[tuple[int, CanvasBelief]]:
-        """(number of the moment, its posterior), for those that have something to read."""
+        """(number of the moment, its posterior), for moments with something to read."""
         ...
 
 
@@ -101,24 +101,24 @@ class Moment:
 
     step: int
     time: float | None
-    """What the network is told; None where it has no time."""
+    """The network's time; None if it reads none."""
     ids: IntArray  # L, with the prompt; the mask id where masked
     open: int
-    """Masked slots on it, whether looked at or not."""
+    """Masked slots on it, read or not."""
     places: IntArray  # N
-    """Positions on the canvas of the slots that are read."""
+    """Positions of the slots that are read."""
     slots: IntArray  # N
     """Which of the trace's tokens they become."""
     committed: IntArray  # C
     """Those of `slots` that were committed from this canvas."""
     tokens: IntArray  # C
-    """What they showed then."""
+    """The tokens committed there."""
     log_prob: FloatArray  # C
-    """What the trace says of them; NaN where it says nothing."""
+    """Their log-probabilities in the trace; NaN where it has none."""
 
 
 def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Moment:
-    """The canvas after `step` steps, on which the network is asked at `time`."""
+    """The canvas after `step` steps, on which the network is called at `time`."""
     trace = replay.trace
     now = trace.replay(step)
     if now.token_ids is None or now.prompt_ids is None:
@@ -144,7 +144,7 @@ def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Mo
 
 
 def _next(trace: Trace, step: int, timed: bool) -> Snapshot | None:
-    """The next canvas that differs, if the network's answer still held there."""
+    """The next canvas that differs, if it was decided by the call on this one."""
     insert, reveal = trace.timing()
     events = np.asarray([event.step for event in trace.events or ()], dtype=np.int64)
     changes = np.concatenate([insert, reveal, events])
@@ -167,6 +167,8 @@ def _committed(
     slots, tokens = slots[shown], following.token_ids[at][shown].astype(np.int64)
     log_prob = np.full(len(slots), np.nan)
     if trace.log_prob is not None:
+        # The trace keeps log-probabilities of last reveals only: tokens that were masked again
+        # have none, and a missing one at a last reveal means that the token was not drawn.
         final = trace.timing()[1][slots] == following.step
         log_prob[final] = trace.log_prob[slots][final]
         drawn = ~final | ~np.isnan(log_prob)

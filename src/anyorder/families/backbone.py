@@ -1,7 +1,4 @@
-"""The backbone as a family's whole network: alone (ar, plain mdm), or told a time (duo).
-
-What an objective is: one batch and its noise -> the parts of a loss.
-"""
+"""The backbone as a whole network: alone (ar, plain mdm) or with time (duo). The objective type."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 
 TIME = re.compile(r"time\.|blocks\.\d+\.modulation\.")
-"""The parameters of a backbone's time."""
+"""The parameters that time adds to a backbone."""
 
 
 def plain_network() -> Network:
@@ -37,7 +34,7 @@ def plain_network() -> Network:
 
 
 def timed_network() -> Network:
-    """The backbone, told a time."""
+    """The backbone with time as an input."""
     return Network(
         complete=lambda backbone, recipe, eos: replace(backbone, time_modulated=True),
         read=lambda record: TransformerConfig(**record),
@@ -48,18 +45,19 @@ def timed_network() -> Network:
 
 
 def start_plain(net: nn.Module, base: nn.Module) -> None:
-    """A causal net predicts the next token, as a shifted masked model does."""
+    """Take the weights of a base. A causal net shifts: it predicts the next token."""
     shifts = bool(vars(net)["config"].causal)
     take_weights(net, unshifted(base, wanted=shifts, remedy="give the recipe net.shift=True"))
 
 
 def _start_timed(net: nn.Module, base: nn.Module) -> None:
-    """A base without time predicts at first what it predicted before, at all times."""
+    """Take the weights of a base. One without time first predicts the same at all times."""
     has_time = isinstance(base, Transformer) and base.config.time_modulated
     take_weights(net, base, without=None if has_time else TIME)
 
 
 Objective = Callable[[nn.Module, Batch, Noise], LossParts]
+"""One batch and its noise -> the parts of a loss."""
 
 
 def token_nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:

@@ -1,46 +1,41 @@
 """Nats per answer: -log p(answer | prompt), exactly or as a bound, in one unit for all families.
 
 Every function here takes D copies of *one* text as a batch and gives one number, the mean over the
-copies; what is drawn differs between them (levels are stratified, places are keyed by the copies'
-`index`), so that D is the number of draws. What the numbers are, with L free items of an answer:
+copies. The draws differ between copies (levels are stratified, places are keyed by the copies'
+`index`), so D is the number of draws. With L free items of an answer:
 
     causal        exact: sum over tokens of -log p(x_i | x_<i), the EOS that ends it included
     masked        L * E[(1/n) * sum over masked of -log f_i]: the any-order bound (process/masking)
     segments      the same with L_s slots, empty ones included, and whole segments for tokens
     uniform       the integral of process/uniform.py's l_t and its prior term, summed over tokens
-    insertion     the bound below
+    insertion     the bound below, of flexmdm and flexlatent (process/insertion.py)
 
-Bounds hold for -log p of the canvas or the segments, of which the answer is a function; other
-canvases with the same answer can only add to its probability, so they hold for the answer too. A
-bound is met where the network's predictions are the exact posteriors of one law. Losses differ
-from these by weights, by normalisations, and by what training adds: never read one as the other.
+Bounds hold for -log p of the canvas or the segments, of which the answer is a function. Other
+canvases with the same answer only add to its probability, so they hold for the answer too. A bound
+is tight if the network's predictions are the exact posteriors of one law. Training losses differ
+from these numbers by weights, normalisations and added terms: never read one as the other.
 
-A family's description names its likelihood (`likelihood_of`). Not here: texts, models, intervals
-(apps/race/beside.py).
-
-The insertion bound gives nats per answer of flexmdm and flexlatent (process/insertion.py). The
-sampler is a jump process: in z at time t it opens a slot in gap i at the rate w_alpha(t) e^g_i, and
-turns masked slot i into v at the rate w_beta(t) f_i(v). Given the clean answer x, corruption
-run backwards is another one, with rates w_alpha m_i and w_beta q_i(v): m_i is the expected number
-of items missing in gap i given z and x, and q_i the posterior of what slot i hides (which item a
-slot is, is not in z; process/alignment.py integrates it out). The divergence of the second from
-the first bounds -log p(x):
+The insertion bound. The sampler is a jump process: in z at time t it opens a slot in gap i at the
+rate w_alpha(t) e^g_i, and turns masked slot i into v at the rate w_beta(t) f_i(v). Given the clean
+answer x, corruption run backwards is another one, with rates w_alpha m_i and w_beta q_i(v): m_i is
+the expected number of items missing in gap i given z and x, and q_i the posterior of the hidden
+token of slot i (z does not say which item a slot is; `align` integrates over it). The divergence
+of the second process from the first bounds -log p(x):
 
     integral over t of   w_beta * sum over masked i of sum_v q_i(v) log(q_i(v) / f_i(v))
                        + w_alpha * sum over gaps i of ( m_i log(m_i / e^g_i) - m_i + e^g_i )
 
-The loss of training has the same f and g in it, but neither the terms without them nor exact
-weights (they are capped). With f and g exact, both processes are the same given x, and the bound is
--log p(x) for every x.
-
-Both weights grow like 1 / (1 - t), and what a network leaves of e^g near t = 1 may make the
-integral infinite. So the sampler that is bounded stops at t = 1 - LEFT with one last step, whose
-cost is exact: a Poisson number of slots in every gap, then all masks at once,
+With f and g exact, both processes are the same given x, and the bound is -log p(x) for every x.
+Both weights grow like 1 / (1 - t), and an error of e^g near t = 1 may make the integral infinite.
+So the bounded sampler stops at t = 1 - LEFT with one last step, whose cost is exact: a Poisson
+number of slots in every gap, then all masks at once,
 
     sum over gaps of ( e^g - m g + log m! )  +  sum over masked of -log f_i(x_i).
 
-Times are drawn half uniformly, half by 1 / (1 - t), and weighed: every draw then is bounded.
-No loop, no optimiser. Letters: B rows (copies of one text), N items, S slots, M masked slots.
+Half of the times are drawn uniformly, half by 1 / (1 - t), and weighed: then every draw is bounded.
+
+Not here: texts, models, intervals (apps/race/beside.py).
+Letters: B rows (copies of one text), N items, S slots, M masked slots, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -75,19 +70,19 @@ from anyorder.process.noise import Noise, Stream
 from anyorder.vocab import Vocab
 
 LEFT = 1e-3
-"""The last step is made when so much of the time is left."""
+"""The time that is left at the last step."""
 HALVINGS = 60
-"""To invert the law of the times; more than a float64 can tell apart."""
+"""Bisections that invert the law of the times; beyond the precision of float64."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a network says of what is visible, beside what is true."""
+    """A network's predictions for a visible canvas, and the truth."""
 
     nats: Tensor
-    """-log f of what each masked slot hides, expected under the posterior.  # M"""
+    """-log f of the content of each masked slot, expected under the posterior.  # M"""
     surprise: Tensor
-    """The part of it that no network could save: the entropy of that posterior.  # M"""
+    """The part of it that no network can avoid: the entropy of that posterior.  # M"""
     log_mean: Tensor
     """g of every gap.  # B S"""
     missing: Tensor
@@ -113,7 +108,7 @@ def token_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> 
         hidden = torch.zeros_like(log_prob).scatter_add(  # M V, the posterior of the token
             1, batch.ids[row], posterior.origin[seen.masked].to(log_prob)
         )
-        # An impossible token must not turn 0 * inf into nan.
+        # An impossible token must not make NaN from 0 * inf.
         nats = -(hidden * log_prob.masked_fill(hidden == 0, 0.0)).sum(dim=1)
         return Prediction(nats, _entropy(hidden), look.gaps.double(), posterior.missing)
 
@@ -121,7 +116,7 @@ def token_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> 
 
 
 def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """flexlatent: items are segments, behind the anchor that ends the prompt."""
+    """flexlatent: items are segments, after the anchor that ends the prompt."""
     segments = Segments.of(batch, vocab)
     items = segment_items(batch, noise, 0.0)
     prompt = read_prompts(net, batch, vocab)
@@ -139,7 +134,7 @@ def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -
         chosen = segments[row[targets.slot], targets.item - 1]
         each = segment_nats(net, look.states[hidden], chosen, targets.slot).per_segment().double()
         nats = each.new_zeros(len(row)).index_add(0, targets.slot, each * targets.probability)
-        # Segments that are alike are one outcome, wherever they stand.
+        # Equal segments are one outcome: the entropy is over contents, not over items.
         outcome = (targets.slot, content[row[targets.slot], targets.item])
         table = each.new_zeros(len(row), content.shape[1])
         table = table.index_put(outcome, targets.probability.to(each), accumulate=True)
@@ -156,7 +151,9 @@ def insertion_nats(
     seen = _at(time, items, index, noise, clocks)
     told = ask(seen)
     row = seen.masked.nonzero()[:, 0]
+    # The divergence is the cross-entropy minus the entropy.
     reveals = told.nats.new_zeros(len(index)).index_add(0, row, told.nats - told.surprise)
+    # The terms without g, which the loss of training leaves out.
     extra = torch.xlogy(told.missing, told.missing) - told.missing
     gaps = (insertion.poisson_loss(told.missing, told.log_mean) + extra) * seen.gaps
     inserts = gaps.sum(dim=1)
@@ -168,7 +165,7 @@ def drawn_times(levels: Tensor) -> tuple[Tensor, Tensor]:
     """Times from 0 to 1 - LEFT, and one over their density, from uniform levels.  # B"""
     low = torch.zeros_like(levels, dtype=torch.float64)
     high = torch.full_like(low, 1 - LEFT)
-    for _ in range(HALVINGS):
+    for _ in range(HALVINGS):  # the mixture has no closed inverse
         middle = (low + high) / 2
         below = _share_before(middle) < levels
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
@@ -183,7 +180,7 @@ def _share_before(time: Tensor) -> Tensor:
 def _at(
     time: Tensor, items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks
 ) -> Interpolant:
-    """What is visible at these times; an item's own two times belong to its row."""
+    """The visible items at these times; keyed noise gives each item its two times."""
     item = torch.arange(items.free.shape[1], device=index.device)
     keys = (index[:, None], item[None, :])
     first, second = clocks.times(
@@ -198,15 +195,15 @@ def _at(
 def _last_step(
     items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask
 ) -> Tensor:
-    """What is still missing is inserted, then all that is masked is revealed."""
+    """The cost of the last step: insert all missing items, then reveal all masks."""
     time = torch.full((len(index),), 1 - LEFT, dtype=torch.float64, device=index.device)
     seen = _at(time, items, index, noise, clocks)
     told = ask(seen)
-    missing = seen.missing.to(told.log_mean)  # as they were drawn: counts are whole numbers
+    missing = seen.missing.to(told.log_mean)  # drawn, not expected: log m! needs whole numbers
     poisson = insertion.poisson_loss(missing, told.log_mean) + torch.lgamma(missing + 1)
     inserted = (poisson * seen.gaps).sum() / len(index)
     nothing = torch.zeros_like(items.free)
-    # What was deleted or masked is a mask now; padding writes to item 0, which is never free.
+    # Deleted and masked items are masks now; padding writes to item 0, which is never free.
     clean = nothing.scatter(1, seen.origin, seen.real & ~seen.masked)
     full = insertion.pack(items, deleted=nothing, masked=items.free & ~clean, time=time)
     return inserted + ask(full).nats.sum() / len(index)
@@ -227,14 +224,14 @@ def _contents(segments: Segments) -> Tensor:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How a family says how likely an answer is."""
+    """How a family computes the likelihood of an answer."""
 
     name: str
-    """What the number is, in words."""
+    """The kind of number, in words."""
     nats: Callable[[Any, Vocab, Batch, Noise], Tensor]
     """(network, vocabulary, copies of one text, noise) -> nats, a scalar."""
     exact: bool = False
-    """Else it is an upper bound on -log p, estimated with noise."""
+    """False: an upper bound on -log p, estimated with noise."""
 
 
 def causal_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
@@ -244,7 +241,7 @@ def causal_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
 
 
 def masked_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """mdm: the any-order bound over the canvas, the EOS that fill it included."""
+    """mdm: the any-order bound over the canvas, with the EOS that fill it."""
     masked = masking.corrupt(batch.answer, batch.index, noise)
     canvas = batch.ids.masked_fill(masked, vocab.mask_id)
     states = net.hidden(canvas, mask=batch.real)[masked]  # M D
@@ -259,10 +256,8 @@ def slot_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
 
 
 def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """duo: the integral over time at stratified times, and the prior term of every token.
-
-    From t = 0 on, unlike training's, which counts the first moments too low.
-    """
+    """duo: the integral over time at stratified times, and the prior term of every token."""
+    # From t = 0: training raises early times to FIRST_TIME, which makes the number too low.
     parts = uniform_bound(vocab, UniformConfig(), 0, first_time=0.0)(net, batch, noise)
     tokens = int(batch.answer[0].sum())
     assert int(parts.tokens) == tokens * len(batch.ids), "the whole answer is corrupted"
@@ -271,8 +266,7 @@ def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
 
 
 def _nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
-    """-log p of the targets.  # M"""
-    return functional.cross_entropy(net.head(states).float(), targets, reduction="none")
+    return functional.cross_entropy(net.head(states).float(), targets, reduction="none")  # M
 
 
 LIKELIHOODS: dict[str, Likelihood] = {
@@ -286,11 +280,11 @@ LIKELIHOODS: dict[str, Likelihood] = {
         Likelihood("uniform-state bound", uniform_nats),
     )
 }
-"""By name, which is what families' descriptions hold."""
+"""By name; families' descriptions hold the names."""
 
 
 def likelihood_of(family: str) -> Likelihood | None:
-    """The likelihood of a family; None where it has none to speak of."""
+    """The likelihood of a family; None if it has none."""
     name = describe(family).likelihood
     return None if name is None else LIKELIHOODS[name]
 

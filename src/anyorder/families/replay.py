@@ -1,28 +1,25 @@
-"""A stored trace, looked at again: the posteriors of the canvases that it went through.
+"""Reads stored traces of tokens again: the posteriors of the canvases that a trace went through.
 
-The network is called once on each canvas (decode/replay.py), at the time at which the sampler asked
-it (mdm has none): the call that decided the next step is made again, and nothing is
-drawn. Read are chosen slots only, from the untempered posterior over the ids that the sampler let a
-slot hold: mdm bars the mask (and EOS where it was forbidden), flexmdm also BOS, EOS and PAD, its
-mode compat nothing.
+The network is called once on each canvas (decode/replay.py), at the sampler's time (mdm has none).
+This repeats the call that decided the next step; nothing is drawn. Only chosen slots are read, from
+the untempered posterior over the ids that the sampler allowed: mdm forbids the mask (and EOS if the
+options forbid it), flexmdm also BOS, EOS and PAD, its mode compat nothing.
 
 Canvases of several traces and steps share a call, sorted by length. The vocabulary head runs on
 HEAD_BUDGET logits at a time, canvas by canvas. A canvas with more than KEPT_BUDGET of them passes
 through it twice, once for the masses of all tokens and once for the profiles of a few.
 
-Times. A trace counts steps; the network wants its own time. After s steps of a trace that grew,
+Times (flexmdm and flexlatent). After s steps of a trace that grew,
 
-    clock "steps"    1 - t = (N - s) / N, and nothing after the last (clocks.py)
+    clock "steps"    1 - t = (N - s) / N, and 0 after the last step (decode/growing.py)
     mode "compat"    t is s times 1 / N, added up in float32, and stops short of 1
     clock "events"   the waiting time after call n is drawn from noise that the sample's key names,
                      at a rate that call n itself gave. So all calls up to the last canvas are made
-                     again, without the vocabulary head; what each of them would have done
-                     (one reveal, one insertion, nothing) must be what the trace says happened.
+                     again, without the vocabulary head. What each of them would do (one reveal,
+                     one insertion, nothing) must be what the trace says happened.
 
-The clocks are those of flexmdm and flexlatent alike; what is inserted and revealed are tokens
-(`TokenView`) or segments (replay_segments.py).
-
-Not here: what is made of posteriors (measure), choosing slots, and traces of segments.
+Not here: traces of segments (replay_segments.py), the choice of slots, and measures of posteriors
+(measure/placement_scores.py).
 Letters: B canvases (rows), L positions, N slots that are read, K tokens, V vocabulary, D width.
 """
 
@@ -86,7 +83,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class CompatTimes:
-    """The published clock."""
+    """The clock of mode compat."""
 
     net: Inserter
     options: FlexOptions
@@ -99,6 +96,7 @@ class CompatTimes:
         network, t, times = Power(gamma.exponent / trained), torch.zeros(()), []
         for _ in range(steps):
             times.append(float(network.value(t)))
+            # Added up in float32 like flexmdm/compat.py, so that times agree to the last bit.
             t = (t + 1 / steps).clamp(max=LATEST)
         for each in replays:
             _check_steps(each.trace, steps)
@@ -107,23 +105,23 @@ class CompatTimes:
 
 @dataclass
 class Walk:
-    """One trace on the way through its calls."""
+    """The state of one trace while its calls are repeated."""
 
     trace: Trace
     key: int
     last: int
-    """The last canvas whose time is wanted; -1: none."""
+    """The last canvas whose time is needed; -1: none."""
     insert: IntArray
     reveal: IntArray
-    """The steps of what the clock counts: tokens, or segments."""
+    """The steps of the clock's items: tokens, or segments."""
     about: Any
-    """What a view keeps of it."""
+    """Data of the view."""
     times: list[float] = field(default_factory=list)
     left: float = 1.0
     bound: float = 0.0
 
     def check(self, step: int, reveals: int, inserts: int) -> None:
-        """What the call would have done must be what was done."""
+        """Refuse a call that differs from what the trace says of its step."""
         done = (int((self.reveal == step).sum()), int((self.insert == step).sum()))
         if done != (reveals, inserts):
             raise ValueError(
@@ -134,14 +132,14 @@ class Walk:
 
 
 class View(Protocol):
-    """How canvases are rebuilt for a clock, and what the network says is missing on them."""
+    """Rebuilds canvases for a clock, and gives the network's gaps on them."""
 
     def walk(self, replay: Replay) -> Walk:
         """A trace before its first call."""
         ...
 
     def rows(self, walks: Sequence[Walk], step: int) -> Growth:
-        """The canvases after `step` steps: what is open, where they grow, and their room."""
+        """The canvases after `step` steps: open slots, gaps that grow, and room."""
         ...
 
     def gaps(self, walks: Sequence[Walk], step: int, rows: Growth, time: Tensor) -> Tensor:
@@ -151,7 +149,7 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class EventTimes:
-    """Times that only the calls themselves can tell."""
+    """Times of the event clock, which follow from the calls themselves."""
 
     net: TrainedSchedules
     options: Clocked
@@ -171,7 +169,7 @@ class EventTimes:
 
     @torch.inference_mode()
     def _call(self, walks: Sequence[Walk], pace: RunningClock, step: int) -> None:
-        """Call number `step` of every walk, on its canvas after step - 1."""
+        """Repeat call number `step` of every walk, on its canvas after step - 1."""
         rows = self.view.rows(walks, step - 1)
         rows.left = self._column([walk.left for walk in walks])
         rows.bound = self._column([walk.bound for walk in walks])
@@ -180,6 +178,7 @@ class EventTimes:
         inserts = plan.inserts.sum(dim=1)
         for row, walk in enumerate(walks):
             walk.times.append(float(time[row]))
+            # Another model or other options would give plausible but wrong times.
             walk.check(step, int(plan.reveals[row]), int(inserts[row]))
             walk.left, walk.bound = float(plan.left[row]), float(plan.bound[row])
 
@@ -217,7 +216,6 @@ class TokenView:
         return rows
 
     def _canvas(self, walk: Walk, step: int) -> GrowingCanvas:
-        """The canvas after `step` steps, and where it may grow."""
         frozen: BoolArray
         frozen, room = walk.about  # after each prompt token, then after each frozen one
         now = walk.trace.replay(step)
@@ -257,13 +255,13 @@ def _name(trace: Trace) -> str:
 
 
 KEPT_BUDGET = 1 << 26
-"""Probabilities of one canvas that are kept between two questions, in numbers."""
+"""The most probabilities of one canvas that are kept between `mass` and `profile`."""
 LOGITS_BUDGET = 1 << 26
-"""Numbers that a wrapped network, which computes all logits at once, may return in one call."""
+"""The most logits in one call of a wrapped network, which computes all of them at once."""
 
 
 class CanvasPosterior:
-    """What a network believes of some slots of one canvas: a source for measure/placement.py."""
+    """The posteriors of some slots of one canvas: a source for measure/placement_scores.py."""
 
     def __init__(self, states: Tensor, slots: IntArray, proposer: Proposer) -> None:
         self.positions = slots
@@ -277,8 +275,8 @@ class CanvasPosterior:
 
     def mass(self) -> FloatArray:
         """The sum of each token's probabilities.  # V"""
-        # Within a piece in float32, which is twenty times as fast: masses choose tokens, and what
-        # is said of the chosen ones is computed from their profiles.
+        # Within a piece in float32, which is twenty times as fast: masses only choose tokens, and
+        # the scores of the chosen ones come from their profiles.
         total = torch.zeros((), dtype=torch.float64, device=self._states.device)
         for probability in self._probabilities():
             total = total + probability.sum(dim=0).double()
@@ -292,11 +290,11 @@ class CanvasPosterior:
         return np.asarray(torch.cat(parts).cpu().numpy())
 
     def _probabilities(self) -> Iterator[Tensor]:
-        """n V for some slots after others."""
+        """The probabilities of the slots, piece by piece.  # n V"""
         if len(self._kept) == len(self._pieces):
             yield from self._kept
             return
-        self._kept.clear()
+        self._kept.clear()  # an earlier pass may have been abandoned halfway
         for piece in self._pieces:
             probability = self._softmax(piece)
             if self._keeps:
@@ -308,25 +306,26 @@ class CanvasPosterior:
         return self._logits(piece).softmax(dim=-1)
 
     def _logits(self, piece: Tensor) -> Tensor:
-        """Of some slots, without the ids that they must not hold.  # n V"""
-        view = StepView(self._states[None], piece[:1], piece[None], 0)  # only its states are read
+        view = StepView(
+            self._states[None], piece[:1], piece[None], 0
+        )  # `logits` reads only its states
         return self._proposer.logits(view, torch.zeros_like(piece), piece)
 
 
 @dataclass(frozen=True)
 class FamilyReader:
-    """A network of one family, and how it is asked about a canvas."""
+    """A network over tokens, and how it is called on a canvas."""
 
     states: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     """(ids B L, real B L, time B) -> B L D."""
     proposer: Proposer
     times: Times | None = None
-    """The network's time at each step of each replay; None: it has no time."""
+    """The network's time at each step of each replay; None: it reads none."""
     time_dtype: torch.dtype = torch.float64
     pads: bool = True
     """Whether the network can tell padding from text."""
     all_logits: bool = False
-    """Whether `states` are all logits."""
+    """Whether `states` holds the logits of all positions."""
     device: torch.device | str = "cpu"
 
     def moments(self, replays: Sequence[Replay]) -> list[list[Moment]]:
@@ -347,9 +346,9 @@ class FamilyReader:
     def posteriors(
         self, moments: Sequence[Moment], batch: int = 32
     ) -> Iterator[tuple[int, CanvasPosterior]]:
-        """(number of the moment, its posterior), by length; of those that have slots to read.
+        """(number of the moment, its posterior), by length, if it has slots to read.
 
-        Use each before asking for the next: only one canvas's probabilities should exist.
+        Use each before the next: memory is meant for the probabilities of one canvas.
         """
         numbers = [number for number, moment in enumerate(moments) if len(moment.places)]
         numbers.sort(key=lambda number: len(moments[number].ids))
@@ -363,7 +362,7 @@ class FamilyReader:
     def _groups(
         self, moments: Sequence[Moment], numbers: Sequence[int], batch: int
     ) -> Iterator[list[int]]:
-        """Canvases that go into one call, by growing length."""
+        """The canvases of each call, by growing length."""
         group: list[int] = []
         for number in numbers:
             length = len(moments[number].ids)
@@ -399,7 +398,7 @@ def masked_reader(
     options: MdmOptions | None = None,
     device: torch.device | str = "cpu",
 ) -> FamilyReader:
-    """How to ask a network of mdm; `options` made the traces, without them only MASK is barred."""
+    """The reader of mdm, for traces made with `options`; without them only MASK is forbidden."""
     options = mdm.resolve(options or MdmOptions())
     barred = (vocab.mask_id, *([vocab.eos_id] if find_stopping(options.eos).forbids else []))
     inner = net.inner if isinstance(net, Shifted) else net
@@ -418,7 +417,7 @@ def flex_reader(
     options: FlexOptions | None = None,
     device: torch.device | str = "cpu",
 ) -> FamilyReader:
-    """How to ask a network of flexmdm; `options`, which made the traces, tell its time."""
+    """The reader of flexmdm, for traces made with `options`, which give its times."""
     if options is None:
         raise ValueError(
             "flexmdm is asked at the sampler's time, and nothing says how these traces were "
@@ -441,6 +440,7 @@ def flex_reader(
         states=states,
         proposer=Proposer(net.head, vocab, flexmdm.build_policy(full), Draw.of(full), barred),
         times=clocks[full.clock](),
+        # The sampler's own precision: a different one would change the posteriors slightly.
         time_dtype=torch.float32 if compat else torch.float64,
         device=device,
     )

@@ -1,44 +1,32 @@
-"""A stored trace of segments, looked at again: the posteriors along its tentative segments.
+"""Reads stored traces of segments again: the posteriors along tentative segments.
 
 As in the LatentMDM release's own analysis. The canvas after s steps is rebuilt, and the latent
-network is called on it once, at the time at which the sampler asked it (replay.py; latentmdm has
-none). Every open segment that is looked at then has a
-tentative text, and the *positions* of placement are the places along these texts, each up to and
-including its closing EOS: at place j the posterior of the token, given the tentative tokens before
-it. The tentative text is
+network is called on it once, at the sampler's time (replay.py; latentmdm has none). Every open
+segment that is read then has a tentative text. The *positions* of placement are the places along
+these texts, each up to and including its closing EOS: at place j, the posterior of the token given
+the tentative tokens before it. The tentative text is
 
-    of a segment that is committed next     what was committed
+    of a segment that is committed next     the committed text
     of any other                            the most likely token at every place (greedy)
 
 so that the probability of a committed token is the `log_prob` of the trace. At temperature 0, the
-sampler's candidates are these very texts. Greedy texts are found by verifying the segment's final
-text and going on from its first wrong token (latentmdm/candidates.py): most need one pass. Then all
-texts are read once, and the states are kept; the vocabulary head runs in pieces, as in replay.py.
+sampler's candidates are these very texts. To find greedy texts, the segment's final text is
+verified and continued from its first wrong token (latentmdm/candidates.py): most need one pass.
 
-Barred are MASK, PAD and BOS, which no segment may hold, and where no segment is empty (flexlatent)
-EOS at its first place; elsewhere EOS closes it.
+MASK, PAD and BOS are forbidden, and EOS at the first place if no segment may be empty (flexlatent).
 
-Canvases. A trace says of every token which segment it belongs to and when that was inserted and
-revealed; an empty segment is one EOS. So after s steps the canvas holds the segments inserted by
-then, in reading order, each revealed or open. Segments that were frozen in front of the first free
-place stand in the trace's prompt, and only the canvas it began with can tell them apart.
+Canvases. A trace says which segment each token belongs to, and when that was inserted and revealed;
+an empty segment is one EOS. So after s steps the canvas holds the segments inserted by then, in
+reading order, each revealed or open. Segments frozen in front of the first free place are in the
+trace's prompt, and only its first canvas can separate them. A segment is read while it is open, if
+any of its final tokens is to be read.
 
-Places of tokens are numbered through the segments: place j of segment n is n * L_seg + j. Step s +
-1 was decided on the canvas after s steps, and the tokens *committed* from it are those of the
-segments revealed next, at their own places (decode/replay.py says when that is). Segments that were
-not drawn (emptied by the tail rule) are no commitments; nor are the ends that close segments with
-content, which a trace does not hold.
+Place j of segment n has the number n * L_seg + j. The tokens *committed* from a canvas are those of
+the segments revealed next (decode/replay.py says when). Segments that were not drawn (emptied by
+the tail rule) are no commitments; nor are closing EOS, which a trace does not hold. A trace keeps
+what the erasing tail rule of mode compat removed only if it keeps candidates.
 
-What the erasing tail rule of mode compat threw away is in a trace only if its candidates are.
-
-A segment is looked at while it is open, if any of its final tokens is: what stands at a place of
-its tentative text has no final text of its own.
-
-Inputs. Of many canvases, those of one trace above all, most prompts and segments are the same: each
-is read and encoded once. For the event clock of flexlatent the walk is that of replay.py, over
-canvases of segments with an anchor in front.
-
-Not here: traces of tokens, and what is made of posteriors (measure).
+Not here: traces of tokens (replay.py), and measures of posteriors (measure/placement_scores.py).
 Letters: B canvases (rows), S slots, L items (anchor and segments), N segments that are read,
 T places of a segment, C committed tokens, D width.
 """
@@ -76,26 +64,26 @@ class Segment(NamedTuple):
 
     number: int
     ids: Ids
-    """Its final tokens; none: it is empty."""
+    """Its final tokens; (): it is empty."""
     insert: int
     reveal: int
     log_prob: FloatArray | None
-    """Of its tokens, or of the EOS that says that it is empty; None where the trace has none."""
+    """Of its tokens, or of the EOS of an empty segment; None if the trace has none."""
     inside: bool
-    """Whether to look at it while it is open."""
+    """Whether to read it while it is open."""
     erased: tuple[int, Ids] | None = None
-    """What it showed from which step on, before its reveal emptied it."""
+    """(step, text) that it showed from that step on, before the tail rule emptied it."""
 
     def shown(self, step: int) -> Ids | None:
-        """What it shows after `step` steps; None: it is open."""
+        """Its text after `step` steps; None: it is open."""
         if self.reveal <= step:
             return self.ids
         return self.erased[1] if self.erased is not None and self.erased[0] <= step else None
 
     def drawn(self, step: int) -> tuple[Ids, FloatArray] | None:
-        """What it was revealed to be in this very step, and the log-probabilities; None: nothing.
+        """The text drawn in this step and its log-probabilities; None: nothing was drawn.
 
-        Of an empty segment, no tokens and the log-probability of its EOS.
+        An empty segment has no tokens, and the log-probability of its EOS.
         """
         if self.erased is not None and self.erased[0] == step:
             return self.erased[1], _unknown(self.erased[1])
@@ -109,10 +97,9 @@ class Slot(NamedTuple):
 
     number: int
     ids: Ids
-    """What it shows, is committed to next, or is in the end; none: it is empty."""
+    """Its text: shown now, or committed next, or final; (): it is empty."""
     open: bool
     read: bool
-    """Whether it is looked at."""
     taken: bool
     """Whether it is committed next."""
 
@@ -123,19 +110,19 @@ class SegmentMoment:
 
     step: int
     time: float | None
-    """What the network is told; None where it has no time."""
+    """The network's time; None if it reads none."""
     prompt: Ids
     slots: tuple[Slot, ...]
     """Left to right."""
     committed: IntArray  # C
-    """Places of the tokens that were committed from this canvas, and are looked at."""
+    """Places of the tokens that were committed from this canvas and are read."""
     tokens: IntArray  # C
     log_prob: FloatArray  # C
-    """What the trace says of them; NaN where it says nothing."""
+    """Their log-probabilities in the trace; NaN where it has none."""
 
     @property
     def open(self) -> int:
-        """Open segments, whether looked at or not."""
+        """The number of open segments, read or not."""
         return sum(slot.open for slot in self.slots)
 
 
@@ -151,7 +138,7 @@ class SegmentTrace:
 
     @classmethod
     def of(cls, replay: Replay, eos_id: int) -> SegmentTrace:
-        """ValueError where the trace does not tell its segments."""
+        """Refuses a trace that does not name the segment of each token."""
         trace = replay.trace
         if trace.token_ids is None or trace.prompt_ids is None:
             raise ValueError(
@@ -170,7 +157,7 @@ class SegmentTrace:
         return cls(trace, prompt, (*given, *found), eos_id)
 
     def moment(self, step: int, time: float | None, segment_length: int) -> SegmentMoment:
-        """The canvas after `step` steps, on which the network is asked at `time`."""
+        """The canvas after `step` steps, on which the network is called at `time`."""
         following = self._next(step, timed=time is not None)
         slots: list[Slot] = []
         commits: list[tuple[int, int, float]] = []
@@ -199,7 +186,7 @@ class SegmentTrace:
         )
 
     def check_erased(self, k: int) -> None:
-        """Refuse a trace of `k` reveals a step from which some are gone; candidates have them."""
+        """Refuse a trace of `k` reveals per step that has lost some; candidates would have them."""
         if self.trace.candidates is not None:
             return
         for step in range(1, (self.trace.steps or 0) + 1):
@@ -213,7 +200,7 @@ class SegmentTrace:
                 )
 
     def _next(self, step: int, *, timed: bool) -> int | None:
-        """The step that was decided on this canvas: the next change, or the next step only."""
+        """The step decided on this canvas: the next change; if `timed`, only the next step."""
         changes = {each.insert for each in self.segments} | {each.reveal for each in self.segments}
         changes |= {each.erased[0] for each in self.segments if each.erased is not None}
         later = min((change for change in changes if change > step), default=None)
@@ -221,7 +208,7 @@ class SegmentTrace:
 
 
 def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
-    """The prompt, and the segments frozen between it and the first that the trace names, if any."""
+    """The prompt, and the segments frozen between it and the trace's first segment."""
     trace, canvas = replay.trace, replay.canvas
     assert trace.prompt_ids is not None
     ids = tuple(trace.prompt_ids.tolist())
@@ -242,7 +229,6 @@ def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
 
 
 def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
-    """The segment whose tokens stand at these places of the trace."""
     trace = replay.trace
     insert, reveal = trace.timing()
     assert trace.token_ids is not None and trace.segment is not None
@@ -272,7 +258,7 @@ def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
 
 
 def _unknown(ids: Ids) -> FloatArray:
-    """No log-probability for each token, or for the EOS of an empty segment."""
+    """NaN for each token, or for the EOS of an empty segment."""
     return np.full(max(1, len(ids)), np.nan)
 
 
@@ -286,19 +272,20 @@ OPEN, EMPTY, FIRST = 0, 1, 2
 
 @dataclass(frozen=True)
 class SegmentInputs:
-    """How one network is given its canvases."""
+    """Turns canvases into the inputs of one network."""
 
     net: SegmentCoder
     vocab: Vocab
     empty: Tensor | None = None  # D
-    """The latent of an empty segment, where there is one."""
+    """The latent of an empty segment, if the network has one."""
     slots: int | None = None
-    """Every canvas has so many slots, each at its number, and those that a trace does not name are
-    empty; None: the segments of a canvas stand side by side."""
+    """Every canvas has this many slots, each at its number; those that a trace does not name are
+    empty. None: the segments of a canvas are packed from the left."""
     device: torch.device | str = "cpu"
 
     def of(self, moments: Sequence[SegmentMoment]) -> tuple[ReadPrompt, Tensor, Tensor]:
-        """Prompts, latents (B S D), and where there is a slot (B S)."""
+        """Prompts, latents (B S D), and the real slots (B S)."""
+        # Canvases of one trace share most prompts and segments: each is encoded once.
         prompts = sorted({moment.prompt for moment in moments})
         read = self.net.read(*self.padded(prompts))
         prompt = read.keep(self.whole([prompts.index(moment.prompt) for moment in moments]))
@@ -317,7 +304,7 @@ class SegmentInputs:
         return prompt, self._vectors(known)[which.to(self.device)], real.to(self.device)
 
     def places(self, moment: SegmentMoment) -> Iterator[tuple[int, Slot]]:
-        """Where each segment stands."""
+        """Each segment and its place on the canvas."""
         for place, slot in enumerate(moment.slots):
             if self.slots is not None and slot.number >= self.slots:
                 raise ValueError(
@@ -394,13 +381,13 @@ Conditions = Callable[[ReadPrompt, Tensor, Tensor, Tensor | None], Tensor]
 
 
 class SegmentPosterior(CanvasPosterior):
-    """What a network believes along the tentative texts of one canvas."""
+    """The posteriors along the tentative texts of one canvas."""
 
     def __init__(
         self, states: Tensor, positions: IntArray, proposer: Proposer, endless: Tensor
     ) -> None:
         super().__init__(states, positions, proposer)
-        self._endless = endless  # N, where EOS must not stand
+        self._endless = endless  # N, where EOS is forbidden
 
     def _logits(self, piece: Tensor) -> Tensor:
         logits = super()._logits(piece)
@@ -410,7 +397,7 @@ class SegmentPosterior(CanvasPosterior):
 
 @dataclass(frozen=True)
 class SegmentReader:
-    """A network over segments, and how it is asked about a canvas."""
+    """A network over segments, and how it is called on a canvas."""
 
     net: SegmentCoder
     conditions: Conditions
@@ -418,9 +405,9 @@ class SegmentReader:
     may_be_empty: bool
     """Whether EOS may be a segment's first token."""
     times: Times | None = None
-    """The network's time at each step of each replay; None: it has no time."""
+    """The network's time at each step of each replay; None: it reads none."""
     erased_of: int | None = None
-    """Segments that a step reveals, where some may have been erased later; None: none was."""
+    """Reveals per step, if the tail rule may have erased some later; None: it erases none."""
 
     def moments(self, replays: Sequence[Replay]) -> list[list[SegmentMoment]]:
         """The canvases of each replay."""
@@ -440,9 +427,9 @@ class SegmentReader:
     def posteriors(
         self, moments: Sequence[SegmentMoment], batch: int = 32
     ) -> Iterator[tuple[int, SegmentPosterior]]:
-        """(number of the moment, its posterior), by length; of those that have something to read.
+        """(number of the moment, its posterior), by length, if it has segments to read.
 
-        Use each before asking for the next: only one canvas's probabilities should exist.
+        Use each before the next: memory is meant for the probabilities of one canvas.
         """
         numbers = [
             number
@@ -460,8 +447,8 @@ class SegmentReader:
                 yield number, SegmentPosterior(states, positions, proposer, endless)
 
     def _proposer(self) -> Proposer:
-        """What a segment may hold: all but MASK, PAD and BOS."""
         vocab = self.inputs.vocab
+        # A vocabulary may use one id for EOS and PAD or BOS: EOS stays allowed.
         never = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
         barred = tuple(token for token in never if token is not None)
         return Proposer(self.net.head, vocab, Policy(), Draw(), barred)
@@ -502,8 +489,9 @@ class SegmentReader:
         if not free:
             return texts
         row = torch.arange(len(free), device=conditions.device)
-        slot = torch.zeros_like(row)  # each a row of its own; greedy, so without noise
+        slot = torch.zeros_like(row)  # one row for each segment; greedy, so without noise
         store = Candidates(self.net, vocab, Draw(), slot, 1, may_be_empty=self.may_be_empty)
+        # Start from the final text: most greedy texts are confirmed in one pass.
         guess, length = self.inputs.padded([texts[number] for number in free])
         store.tokens[:, 0, : guess.shape[1]] = guess
         store.length[:, 0] = length
@@ -515,6 +503,7 @@ class SegmentReader:
 
     def _read(self, texts: Sequence[Ids], conditions: Tensor) -> Tensor:
         """The states that predict the tokens of each text.  # N T D"""
+        # `first` predicts the first token; the last token predicts nothing that is read.
         before = [text[:-1] for text in texts]
         writer = self.net.write(conditions)
         states = []
@@ -531,7 +520,7 @@ def latent_reader(
     options: LatentOptions | None = None,
     device: torch.device | str = "cpu",
 ) -> SegmentReader:
-    """How to ask a network of latentmdm; `options`, which made the traces, tell if it erased."""
+    """The reader of latentmdm, for traces made with `options`, which say if they erased."""
     full = None if options is None else latentmdm.resolve(options)
     erased_of = full.k if full is not None and latentmdm.build_tail(full).erases else None
 
@@ -551,7 +540,7 @@ def flex_latent_reader(
     options: FlexLatentOptions | None = None,
     device: torch.device | str = "cpu",
 ) -> SegmentReader:
-    """How to ask a network of flexlatent; `options`, which made the traces, tell its time."""
+    """The reader of flexlatent, for traces made with `options`, which give its times."""
     if options is None:
         raise ValueError(
             "flexlatent is asked at the sampler's time, and nothing says how these traces were "

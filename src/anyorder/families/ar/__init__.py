@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""Autoregressive models: the baseline family."""
 
 from __future__ import annotations

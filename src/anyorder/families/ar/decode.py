@@ -1,9 +1,8 @@
 """Autoregressive decoding: x_i ~ p(x_i | x_1 ... x_{i-1}), left to right, with a key-value cache.
 
-Prompts of different length are read in one call; afterwards each call feeds one token per row.
-Rows that wrote EOS leave the batch.
-
-Not here: text on the right of a gap, which a left-to-right model cannot read.
+One call reads all prompts, whatever their lengths; afterwards each call feeds one token per row.
+Rows that wrote EOS leave the batch. Gaps with text to their right are refused: a left-to-right
+model cannot read it.
 Letters: B rows, D width, V vocabulary.
 """
 
@@ -30,7 +29,7 @@ def resolve(options: ArOptions) -> ArOptions:
 
 
 def check(canvases: Sequence[Canvas], options: ArOptions) -> None:
-    """Refuse what cannot be decoded, before anything is written."""
+    """Refuse canvases that cannot be decoded, before anything is written."""
     for canvas in canvases:
         _prompt_of(canvas)
 
@@ -50,7 +49,7 @@ def decode(
 
 
 def _prompt_of(canvas: Canvas) -> Canvas:
-    """The frozen prefix; anything frozen after it cannot be read by a left-to-right model."""
+    """The frozen prefix; refuses canvases with frozen tokens after it."""
     length = canvas.prompt_length
     if not all(canvas.free[length:]):
         raise ValueError("ar writes left to right and cannot fill gaps: use an any-order family")
@@ -89,6 +88,7 @@ class _Stepper:
         logits = self.net.head(self._state(step)).float()  # B V
         logits[:, self.vocab.mask_id] = -torch.inf
         logits[:, self.vocab.size :] = -torch.inf
+        # Keyed by the position, so that a row does not depend on the others in its batch.
         noise = uniform(0, int(Stream.TOKEN), self.key, self.start + step - 1)
         token = pick(logits, self.draw, noise)
         log_prob = Posterior(logits).log_prob(token)
@@ -100,7 +100,7 @@ class _Stepper:
     def _state(self, step: int) -> Tensor:
         """The state that predicts each row's next token.  # B D"""
         if step > 1:
-            # The token of the last step is read only now: a row that ended with it has left.
+            # Read the last token only now: rows that ended with it have left the batch.
             return self.net.hidden(self.tokens[:, step - 2, None], cache=self.cache)[:, 0]
         ids, _, real = stack(self.prompts, self.vocab, self.row.device)
         hidden = self.net.hidden(ids, mask=real, cache=self.cache)

@@ -1,4 +1,4 @@
-"""The row of ar: next-token training and left-to-right decoding."""
+"""The entry of ar in the family table: next-token training, left-to-right decoding."""
 
 from __future__ import annotations
 

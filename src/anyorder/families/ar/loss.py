@@ -1,4 +1,4 @@
-"""ar's loss on one batch: the mean of -log p(x_i | x_<i) over the answers (process/losses.py)."""
+"""ar's loss on one batch: the mean of -log p(x_i | x_<i) over the answers (process/masking.py)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from anyorder.vocab import Vocab
 
 
 def causal_mean(vocab: Vocab) -> Objective:
-    """ar: the mean of -log p(x_i | x_<i) over the answers' tokens (process/causal.py)."""
+    """The loss 'mean' of ar."""
 
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
         assert isinstance(net, Transformer)
-        # No padding mask: pads stand to the right, where a causal network does not look.
+        # No padding mask: pads are on the right, where a causal network does not look.
         states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
         return causal.mean_over_tokens(token_nats(net, states, batch.ids[batch.answer]))
 

@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""Insertion-based masked diffusion (FlexMDM): token canvases that grow."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""flexmdm as the release samples it, draw for draw: what `mode="compat"` runs.
+"""mode="compat": flexmdm as the release samples it, draw for draw.
 
 A buffer of B rows and L slots, filled with PAD, N steps of dt = 1/N from t = 0. Each step calls the
 network once, on the whole buffer, and reads all of its logits:
 
-    time     tau = 1 - (1 - t)^(gamma / a) for a net that knows raw time, 1 - (1 - t)^gamma for one
-             that knows insertion progress
+    time     tau = 1 - (1 - t)^(gamma / a) for a net that reads raw time, 1 - (1 - t)^gamma for one
+             that reads insertion progress
     unmask   v_i = argmax(logits_i / T + G_i), G = -log(-log(max(u, 1e-8)) + 1e-8); T = 0: argmax
              k ~ Poisson(#masks h_beta dt), at most #masks: the k best by the untempered softmax
              probability of v_i (`sampled`) or by negative entropy (`entropy`);
@@ -15,26 +15,21 @@ network once, on the whole buffer, and reads all of its logits:
 
 The last step fills all masks with the best token and inserts nothing. Hazards are those of the left
 end (or the middle) of the step, h = alpha' / (1 - alpha + 1e-6). All numbers are float32, in which
-1 - alpha has lost its last digits by the end of the run; h dt at step 510 of 512 is 0.134 for it.
+1 - alpha loses its last digits near the end: h dt at step 510 of 512 is 0.134.
 
 All draws come from one stream, in this order: rand(B, L, V) unless T = 0; then poisson(B), or
 rand(B, L) for `random`; then poisson(B, L). The counts `floor_bernoulli`, floor(r) + (u < frac r),
-read a rand(B, L) in place of that poisson(B, L). So a row depends on its neighbours here.
+read a rand(B, L) instead of that poisson(B, L). So a row depends on its neighbours here.
 
-No token is barred, only rows beyond the vocabulary: a mask that is drawn stays a mask and can be
-drawn again, and the last step may leave one. Equal scores are told apart by `torch.topk`. Insertion
-temperature is the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g /
-T_ins); 1 leaves it out.
+Only ids beyond the vocabulary are forbidden. A mask that is drawn stays a mask and can be drawn
+again, and the last step may leave one. `torch.topk` orders equal scores. Insertion temperature is
+the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g / T_ins).
 
-`Buffer` holds the rows: all of one size, filled from the left, the rest is PAD. Inserted slots push
-what stands right of them further right, until the buffer is full. Unlike decode/growing.py it never
-changes its width, because the release's draws have its shape.
+The exact decoder can use the release's two extras (`extra_of`) too. An extra changes the choice of
+a step: it may take further open slots, put some back, or change tokens. Both break up long runs of
+masks (runs.py) and are off by default.
 
-`extra_of` gives the release's two extras, which the exact decoder can use too. An extra is a
-function from what a step chose to another choice: it may take further open slots, put some back, or
-change tokens. Both break up long runs of masks, and are off by default.
-
-Not here: the rules of the extras (runs.py), infilling (the release has none) and top-p.
+Not here: infilling (the release has none) and top-p.
 Letters: B rows, L slots of the buffer, N masks, V ids.
 """
 
@@ -63,7 +58,10 @@ from anyorder.vocab import Vocab
 
 @dataclass
 class Buffer:
-    """The canvases, packed to the left. Columns of a slot move with it."""
+    """The canvases, packed to the left, then PAD. Insertions push later slots to the right.
+
+    Unlike the rows of decode/growing.py it keeps its width: the release's draws have its shape.
+    """
 
     ids: Tensor  # B L
     length: Tensor  # B
@@ -77,7 +75,7 @@ class Buffer:
 
     @classmethod
     def start(cls, canvases: Sequence[GrowingCanvas], vocab: Vocab, device: torch.device) -> Buffer:
-        """Prompts on the left, PAD behind them; all rows have the size of the first."""
+        """Prompts, then PAD; all rows have the size of the first."""
         size = len(canvases[0].ids) + canvases[0].room
         ids = torch.full((len(canvases), size), vocab.pad_id)
         for row, canvas in enumerate(canvases):
@@ -114,11 +112,11 @@ class Buffer:
         return self.active & (self.place >= self.prompt[:, None] - 1)  # B L
 
     def grow(self, counts: Tensor, step: int) -> None:
-        """Insert so many masks (B L) after each slot; from left to right while there is room."""
+        """Insert `counts` (B L) masks after each slot, from left to right while there is room."""
         room = self.ids.shape[1] - self.length
         until = counts.cumsum(dim=1).minimum(room[:, None])  # B L, inserted up to here
         before = F.pad(until[:, :-1], (1, 0))
-        # What is no token goes into one more column, which is dropped.
+        # Padding goes into an extra column, which `_moved` drops.
         target = torch.where(self.active, self.place + before, self.ids.shape[1])
         self.length = self.length + until[:, -1]
         self.ids = _moved(self.ids, target, torch.where(self.active, self.mask_id, self.pad_id))
@@ -127,7 +125,7 @@ class Buffer:
         self.log_prob = _moved(self.log_prob, target, torch.full_like(self.log_prob, torch.nan))
 
     def collect(self, row: int, canvas: GrowingCanvas, steps: int) -> Decoded:
-        """What was done with one row; every step called the network."""
+        """The result of one row; every step called the network."""
         span = slice(canvas.prompt_length, int(self.length[row]))
         return Decoded(
             token_ids=self.ids[row, span].tolist(),
@@ -147,7 +145,7 @@ def _moved(column: Tensor, target: Tensor, fresh: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CompatReveals:
-    """What a step is about to reveal. Make a changed one with `dataclasses.replace`."""
+    """The slots that a step will reveal. Change it with `dataclasses.replace`."""
 
     step: int
     """The number of this step, from 1."""
@@ -156,10 +154,10 @@ class CompatReveals:
     taken: Tensor  # B L, bool
     """The open slots that become text."""
     tokens: Tensor  # B L
-    """The token drawn for every open slot, taken or not; anything elsewhere."""
+    """The token drawn for every open slot, taken or not; undefined elsewhere."""
     probabilities: Callable[[int], tuple[Tensor, Tensor]]
-    """row -> positions of its open slots (N), and their untempered posteriors (N V). Costs a pass
-    of the vocabulary head: ask for rows that need it, one at a time."""
+    """row -> positions of its open slots (N), and their untempered posteriors (N V). Each call runs
+    the vocabulary head: call it only for rows that need it."""
 
 
 Extra = Callable[[CompatReveals], CompatReveals]
@@ -167,7 +165,7 @@ Extra = Callable[[CompatReveals], CompatReveals]
 
 @dataclass(frozen=True)
 class _Rule:
-    """A rule for the rows that have a run of masks of some length, from some step on."""
+    """A rule for rows with a run of at least `run` masks, after step `after`."""
 
     run: int
     after: int
@@ -178,7 +176,7 @@ class _Rule:
 
 
 def extra_of(options: FlexOptions, vocab: Vocab) -> Extra | None:
-    """The extras that are switched on, as one; None if there are none."""
+    """All enabled extras as one; None if there are none."""
     rules = []
     if options.force_unmask:
         rules.append(_Rule(runs.FORCE_RUN, 0, runs.force_unmask))
@@ -222,7 +220,7 @@ def decode_compat(
 
 
 def _with_masks_open(row: Decoded, mask_id: int) -> Decoded:
-    """A mask that was drawn may still be drawn again: until the last step it counts as open."""
+    """Show drawn masks as open: until the last step they can be drawn again."""
     masked = [token == mask_id for token in row.token_ids]
     return replace(
         row,
@@ -248,12 +246,12 @@ def check_compat(canvases: Sequence[GrowingCanvas]) -> None:
 
 @dataclass(frozen=True)
 class _Clock:
-    """What a moment of the run means: to the network, and as two hazards."""
+    """The network's time and the two hazards at a time of the run."""
 
     insertion: Power
     unmasking: Power
     network: Power
-    """1 - (1 - t)^exponent is the time that the network is told."""
+    """1 - (1 - t)^exponent is the network's time."""
     dt: float
     shift: float
     """Where in a step its hazards are read: 0 at its left end, 1/2 in its middle."""
@@ -280,7 +278,7 @@ def hazard(schedule: Power, t: Tensor) -> Tensor:
 
 
 def gumbel(u: Tensor) -> Tensor:
-    """Gumbel noise from uniforms in [0, 1), both of whose ends are kept finite."""
+    """Gumbel noise from uniforms in [0, 1); the two epsilons keep both ends finite."""
     return -torch.log(-torch.log(u.clamp(min=NOISE_EPS)) + NOISE_EPS)
 
 
@@ -315,7 +313,7 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class _Stepper:
-    """The three things a step does: unmask, insert, and at the end fill."""
+    """One decoding step: unmask and insert, or fill in the last step."""
 
     def __init__(
         self,
@@ -370,7 +368,7 @@ class _Stepper:
 
     def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:
         logits, masked = self.logits(states), buffer.masked
-        # Only masks are looked at, but the stream moves on as if all positions had been.
+        # Only masks are read, but draws have the shape of all positions, as in the release.
         open_logits = logits[masked]  # N V
         tokens = torch.zeros_like(buffer.ids)
         tokens[masked] = self._draw(open_logits, logits.shape, masked)
@@ -394,7 +392,7 @@ class _Stepper:
         return masked & (u < 1 - torch.exp(-hazard * self.clock.dt))
 
     def _best(self, buffer: Buffer, probability: Tensor, tokens: Tensor, hazard: Tensor) -> Tensor:
-        """The masks that are committed, by score.  # B L"""
+        """The masks with the best scores: those that are committed.  # B L"""
         masked = buffer.masked
         scores = torch.full(masked.shape, -torch.inf, device=masked.device)
         assert self.options.policy is not None
@@ -414,7 +412,7 @@ class _Stepper:
     def _second_thoughts(
         self, masked: Tensor, probability: Tensor, taken: Tensor, tokens: Tensor, step: int
     ) -> tuple[Tensor, Tensor]:
-        """What is taken (B L) and with which tokens (B L), once the extras have had their say."""
+        """The slots taken (B L) and their tokens (B L), after the extras."""
         if self.extra is None:
             return taken, tokens
         row_of, position = masked.nonzero(as_tuple=True)  # N
@@ -431,11 +429,12 @@ class _Stepper:
         if not bool(rate.isfinite().all()):
             raise ValueError(f"at step {step} the network's gaps are not finite: check its weights")
         assert self.options.counts is not None
+        # Drawn at all positions and cut afterwards, as in the release: the stream must not shift.
         counts = COUNTS[self.options.counts](rate, self.generator)
         buffer.grow(counts * buffer.gaps, step)
 
     def _expected(self, gaps: Tensor, valid: Tensor) -> Tensor:
-        """exp(g), spread by the insertion temperature where there is one.  # B L"""
+        """exp(g), moved between gaps by the insertion temperature.  # B L"""
         gaps = gaps.float().clamp(max=GAP_LIMIT)
         temperature = self.options.insertion_temperature
         if temperature == 1:
@@ -444,7 +443,7 @@ class _Stepper:
         return gaps.logsumexp(dim=1, keepdim=True).exp() * (gaps / temperature).softmax(dim=1)
 
     def fill(self, buffer: Buffer, states: Tensor) -> None:
-        """The last step: every mask becomes its best token."""
+        """Turn every mask into its best token: the last step."""
         masked = buffer.masked
         logits = self.logits(states)[masked]  # N V
         self._commit(buffer, logits, masked, logits.argmax(dim=-1), self.steps)

@@ -1,17 +1,17 @@
 """FlexMDM decoding: reveal masks and insert slots, until nothing is missing.
 
 Paper, Section 4.1 and appendix D. Each step is one network call on canvases trimmed to the longest
-row, asked at the progress of its time (clocks.py):
+row, at the time that the clock gives (decode/growing.py):
 
     unmask   the clock says how many masks each row reveals, the policy which; their tokens are
              drawn from the posterior, as in mdm
-    insert   masked slots go into the gaps, by what the same call says is missing (clocks.py)
+    insert   the clock inserts masked slots into the gaps, by the counts of the same call
 
-Later insertions move what stands right of them, so a reveal fixes a token and its order, not its
-position. What is still masked when time is over is revealed at once by one more call. Rows leave
-the batch when their time is over, or when they are full and have no masks.
+Later insertions move everything to their right, so a reveal fixes a token and its order, not its
+position. Masks that remain when time is over are revealed at once by one more call. Rows leave the
+batch when their time is over, or when they are full and have no masks.
 
-In exact mode scores should not look at the drawn token: ranking by its probability (`sampled`, as
+In exact mode scores should not read the drawn token: ranking by its probability (`sampled`, as
 published) is biased however many steps are taken. EOS, BOS, PAD and the mask are never drawn: only
 insertions decide the length.
 
@@ -43,7 +43,7 @@ from anyorder.vocab import Vocab
 
 
 def check(canvases: Sequence[GrowingCanvas], options: FlexOptions) -> None:
-    """Refuse what cannot be decoded, before anything is written."""
+    """Refuse canvases that cannot be decoded, before anything is written."""
     for canvas in canvases:
         if not any(canvas.grows):
             raise ValueError("nothing to fill: no gap of the canvas may grow")
@@ -63,12 +63,10 @@ def decode(
     device: torch.device | str = "cpu",
     watch: Watcher | None = None,
 ) -> list[Decoded]:
-    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only.
-
-    In mode compat all rows share the stream of the first key, as published.
-    """
+    """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = resolve(options)
     if options.mode == "compat":
+        # As published, all rows share one stream: that of the first key.
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
     rows = GrowingRows.start(canvases, keys, vocab, torch.device(device))
@@ -76,7 +74,7 @@ def decode(
 
 
 class _Stepper:
-    """One decoding step: a look, a plan, reveals, insertions."""
+    """One decoding step: network call, plan, reveals, insertions."""
 
     def __init__(
         self,
@@ -118,18 +116,18 @@ class _Stepper:
         look = self.net.look(rows.ids, mask=rows.real, time=self.pace.time(rows))
         rows.forwards += 1
         plan = self.pace.plan(rows, look.gaps, step)
-        # Reveal first: insertions move positions, and `look` speaks of the old ones.
+        # Reveal first: insertions move positions, and `look` has the old ones.
         self._reveal(rows, StepView(look.states, rows.key, rows.slot, step), plan.reveals)
         rows.grow(plan.inserts, step, self.vocab)
         rows.left, rows.bound = plan.left, plan.bound
 
     def _reveal(self, rows: GrowingRows, view: StepView, counts: Tensor) -> None:
         if self.extra is None and not bool(counts.any()):
-            return  # so it is in most steps of a short text: there is nothing to rank
+            return  # the usual case for short texts: the vocabulary head would run for nothing
         all_open = counts >= rows.open.sum(dim=1)  # B
         scored = rows.open
         if self.extra is None:
-            # Where all slots are taken there is nothing to rank, unless their tokens are drawn so.
+            # Rows that take all their slots need no ranking, unless it draws their tokens.
             some = counts > 0 if self.proposer.draws else (counts > 0) & ~all_open
             scored = rows.open & some[:, None]
         ranking, tokens = self.proposer.rank(view, scored)
@@ -152,7 +150,7 @@ def resolve(options: FlexOptions) -> FlexOptions:
     if options.mode not in ("exact", "compat"):
         raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
     full = options.with_schedules("kept" if options.mode == "compat" else "carried")
-    Draw.of(options)  # refuses numbers that are no temperature or share
+    Draw.of(options)  # refuses temperatures and shares out of range
     if options.meaningful_replace and options.steps is not None and options.steps <= REPLACE_AFTER:
         raise ValueError(
             f"meaningful_replace begins after step {REPLACE_AFTER}: give more steps, or leave "

@@ -1,4 +1,4 @@
-"""The row of flexmdm: the backbone with time and a gap head, over a canvas that grows."""
+"""The entry of flexmdm in the family table: the backbone with time and a gap head."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""flexmdm's loss on one batch: corrupt, look, compare (process/insertion.py, nets/flex.py).
+"""flexmdm's loss on one batch: corrupt, call the network, compare (process/insertion.py, net.py).
 
-The vocabulary head runs on masked slots only. No loop, no optimiser.
+The vocabulary head runs on masked slots only. Not here: the training loop.
 Letters: B rows, N clean tokens, S visible slots, M masked slots, V vocabulary.
 """
 
@@ -62,7 +62,7 @@ def clocks_of(net: Inserter | SegmentInserter) -> Clocks:
 def row_weights(
     config: InsertionConfig, clocks: Clocks, seen: Interpolant, divisor: Tensor
 ) -> InsertionWeights:
-    """What multiplies each row's two sums: its weights at its time over the normalisation."""
+    """The factors of each row's two sums: weights at its time, over the normalisation."""
     per_row = divisor * len(divisor)
     unmask = insertion.weights(config.weighting, clocks.unmasking, seen.time, config.cap)
     insert = insertion.weights(config.weighting, clocks.insertion, seen.time, config.cap)
@@ -84,6 +84,6 @@ def _integrated(
     row = seen.masked.nonzero()[:, 0]
     each = log_prob.gather(1, ids[row])  # M N, log f of every item's token
     probability = posterior.origin[seen.masked].to(each.dtype)
-    # An impossible token of a pad column must not turn 0 * inf into nan.
+    # An impossible token of a pad column must not make NaN from 0 * inf.
     nats = -(probability * each.masked_fill(probability == 0, 0.0)).sum(dim=1)
     return nats, posterior.missing

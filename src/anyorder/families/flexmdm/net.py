@@ -34,13 +34,13 @@ from anyorder.nets.transformer import Transformer, shift_states
 
 _ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 GAP_SEED = 0x6A9
-"""Sets the head's draws apart from the backbone's, which begin with the seed itself."""
+"""Makes the head's draws differ from the backbone's, which use the seed itself."""
 LEAST_REMAINING = 1e-30
-"""1 - alpha is not taken below this before its logarithm."""
+"""The floor of 1 - alpha before its logarithm."""
 
 
 class GapHead(nn.Module):
-    """States beside each gap -> log of the expected count, before any offset: B L D -> B L.
+    """States next to each gap -> log of the expected count, before any offset: B L D -> B L.
 
     The weights are a function of (width, reads, seed); on the meta device none are drawn.
     """
@@ -59,7 +59,7 @@ class GapHead(nn.Module):
         x = self.norm(states)
         if self.both:
             following = x if real is None else x * real[:, :, None]
-            # Nothing stands behind the last token: its right neighbour is the zero vector.
+            # The last token has no right neighbour: its place is the zero vector.
             x = torch.cat([x, F.pad(following[:, 1:], (0, 0, 0, 1))], dim=-1)
         return self.outer(F.gelu(self.inner(x)))[..., 0].clamp(-GAP_LIMIT, GAP_LIMIT)
 
@@ -68,12 +68,13 @@ class GapHead(nn.Module):
         self.norm.reset_parameters()
         nn.init.normal_(self.inner.weight, std=self.inner.in_features**-0.5, generator=generator)
         nn.init.zeros_(self.inner.bias)
+        # Nearly the same small count in every gap at first: exp(-1).
         nn.init.normal_(self.outer.weight, std=1e-3, generator=generator)
         nn.init.constant_(self.outer.bias, -1.0)
 
 
 def log_remaining(time: Tensor) -> Tensor:
-    """log(1 - t), in double precision up to its end, where float32 has lost its digits.  # B"""
+    """log(1 - t), in float64, because 1 - t near 1 has no digits left in float32.  # B"""
     return (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()
 
 
@@ -99,7 +100,7 @@ class FlexNet(nn.Module):
         return self.config.unmasking_exponent
 
     def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
-        """Token states and gaps of every position; those at padding mean nothing."""
+        """Token states and gaps of every position; those at padding are undefined."""
         states = self.backbone.hidden(ids, mask=mask, time=time)  # B L D
         gaps = self.gap(states, mask).float()  # B L
         if self.config.gap_offset:
@@ -115,7 +116,7 @@ class FlexNet(nn.Module):
         return self.backbone.head(states)
 
     def additions(self) -> set[str]:
-        """The names of the parameters that a plain masked model does not have."""
+        """The names of the parameters that a plain masked model lacks."""
         return {
             name
             for name, _ in self.named_parameters()
@@ -125,8 +126,8 @@ class FlexNet(nn.Module):
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of a pretrained masked model, or of another network of this kind.
 
-        The time modulation starts at zero, so the token predictions then are exactly those of a
-        masked base model; the additions keep their own start.
+        The time modulation starts at zero, so the first token predictions are exactly those of a
+        masked base model; the additions keep their own initial values.
         """
         if isinstance(base, FlexNet):
             take_weights(self, base)

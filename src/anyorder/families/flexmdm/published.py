@@ -1,6 +1,6 @@
-"""The release of FlexMDM: Dream's files, and the 66 tensors (at 28 layers) that it stores apart.
+"""The release of FlexMDM: Dream's files, and the 66 tensors (at 28 layers) in a file beside them.
 
-What the release stores nowhere (time scale, schedules, conventions) is supplied here.
+Settings that the release does not store (time scale, schedules, conventions) are constants here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RELEASE: dict[str, Any] = {
     "gap_offset": False,
     "gap_reads": "left",
 }
-"""What the release does not store: raw time, exponents a and a b with a = b = 1.7."""
+"""Settings that the release does not store; the exponents are a and a b with a = b = 1.7."""
 _FLEX = {
     "gap.norm": "insertion_head.norm",
     "gap.inner": "insertion_head.proj1",
@@ -46,7 +46,7 @@ _FLEX = {
 
 
 def extra_names(config: FlexConfig) -> Names:
-    """What the release stores beside its backbone."""
+    """The tensors that the release stores beside its backbone."""
     found = with_biases(_FLEX)
     for layer in range(config.backbone.layers):
         ours = f"backbone.blocks.{layer}.modulation.project"

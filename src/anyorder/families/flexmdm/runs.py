@@ -1,18 +1,18 @@
 """Two ways to break up long runs of masks, offered by the flexmdm release; both are off by default.
 
-A run is a stretch of masks side by side; its inner region leaves out two masks at either end. The
+A run is a stretch of adjacent masks; its inner region leaves out two masks at either end. The
 mass of a token in a window is the sum of its probabilities over the window's masks.
 
-force_unmask        for each run of at least 9 in which nothing but the first or last mask was taken
-                    this step: of all windows of 4 in the inner region, and all tokens among the 10
-                    best of some mask of the window, the pair with the most mass. That token is
-                    taken too, at the window's mask where it is most likely.
-meaningful_replace  from the 101st step on, over all runs of at least 20 of whose inner region
-                    nothing was taken: the window of 5 and the meaningful token with the most mass.
-                    If that is more than the probability of the least likely choice of this step,
-                    it takes that choice's place, at the window's mask where it is most likely.
+force_unmask        for each run of at least 9 in which this step takes at most the first and last
+                    mask: among all windows of 4 in the inner region, and all tokens among the 10
+                    best of some mask of the window, find the pair with the most mass. Take that
+                    token too, at the window's mask where it is most likely.
+meaningful_replace  from the 101st step on, in all runs of at least 20 whose inner region this step
+                    leaves masked: find the window of 5 and the meaningful token with the most mass.
+                    If that is more than the probability of the step's least likely choice, take it
+                    instead of that choice, at the window's mask where it is most likely.
 
-With both, the first acts first. Among equals the leftmost wins, then the lowest id. A token is
+With both, force_unmask acts first. Among equals the leftmost wins, then the lowest id. A token is
 meaningful if its text has more than white space and punctuation; special ids are not.
 
 Neither keeps the law of the process: the first reveals more than the quota, the second decides by
@@ -35,20 +35,20 @@ MARGIN = 2
 FORCE_RUN, FORCE_WINDOW, FORCE_BEST = 9, 4, 10
 REPLACE_RUN, REPLACE_WINDOW, REPLACE_AFTER = 20, 5, 100
 EMPTY = frozenset("\u200b()[]{}.,:;'\"`@#$?\\")
-"""What has no meaning besides white space; U+200B is no white space to Python."""
+"""Characters without meaning, beside white space; to Python, U+200B is no white space."""
 
 
 class RevealChoice(NamedTuple):
-    """What one row is about to reveal."""
+    """The slots of one row that a step will reveal."""
 
     masked: Tensor
     """The masks before this step.  # L"""
     taken: Tensor
     """Those of them that are revealed now.  # L"""
     tokens: Tensor
-    """What they will show; valid where taken.  # L"""
+    """Their tokens; valid where taken.  # L"""
     probability: Tensor
-    """What the network believes, one line for each mask, left to right.  # N V"""
+    """The network's posteriors, one line for each mask, left to right.  # N V"""
 
 
 class RegionToken(NamedTuple):
@@ -60,7 +60,7 @@ class RegionToken(NamedTuple):
 
 
 def runs_of(masked: Tensor, least: int) -> list[tuple[int, int]]:
-    """The [start, stop) of the runs that have at least so many masks, left to right."""
+    """The [start, stop) of the runs with at least `least` masks, left to right."""
     edges = torch.diff(masked.long(), prepend=masked.new_zeros(1).long(),
                        append=masked.new_zeros(1).long())  # fmt: skip
     starts, stops = (edges == 1).nonzero()[:, 0], (edges == -1).nonzero()[:, 0]
@@ -69,7 +69,7 @@ def runs_of(masked: Tensor, least: int) -> list[tuple[int, int]]:
 
 
 def force_unmask(choice: RevealChoice) -> RevealChoice:
-    """One more token in each long run that is about to get none."""
+    """Take one more token in each long run that would get none."""
     taken, tokens = choice.taken.clone(), choice.tokens.clone()
     for start, stop in runs_of(choice.masked, FORCE_RUN):
         if bool(choice.taken[start + 1 : stop - 1].any()):
@@ -81,10 +81,7 @@ def force_unmask(choice: RevealChoice) -> RevealChoice:
 
 
 def meaningful_replace(choice: RevealChoice, meaningful: Tensor) -> RevealChoice:
-    """Give the least likely choice's turn to a likelier, meaningful token inside a long run.
-
-    `meaningful`: the ids that count, see `meaningful_ids`.  # K
-    """
+    """Replace the least likely choice by a likelier token of `meaningful` (K) in a long run."""
     places = choice.taken.nonzero()[:, 0]
     if not len(places) or not len(meaningful):
         return choice
@@ -109,9 +106,9 @@ def meaningful_replace(choice: RevealChoice, meaningful: Tensor) -> RevealChoice
     return choice._replace(taken=taken, tokens=tokens)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # decoding every id is slow, and a process uses one vocabulary
 def meaningful_ids(vocab: Vocab) -> Tensor:
-    """The ids whose text says something.  # K"""
+    """The ids whose text has more than white space and punctuation.  # K"""
     ids = [
         id
         for id in range(vocab.size)
@@ -130,6 +127,7 @@ def _inner(choice: RevealChoice, start: int, stop: int) -> Tensor:
 def _best_of_frequent(probability: Tensor) -> RegionToken:
     """The window and the token, among the best of each mask, with the most mass."""
     best = probability.topk(min(FORCE_BEST, probability.shape[1])).indices  # R K
+    # Sorted, so that among equal masses the lowest id comes first.
     candidates = best.unfold(0, FORCE_WINDOW, 1).flatten(1).sort(dim=1).values  # W 4K
     starts = torch.arange(len(candidates), device=probability.device)
     mass = sum(

@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""Masked diffusion over a canvas of fixed length."""
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Which columns of a fixed canvas a step computes: all of them, or those that a cache leaves.
 
     WholeCanvas    every column in every step: the exact decoder
-    CachedCanvas   every column when a row enters a block, then in each step of it
+    CachedCanvas   every column when a row enters a block, then in each step of the block
 
-        prefix     the block and what is right of it; the prompt and the closed blocks are kept
-        block      the block alone; what is left and what is right of it are kept
+        prefix     the block and what is right of it; the prompt and closed blocks are cached
+        block      the block alone; everything left and right of it is cached
 
-as in Fast-dLLM (arXiv 2505.22618; its `dual cache` is `block`). A kept column always stands for the
-token that the canvas shows there, else the row is read anew; what may be out of date is only what
-that column has seen of the others. How a network keeps columns is `Rereader` (nets/transformer.py).
+as in Fast-dLLM (arXiv 2505.22618; its `dual cache` is `block`). A cached column always belongs to
+the token that the canvas shows there; otherwise the whole row is read again. Out of date is only
+what that column has seen of the others. `CachedStates` (nets/transformer.py) holds the columns.
 
-When a row is read anew depends on that row alone, so that batched equals alone; a row that reveals
-nothing in a step is not computed in it.
+When a row is read again depends on that row alone, so that batches do not change results. A row
+that reveals nothing in a step is not computed in it.
 Letters: B rows, L positions, D width.
 """
 
@@ -30,7 +30,7 @@ from anyorder.nets.transformer import Span, rereader_of
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows as one step finds them."""
+    """The rows before a step."""
 
     ids: Tensor  # B L
     real: Tensor  # B L
@@ -44,12 +44,12 @@ class RowReader(Protocol):
     def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The states that predict each slot (B L D), and how many columns were computed (B).
 
-        Right at least in the window of the `needed` rows (B; None: all).
+        Only states in the window of the `needed` rows (B; None: all) are valid.
         """
         ...
 
     def keep(self, rows: Tensor, columns: int) -> None:
-        """Forget all rows but these, and the columns that only the others needed."""
+        """Drop all rows but these, and all columns but the first `columns`."""
         ...
 
 
@@ -67,8 +67,8 @@ class WholeCanvas:
 
 
 Extent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(which slots are in the window, which columns are real; B L) -> first column, and the one after
-the last, that steps inside a block compute; B each."""
+"""(slots in the window, real columns; B L each) -> the first column that steps inside a block
+compute, and the end, which is excluded; B each."""
 
 
 def _first(which: Tensor) -> Tensor:
@@ -87,16 +87,13 @@ EXTENTS: dict[str, Extent] = {"prefix": _prefix, "block": _block}
 
 
 class CachedCanvas:
-    """The network on the columns of the current block, or from there on, as `kind` says.
-
-    `refresh`: every so many calls on a row all of its columns are read; None: at block starts only.
-    """
+    """The network on the columns of `kind`. It reads all columns of a row every `refresh` calls."""
 
     def __init__(self, net: Any, kind: str, refresh: int | None, sheet: StepRows) -> None:
         self.rereader = rereader_of(net, *sheet.ids.shape)
         self.extent, self.refresh = EXTENTS[kind], refresh
-        self.window = torch.full_like(sheet.window, -1)  # B, the block that was read for
-        self.age = torch.zeros_like(sheet.window)  # B, calls since then, that one included
+        self.window = torch.full_like(sheet.window, -1)  # B, the block of the last full read
+        self.age = torch.zeros_like(sheet.window)  # B, calls since then, including it
         self.shown = sheet.ids.clone()  # B L, the tokens that were read
         self.found: Tensor | None = None  # B L D
 
@@ -105,18 +102,20 @@ class CachedCanvas:
         first, end = self.extent(sheet.block == sheet.window[:, None], real)
         place = torch.arange(ids.shape[1], device=ids.device)
         kept = (place < first[:, None]) | (place >= end[:, None])
+        # eos=fill changes tokens right of the block, so their cached columns are wrong.
         stale = (sheet.window != self.window) | (kept & (ids != self.shown)).any(dim=1)
         if self.refresh is not None:
             stale = stale | (self.age >= self.refresh)
         asked = torch.ones_like(stale) if needed is None else needed
         anew, again = asked & stale, asked & ~stale
+        # A shifted network also computes the column left of the block: it predicts the first slot.
         led = (first - self.rereader.lead).clamp(min=0)
         if bool(anew.any()):
             self._read(sheet, anew)
         if bool(again.any()):
             self._reread(sheet, again, first, end - first)
         self.age += asked
-        assert self.found is not None  # rows begin with a read
+        assert self.found is not None  # a row's first call is always a full read
         return self.found, torch.where(stale, real.sum(dim=1), end - led) * asked
 
     def _read(self, sheet: StepRows, which: Tensor) -> None:

@@ -1,8 +1,8 @@
 """Masked diffusion decoding: reveal the slots of a fixed canvas in the order a policy chooses.
 
 Paper, Section 2, "MDM inference". Each step: one network call on the canvas; the policy scores the
-open slots of its window and takes some; their tokens are drawn from the posterior and committed for
-good, unless remasking (remasking.py) takes them back. The vocabulary head runs only on slots that a
+open slots of its window and takes some. Their tokens are drawn from the posterior and stay, unless
+remasking (remasking.py) masks them again. The vocabulary head runs only on slots that a
 score must read, or on the taken ones when the score reads none of it (left_to_right, random,
 planner). Rows that are complete leave the batch. A cache leaves columns out of a call (cache.py).
 
@@ -43,7 +43,7 @@ class _Rows:
     row: Tensor  # B, the row's number in the request
     key: Tensor  # B
     ids: Tensor  # B L
-    free: Tensor  # B L, all that was open at the start
+    free: Tensor  # B L, open at the start
     open: Tensor  # B L
     real: Tensor  # B L
     block: Tensor  # B L
@@ -52,9 +52,9 @@ class _Rows:
     window: Tensor  # B, the block being closed
     window_step: Tensor  # B, steps begun in it
     window_initial: Tensor  # B, slots open when it began
-    window_steps: Tensor  # B, steps planned for each; 0: one a slot
+    window_steps: Tensor  # B, steps planned for each window; 0: one for each slot
     forwards: Tensor  # B
-    columns: Tensor  # B, computed in them
+    columns: Tensor  # B, columns computed in those calls
     ties: Tensor  # B
 
     def keep(self, rows: Tensor) -> None:
@@ -66,7 +66,7 @@ class _Rows:
 
 
 def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
-    """Refuse what cannot be decoded, before anything is written."""
+    """Refuse canvases that cannot be decoded, before anything is written."""
     for canvas in canvases:
         steps_per_block(options.steps, sum(canvas.free), options.block)
     if options.cache is not None:
@@ -77,7 +77,7 @@ def check(canvases: Sequence[Canvas], options: MdmOptions) -> None:
 
 
 def check_network(net: Any, options: MdmOptions) -> None:
-    """Refuse a policy that reads what the network does not have, and a cache that it cannot use."""
+    """Refuse a policy or a cache that the network cannot serve."""
     if build_policy(options).score.reads == "plan" and not hasattr(net, "plan"):
         raise ValueError(
             "this model has no planner head, which the policy 'planner' reads: add one with "
@@ -130,7 +130,7 @@ def _start(
         block=block_of_slots(free, options.block),
         reveal=torch.zeros_like(ids),
         log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
-        window=zeros - 1,
+        window=zeros - 1,  # so that every row enters its first window in the first step
         window_step=zeros.clone(),
         window_initial=zeros.clone(),
         window_steps=torch.tensor(plan, device=device),
@@ -142,7 +142,7 @@ def _start(
 
 @dataclass(frozen=True)
 class _StepChoice:
-    """What one step may take."""
+    """The slots that one step may take, and how many."""
 
     eligible: Tensor  # B L
     progress: WindowProgress
@@ -172,6 +172,7 @@ class _Stepper:
             draw=Draw.of(options),
             forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
             waits_for=vocab.eos_id if self.stopping.waits else None,
+            # In a fixed random order, a slot that is masked again would be revealed at once.
             reshuffles=options.remask is not None,
         )
         remasking = _remasking_of(options)
@@ -219,29 +220,29 @@ class _Stepper:
         rows = self.rows
         eligible = self._enter_window(rows)
         progress = self._progress(rows, eligible)
-        rows.window_step = rows.window_step + 1  # `progress` holds the old one
+        rows.window_step = rows.window_step + 1  # not in place: `progress` holds the old tensor
         turns = None
         if self.remasker is not None:
             turns = self.remasker.turns(rows.key, step, rows.free, rows.open, rows.log_prob)
         counts = self._counts(progress, turns)
         taken = torch.zeros_like(rows.open)
-        if counts is None or bool(counts.any()):  # what reveals nothing needs no call
+        if counts is None or bool(counts.any()):  # a step that reveals nothing needs no call
             taken = self._reveal(rows, _StepChoice(eligible, progress, counts), step)
         if self.remasker is not None and turns is not None:
-            # After the reveals, which looked at the canvas before anything was masked again.
+            # After the reveals: ReMDM decides both on the canvas before the step.
             self._mask_again(rows, turns.masked_again)
             self.remasker.note(rows.row, step, taken | turns.masked_again, rows.ids, rows.open)
 
     def _counts(self, progress: WindowProgress, turns: StepCounts | None) -> Tensor | None:
-        """How many slots are revealed (B); None where that depends on their scores."""
+        """How many slots are revealed (B); None if that depends on their scores."""
         if turns is not None:
             return turns.reveals
         return None if self.policy.quota.reads_scores else self.policy.quota.counts(progress, None)
 
     def _reveal(self, rows: _Rows, choice: _StepChoice, step: int) -> Tensor:
-        """One network call, and what is taken from it.  # B L"""
+        """Call the network once and reveal slots; the slots that were taken.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
-        # A cache may skip rows that reveal nothing; where scores decide, that is not known yet.
+        # A cache may skip rows that reveal nothing. If scores decide, these are not known yet.
         needed = None if choice.counts is None else choice.counts > 0
         states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
         view = StepView(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
@@ -250,7 +251,7 @@ class _Stepper:
         if counts is None:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
             counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
-        # A row that takes nothing did not need this call: batched it must count as alone.
+        # A row that takes nothing did not need this call: counts must not depend on the batch.
         rows.forwards += counts > 0
         rows.columns += columns * (counts > 0)
         taken, ties = take(ranking, counts)
@@ -261,12 +262,12 @@ class _Stepper:
         return taken
 
     def _odds(self, rows: _Rows, states: Tensor, eligible: Tensor) -> Tensor | None:
-        """The planner's log-odds, tempered, where the policy reads them.  # B L"""
+        """The planner's log-odds over its temperature, if the policy reads them.  # B L"""
         if self.policy.score.reads != "plan":
             return None
-        net = cast(Planner, self.net)  # `check_network` was asked
+        net = cast(Planner, self.net)  # `check_network` made sure
         odds = net.plan(states, masked=rows.open, eligible=eligible, mask=rows.real)
-        if bool(odds[eligible].isnan().any()):  # an infinity is a chance of 0 or 1, this is none
+        if bool(odds[eligible].isnan().any()):  # infinities are allowed: chances of 0 or 1
             raise ValueError(
                 "the planner's log-odds are not numbers: its weights are damaged or its training "
                 "went astray; choose another policy, or train it anew"
@@ -280,7 +281,7 @@ class _Stepper:
         rows.open = rows.open | which
 
     def _enter_window(self, rows: _Rows) -> Tensor:
-        """Each row's window is its first block with an open slot; the slots open in it.  # B L"""
+        """Move each row to its first block with an open slot; the open slots in it.  # B L"""
         beyond = rows.block.max() + 1
         window = torch.where(rows.open, rows.block, beyond).amin(dim=1)
         eligible = rows.open & (rows.block == window[:, None])
@@ -304,12 +305,12 @@ class _Stepper:
     def _fill_after_eos(self, rows: _Rows, taken: Tensor, step: int) -> None:
         filled = behind(taken & (rows.ids == self.vocab.eos_id), rows.open)
         rows.ids = rows.ids.masked_fill(filled, self.vocab.eos_id)
-        rows.reveal = rows.reveal.masked_fill(filled, step)
+        rows.reveal = rows.reveal.masked_fill(filled, step)  # log_prob stays NaN: not drawn
         rows.open = rows.open & ~filled
 
 
 def _comparable(ranking: Ranking) -> Tensor:
-    """Scores that a threshold may look at: slots that wait count only once all open ones do."""
+    """Scores for a threshold: slots that wait count only once all eligible ones wait."""
     others = (ranking.eligible & ~ranking.waits).any(dim=1, keepdim=True)
     return ranking.scores.masked_fill(ranking.waits & others, -torch.inf)
 
@@ -332,7 +333,7 @@ def resolve(options: MdmOptions) -> MdmOptions:
         )
     score = build_policy(full).score
     if score.reads_vocabulary:
-        # Without temperature and filters the two posteriors are one.
+        # Without temperature and filters the two posteriors are equal.
         apart = compat and (options.temperature > 0 or options.filters)
         full = replace(full, posterior=options.posterior or ("filtered" if apart else "untempered"))
     if score.reads != "nothing":
@@ -349,7 +350,7 @@ def _usual_quota(options: MdmOptions) -> str:
 
 
 def _refuse_with_remasking(options: MdmOptions) -> None:
-    """What the schedule decides is nobody else's to choose."""
+    """Refuse options that remasking's schedule decides."""
     remasking = _remasking_of(options)
     if options.steps is None:
         raise ValueError("remasking follows a schedule over a number of steps: give --steps")
@@ -369,7 +370,6 @@ def _refuse_with_remasking(options: MdmOptions) -> None:
 
 
 def _refuse_unused(options: MdmOptions) -> None:
-    """What is set must have an effect."""
     policy, draw = build_policy(options), Draw.of(options)
     stopping = find_stopping(options.eos)
     name, reads_nothing = policy.score.name, policy.score.reads == "nothing"
@@ -398,7 +398,7 @@ def _refuse_unused(options: MdmOptions) -> None:
 
 
 def _refuse_around_the_planner(options: MdmOptions, policy: Policy, stopping: Stopping) -> None:
-    """What only a planner uses, and what would undo its choice."""
+    """Refuse options that only a planner uses, and those that would undo its choice."""
     plans = policy.score.reads == "plan"
     if options.planner_temperature is not None and not plans:
         raise ValueError(
@@ -435,7 +435,7 @@ def _refuse_around_the_cache(options: MdmOptions) -> None:
 
 
 def _refuse_idle_cache(options: MdmOptions, free: Sequence[Sequence[bool]]) -> None:
-    """Refuse a cache that has nothing to keep on any of these canvases, given by free slots."""
+    """Refuse a cache with nothing to keep on any of these canvases, given by free slots."""
     several = any(options.block is not None and sum(each) > options.block for each in free)
     left = any(each.index(True) for each in free)
     right = options.cache == "block" and not all(each[-1] for each in free)

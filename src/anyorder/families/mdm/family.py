@@ -1,4 +1,4 @@
-"""The row of mdm: the backbone alone, with shifted states, or with a planner head."""
+"""The entry of mdm in the family table: the backbone alone, shifted, or with a planner head."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STARTS: dict[type, Callable[[Any, nn.Module], None]] = {
 
 
 def masked_network() -> Network:
-    """The backbone, alone, with shifted states, or with a planner head, as the recipe asks."""
+    """The backbone alone, with shifted states, or with a planner head: the recipe decides."""
     return Network(
         complete=_complete,
         read=_read,
@@ -60,16 +60,15 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
 
 
 def _read(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | PlannedConfig:
-    """Plain models hold the fields of the backbone alone."""
     if "shift" in record:
         return ShiftedConfig.from_record(record)
     if "backbone" in record:
         return PlannedConfig.from_record(record)
-    return TransformerConfig(**record)
+    return TransformerConfig(**record)  # plain models store the backbone's fields alone
 
 
 def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A planner head decides, unless somebody else was asked to choose the order."""
+    """A planner head chooses the order, unless the given options choose another way."""
     asked = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
     return {"policy": "planner"} if hasattr(net, "plan") and not asked else {}
 

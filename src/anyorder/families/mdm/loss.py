@@ -1,21 +1,20 @@
-"""Where a process meets a network: each family's loss on one batch.
+"""mdm's losses on one batch: masked tokens (process/masking.py), and the planner's imitation loss.
 
-An objective corrupts the batch with the process's mathematics, asks the network for the states of
-the predicted tokens only, and hands their cross-entropies back to the process, which weighs them.
-No loop, no optimiser. Letters: B rows, L positions, M predicted tokens.
+An objective corrupts the batch, calls the network for the states of the predicted tokens only, and
+hands their cross-entropies to the process, which weighs them.
 
-The planner's imitation loss: reveal what the factor rule would reveal (dUltra, pre-training).
-
-Corruption of each row: a block [a, b) of the answer, its length uniform from the least one to the
+Imitation: the planner learns to reveal what the factor rule would reveal (dUltra, pre-training).
+In each row, a block [a, b) of the answer is drawn, its length uniform from the least one to the
 whole canvas, its place uniform. n = max(1, ceil(t |block|)) random slots of the block are masked,
 t uniform, and everything right of the block. The planner may reveal the masked slots of the block:
 
     y_j  = 1 for those that the factor rule reveals, by the network's own confidences
     loss = mean over them of BCE(z_j, y_j), slots with y = 1 weighed by #(y = 0) / #(y = 1)
 
-(unweighted where a batch has one kind only). The network's states and confidences are taken as
-they are: no gradient reaches the backbone. The rule is process/factor.py, the head nets/planner.py.
-No loop, no optimiser. Letters: B rows, L positions, M slots that the planner judges.
+(unweighted if a batch has one kind only). No gradient reaches the backbone. The head is planner.py.
+
+Not here: the training loop. Letters: B rows, L positions, D width, V vocabulary, M predicted tokens
+or slots that the planner judges.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from anyorder.vocab import Vocab
 
 
 def masked_mean(vocab: Vocab) -> Objective:
-    """mdm: n ~ Unif{1..L} masks, mean over them (process/masking.py, the paper's loss)."""
+    """The paper's loss: n ~ Unif{1..L} masks, the mean over them."""
 
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
         masked = masking.corrupt(batch.answer, batch.index, noise)
@@ -48,7 +47,7 @@ def masked_mean(vocab: Vocab) -> Objective:
 
 
 def masked_bound(vocab: Vocab) -> Objective:
-    """mdm: the hazard-weighted bound at a random time (process/masking.py, the weighted bound)."""
+    """The hazard-weighted bound at a random time."""
 
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
         masked, times = masking.corrupt_in_time(batch.answer, batch.index, noise, LINEAR)
@@ -66,7 +65,7 @@ def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> 
 
 
 def imitation(vocab: Vocab, config: ImitationConfig | None) -> Objective:
-    """mdm with a planner: the head learns the factor rule, the backbone stays as it is."""
+    """The imitation loss: the head learns the factor rule, the backbone does not change."""
     if config is None:
         raise ValueError("imitation needs a planner to train: use the recipe tiny/planner")
 
@@ -86,7 +85,7 @@ def imitation(vocab: Vocab, config: ImitationConfig | None) -> Objective:
 
 
 def corrupt_block(answer: Tensor, index: Tensor, noise: Noise, least: int) -> tuple[Tensor, Tensor]:
-    """All masked slots, and those of the block among them: what the planner judges.  # B L each"""
+    """All masked slots, and those in the block, which the planner judges.  # B L each"""
     slots = answer.sum(dim=1)  # B
     rank = answer.long().cumsum(dim=1) - 1  # B L
     chance = [noise.uniform(Stream.SPAN, index, part) for part in (0, 1)]
@@ -111,9 +110,10 @@ def log_confidence(net: PlannedNet, states: Tensor, eligible: Tensor, vocab: Voc
 
 
 def imitation_parts(odds: Tensor, target: Tensor, *, balanced: bool) -> LossParts:
-    """The loss from log-odds and targets (M); `agreement` counts the slots judged as the rule."""
+    """The loss from log-odds and targets (M); `agreement` counts slots judged as by the rule."""
     ones = target.sum()
     others = target.numel() - ones
+    # With one kind only, the weight would be 0 or infinite.
     mixed = balanced and bool((ones > 0) & (others > 0))
     wanted = target.to(odds.dtype)
     loss = functional.binary_cross_entropy_with_logits(

@@ -1,4 +1,4 @@
-"""The network of a planned mdm: the backbone, and a head that says which open slots to reveal now.
+"""The network of mdm with a planner: the backbone, and a head that chooses slots to reveal.
 
 dUltra's planner head (arXiv 2512.21446), at any width. With H the states under the vocabulary head,
 m_j = 1 for the slots that may be revealed, and LN without weights:
@@ -10,9 +10,9 @@ m_j = 1 for the slots that may be revealed, and LN without weights:
     z_j = w . (LN(f_j) (1 + scale_2) + shift_2) + b        likewise from A_2 c_j
 
 z are log-odds: slot j is revealed with the chance u_j = sigmoid(z_j / temperature) m_j. `plan`
-gives z; what is done with it is decode/policy.py and decode/quota.py.
+gives z; decode/policy.py and decode/quota.py use it.
 
-Not here: the temperature, losses (train/planner_objective.py), sampling.
+Not here: the temperature and sampling (decode.py), losses (loss.py).
 Letters: B rows, L positions, D width, F features of tau.
 """
 
@@ -31,13 +31,13 @@ from anyorder.nets.stack import Stack, modulate, sinusoids
 from anyorder.nets.transformer import PartialCache, Transformer
 
 NORM_EPS = 1e-4
-"""Of the norms without weights, as published."""
+"""Epsilon of the norms without weights, as published."""
 EMBEDDING_STD = 0.02
-"""Of the two vectors that mark closed and open slots, and of the last map, as published."""
+"""Of the two vectors for closed and open slots, and of the last map, as published."""
 PLANNER_SEED = 0x91A
-"""Sets the head's draws apart from the backbone's, which begin with the seed itself."""
+"""Makes the head's draws differ from the backbone's, which use the seed itself."""
 PLANNER = "planner."
-"""How the names of the head's parameters begin."""
+"""The prefix of the names of the head's parameters."""
 
 
 class PlannerHead(nn.Module):
@@ -66,11 +66,12 @@ class PlannerHead(nn.Module):
         x = _adapted(states, self.before(condition))  # B L D
         x = self.layer.run(x, self.layer.plain_context(x, mask))
         odds = self.odds(_adapted(x, self.after(condition)))[..., 0]
+        # Log-odds are ranked: in bfloat16 many slots would tie.
         return odds.to(torch.promote_types(odds.dtype, torch.float32))
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Maps of the layer as in the backbone, the others as published."""
+        """Draw the maps of the layer as in the backbone, the others as published."""
         for name, module in self.layer.named_modules():
             if isinstance(module, nn.Linear):
                 writes = name.endswith((".attention.out", ".mlp.down"))
@@ -89,7 +90,8 @@ class PlannerHead(nn.Module):
 
 
 def _adapted(x: Tensor, scale_shift: Tensor) -> Tensor:
-    """A norm without weights, then each position's own scale and shift; the scale comes first."""
+    """A norm without weights, then the scale and shift of each position."""
+    # Scale first, as in the published weights.
     scale, shift = scale_shift.chunk(2, dim=-1)
     return modulate(F.layer_norm(x, x.shape[-1:], eps=NORM_EPS), (scale, shift))
 
@@ -128,7 +130,7 @@ class PlannedNet(nn.Module):
         return odds
 
     def start_from(self, base: nn.Module) -> None:
-        """Take the weights of a masked model, under a fresh planner, or of another planned one."""
+        """Take the weights of a masked model, with a fresh planner, or of another planned model."""
         if isinstance(base, PlannedNet):
             take_weights(self, base)
             return
@@ -137,5 +139,5 @@ class PlannedNet(nn.Module):
 
 
 def planner_names(net: nn.Module) -> set[str]:
-    """The names of the parameters that a plain masked model does not have."""
+    """The names of the parameters that a plain masked model lacks."""
     return {name for name, _ in net.named_parameters() if name.startswith(PLANNER)}

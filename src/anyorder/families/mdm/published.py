@@ -23,7 +23,7 @@ from anyorder.hub.formats import (
 from anyorder.nets.shapes import TransformerConfig
 
 PLANNER_FEATURES = 256
-"""dUltra's format says nothing of the planner's features: it has these."""
+"""dUltra's files do not store the number of the planner's features: it is this."""
 PLANNER_BLOCK = "mask_head.0"
 _PLANNER = {
     "planner.inner": "time_embedding.mlp.0",
@@ -35,7 +35,7 @@ _PLANNER = {
 
 
 def planner_tensors(config: PlannedConfig) -> Names:
-    """What dUltra stores beside its backbone."""
+    """The tensors that dUltra stores beside its backbone."""
     found = layer_names("llada", config.backbone, "planner.layer.blocks.0", PLANNER_BLOCK)
     return found | with_biases(_PLANNER) | {"planner.mark.weight": "mask_embedding.weight"}
 

@@ -1,17 +1,16 @@
-"""Remasking inside mdm's loop: whose turn it is, to be revealed or to be masked again.
+"""Remasking inside mdm's loop: which slots are masked again, and how many are revealed.
 
-The mathematics is process/remasking.py. Every free slot throws one keyed coin u a step:
+The mathematics is process/remasking.py. In each step, every free slot draws one keyed uniform u:
 
-    a revealed slot is masked again  where u < sigma
-    a masked slot's turn comes       where u < rho
+    a revealed slot is masked again     where u < sigma
+    a masked slot adds one reveal       where u < rho
 
-and as many masked slots are revealed as had their turn. With the policy `random`, whose order is
-drawn anew each step, at temperature 1 without filters, this is ReMDM exactly; any other policy
-keeps the numbers and puts its own choice in the place of chance. Both happen on the canvas before
-the step: a token that is masked again was still there for those that are revealed beside it.
+With the policy `random`, which draws a new order in each step, at temperature 1 without filters,
+this is ReMDM exactly; any other policy keeps the numbers and chooses the slots itself. Both happen
+on the canvas before the step: reveals still see the tokens that are masked again beside them.
 
 What slots showed before their last reveal is kept as a list of changes, which the trace stores as
-events. Frozen slots are never touched. Letters: B rows, L positions.
+events. Frozen slots never change. Letters: B rows, L positions.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ def parse_remasking(text: str) -> Remasking:
 
 @dataclass(frozen=True)
 class StepCounts:
-    """What one step does."""
+    """What one step reveals and masks."""
 
     reveals: Tensor  # B, how many masked slots are revealed
     masked_again: Tensor  # B L, the revealed slots that become masks
 
 
 class Remasker:
-    """The coins of one batch, and what slots have shown."""
+    """The draws of one batch, and the history of its slots."""
 
     def __init__(self, remasking: Remasking, steps: int, device: torch.device | str) -> None:
         grid = remasking.grid(steps)
@@ -84,7 +83,7 @@ class Remasker:
     def turns(
         self, key: Tensor, step: int, free: Tensor, open: Tensor, log_prob: Tensor
     ) -> StepCounts:
-        """Of the rows with these noise keys (B), in step number `step`, from 1."""
+        """The draws of rows with these noise keys (B), in step `step`, from 1."""
         before, after, sigma = self._share[step - 1], self._share[step], self._sigma[step - 1]
         shown = free & ~open
         each = self._remasking.spread(sigma, log_prob.exp(), shown)  # B L
@@ -94,20 +93,18 @@ class Remasker:
         return StepCounts(turn.sum(dim=1), shown & (coin < each))
 
     def note(self, row: Tensor, step: int, changed: Tensor, ids: Tensor, open: Tensor) -> None:
-        """Keep what the changed slots show after a step; `row` (B) are the rows' numbers."""
+        """Record what the changed slots show after a step; `row` (B) are the rows' numbers."""
         at, slot = changed.nonzero(as_tuple=True)
         told = (row[at], slot, ids[at, slot], open[at, slot])
         for number, place, token, masked in zip(*(each.tolist() for each in told), strict=True):
             self._changes[number].append(Change(step, place, None if masked else token))
 
     def changes(self, row: int, first: int, reveal_step: Sequence[int]) -> list[Change]:
-        """What the slots from position `first` on showed before their last reveal.
-
-        `reveal_step` runs over these slots; 0 for one that is open.
-        """
+        """What slots from position `first` on showed before their last `reveal_step` (0: open)."""
         found = []
         for step, position, token in self._changes[row]:
             slot = position - first
+            # The last reveal is in the trace's own columns; only earlier changes are events.
             if not 0 < reveal_step[slot] <= step:
                 found.append(Change(step, slot, token))
         return found
