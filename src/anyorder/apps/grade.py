@@ -9,8 +9,7 @@ never stored.
 
 With `--shard i/n` several processes grade one run together. Each takes every n-th problem and
 writes its own part files. The last process, which finds a verdict for every sample, merges the
-parts and reports. You can start a killed shard again; a command with another n, or without
-`--shard`, does what is left.
+parts and reports. A repeated command, with this n, another or none, does what is left.
 """
 
 from __future__ import annotations
@@ -354,6 +353,7 @@ def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
     name = job.task or config.get("task")
     if name is None:
         raise ValueError(f"{run.folder} was not sampled from a task: name one with --task")
+    # The data file and the limit of the card belong to the task that was sampled, to no other.
     same = name == config.get("task")
     data = job.data or (config.get("data") if same else None)
     task = find_task(name, config.get("trained_on") or {}, data=data)
@@ -414,10 +414,7 @@ def _selected(problems: dict[str, Problem], job: GradeJob, name: str) -> dict[st
 
 
 def _limits(task: Task, job: GradeJob) -> Limits:
-    """The published limits, or those of the command.
-
-    CPU seconds decide; the wall-clock limit is generous, because a busy machine delays programs.
-    """
+    """The published limits, or those of the command."""
     given: dict[str, Any] = dict(task.limits)
     if job.timeout is not None:
         given["cpu_seconds"] = job.timeout
@@ -425,7 +422,7 @@ def _limits(task: Task, job: GradeJob) -> Limits:
     if job.memory is not None:
         given["memory_bytes"] = job.memory << 20
     limits = Limits(**given)
-    if "wall_seconds" not in given:
+    if "wall_seconds" not in given:  # generous, because a busy machine delays programs
         limits = replace(limits, wall_seconds=GUARD_START + GUARD_SHARE * limits.cpu_seconds)
     return limits
 

@@ -173,9 +173,7 @@ def _torch(path: Path) -> Any:
         # weights_only: a pickle can run any code, and these files come from strangers.
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
-        needs = re.search(
-            r"GLOBAL (\S+)", str(error)
-        )  # the rest of torch's text advises to run the code
+        needs = re.search(r"GLOBAL (\S+)", str(error))  # the rest advises to run the code
         what = needs[1] if needs else type(error).__name__
         raise ValueError(
             f"{path} holds objects that only code can make, and none is run ({what}): save plain "
