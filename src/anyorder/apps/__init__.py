@@ -1,3 +1,3 @@
-"""What needs several rooms at once: the verbs of the command line, as functions."""
+"""The verbs of the command line as functions: work that needs several parts of the library."""
 
 from __future__ import annotations

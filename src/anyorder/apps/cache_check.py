@@ -1,15 +1,15 @@
-"""How far a cached decoder (decode/cached.py) agrees with the exact one, on some samples of a run.
+"""`anyorder sample --cache`: how far a cached decoder agrees with the exact one.
 
-A cache is an approximation, so a run that used one says what it cost: some of its samples, evenly
-spread, are decoded again without it, from the same noise, and compared.
+A cache (families/mdm/cache.py) is an approximation. A run that uses one therefore decodes some of
+its samples, evenly spaced, again without it and from the same noise. It compares
 
     tokens    share of slots that hold the same token
     steps     share of slots that were revealed in the same step
-    texts     share of samples with the very same text
+    texts     share of samples with the same text
 
-Slots count up to the later one of the two ends: the filling behind both would flatter. The result
-is printed and stands in the run card. A finished run whose check was interrupted is checked when
-its command is repeated. Not here: accuracy, which `anyorder grade` finds for both.
+Slots count up to the later of the two ends, because equal padding behind both would flatter the
+cache. The result is printed and stored in the run card. If a run is complete but its check was
+interrupted, repeating the command does the check. Accuracy is not compared: see `anyorder grade`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DEFAULT_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Agreement:
-    """Cached samples beside exact ones."""
+    """How cached samples compare with exact ones."""
 
     samples: int
     slots: int
-    """Slots compared, of all samples."""
+    """Compared slots of all samples."""
     tokens: float
     steps: float
     texts: float
     columns: float
-    """Columns computed, as a share of the exact decoder's."""
+    """Columns that the network computed, as a share of the exact decoder's."""
 
     def __str__(self) -> str:
         return (
@@ -57,6 +57,7 @@ def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> A
         assert one.token_ids is not None and other.token_ids is not None
         end = max(_length(one.token_ids, eos_id), _length(other.token_ids, eos_id))
         (revealed, others_step) = (trace.timing()[1][:end] for trace in (one, other))
+        # Given slots have step 0: they agree by construction and would flatter the cache.
         free = revealed > 0
         slots += int(free.sum())
         tokens += int((one.token_ids[:end] == other.token_ids[:end])[free].sum())
@@ -74,7 +75,7 @@ def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> A
 
 
 def _length(token_ids: Any, eos_id: int) -> int:
-    """Tokens up to the first end, that one included."""
+    """The number of tokens up to and including the first end of sequence."""
     ends = np.flatnonzero(token_ids == eos_id)
     return int(ends[0]) + 1 if ends.size else len(token_ids)
 
@@ -82,7 +83,7 @@ def _length(token_ids: Any, eos_id: int) -> int:
 def cache_agreement(
     model: Model, prompts: str | Sequence[str], *, seed: int = 0, **options: Any
 ) -> Agreement:
-    """Sample prompts twice, as `options` say and without their cache, and compare."""
+    """Sample prompts with `options`, then without their cache, and compare."""
     if options.get("cache") in (None, "none"):
         raise ValueError("there is nothing to compare without a cache: give cache='prefix'")
     without = {name: value for name, value in options.items() if not name.startswith("cache")}
@@ -91,7 +92,7 @@ def cache_agreement(
 
 
 def samples_to_check(asked: int | None, options: Any) -> int:
-    """How many samples are decoded twice; refuses to check what is exact."""
+    """How many samples to decode twice. Asking for a check without a cache is an error."""
     if getattr(options, "cache", None) is None:
         if asked is not None:
             raise ValueError("--cache-check compares with a cache: give --cache, or leave it out")
@@ -101,20 +102,20 @@ def samples_to_check(asked: int | None, options: Any) -> int:
 
 @dataclass(frozen=True)
 class CacheCheck:
-    """What a run's cache is checked with."""
+    """The requests of a run, and how many of them to check."""
 
     requests: Sequence[Request]
-    """All of the run."""
+    """All requests of the run."""
     options: Any
     """Resolved."""
     seed: int
     batch: int
     samples: int
-    """How many are decoded exactly too; 0: none."""
+    """How many are decoded again without the cache."""
 
 
 def record_agreement(run: Run, model: Model, check: CacheCheck, *, progress: bool = True) -> None:
-    """Put the agreement of a complete run into its card, unless it is there already."""
+    """Store the agreement of a complete run in its card, unless the card has it."""
     wanted, known = min(check.samples, len(check.requests)), run.card.agreement
     if not wanted or (known is not None and known["samples"] == wanted):
         return

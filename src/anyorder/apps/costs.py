@@ -1,23 +1,20 @@
-"""What one micro batch costs: floating-point operations, and what it keeps until the backward pass.
+"""What one micro batch costs: floating-point operations, and bytes kept for the backward pass.
 
-A network is a list of passes: a module over rows of columns. With n = rows * columns, a pass takes
+A network is a list of passes: a module over rows of columns. With n = rows * columns, the forward
+pass takes
 
-    2 n (entries of its matrices)           matrices that every column goes through
-    2 rows (entries)                        those that every row goes through (time, modulation)
+    2 n (entries)                           matrices applied to every column
+    2 rows (entries)                        matrices applied once per row (time, modulation)
     4 rows columns^2 (heads * head width)   attention, in each layer
-    2 M V D                                 the vocabulary head, over M predicted places
+    2 M V D                                 the vocabulary head, over M predicted positions
 
-forward; backward takes twice as much where weights learn, once where only states need gradients
-(under adapters), nothing where nothing does. `tests/apps/test_costs.py` compares this with torch's
-own counter, and what is kept with the tensors that autograd saves.
+The backward pass takes twice as much where weights learn, once where only states need gradients
+(under adapters), and nothing elsewhere. `tests/apps/test_costs.py` compares these counts with
+torch's counter, and the kept bytes with the tensors that autograd saves.
 
-Not here: what a rank holds besides (dry_run.py). Not counted: norms, rotary positions, softmax, the
-optimiser's own arithmetic, all small.
-Letters: B rows, L columns, D width, F inner width of the feed-forward map, M predicted places.
-
-`micro_batch` gives the shapes of a recipe's micro batch, on average and at most. Lengths are the
-recipe's limits unless a mean is given. The family's description says which share of the answer is
-predicted, unless the loss has a rule of its own:
+`micro_batch` gives the shapes of a recipe's micro batch, mean and maximum. Lengths are the recipe's
+limits unless a mean is given. The loss, or else the family's description, says which share of the
+answer is predicted:
 
     all               all of it
     half              n ~ Unif{1..N}: half; levels are stratified over B rows: at most N (B + 1) / 2
@@ -26,8 +23,11 @@ predicted, unless the loss has a rule of its own:
                       a (u^a - u^c) / (c - a); its mean over u, and its largest value
     imitation         masked slots of a block: at most as many as `half` masks
 
-Where a prompt and an answer share `max_length` tokens, half of them count as answer, except where
-the answer fills a canvas.
+If prompt and answer share `max_length` tokens, half of them count as answer, unless the answer
+fills a canvas. Norms, rotary positions, softmax and the optimiser's arithmetic are small and not
+counted. Weights and optimiser state are in dry_run.py.
+
+Letters: B rows, L columns, D width, V vocabulary, M predicted positions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ fewer."""
 
 @dataclass(frozen=True)
 class Shapes:
-    """One micro batch, as far as costs depend on it. Means may be broken numbers."""
+    """The sizes of one micro batch that its costs depend on; means may be fractions."""
 
     rows: float
     columns: float
@@ -67,7 +67,7 @@ class Shapes:
     predicted: float
     """M, over all rows."""
     prompt: float = 0.0
-    """Tokens of a row's prompt, where the rest is segments."""
+    """Tokens of a row's prompt, if the rest of the row is segments."""
     slots: float = 0.0
     """Segments of a row."""
     shown: float = 0.0
@@ -86,7 +86,7 @@ class Pass:
     rows: float
     columns: float
     answered: float | None = None
-    """Columns that the last layer answers; None: all."""
+    """Columns whose output of the last layer is used; None: all."""
 
 
 PASSES: dict[type[nn.Module], Callable[[Any, Shapes], list[Pass]]] = {
@@ -113,7 +113,7 @@ PASSES: dict[type[nn.Module], Callable[[Any, Shapes], list[Pass]]] = {
         Pass(net.gap, s.rows, s.slots + 1),
     ],
 }
-"""What a network goes through for one micro batch, by its class."""
+"""The passes of one micro batch, by the network's class."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Flops:
     forward: float
     backward: float
     layers: float
-    """Of the forward pass, those of layers that learn: what computing them twice adds."""
+    """Forward operations of the layers that learn: what recomputing them adds."""
 
     @property
     def total(self) -> float:
@@ -131,7 +131,7 @@ class Flops:
 
 
 def flops(net: nn.Module, shapes: Shapes, *, head_learns: float = 2.0) -> Flops:
-    """Of one micro batch; `head_learns`: what the head's backward pass takes, in forward passes."""
+    """Operations of one micro batch; `head_learns`: the head's backward cost in forward passes."""
     forward = backward = layers = 0.0
     for each in PASSES[type(net)](net, shapes):
         own = _pass_flops(each)
@@ -153,7 +153,7 @@ def vocabulary(net: nn.Module) -> nn.Parameter:
 
 
 def _learns(module: nn.Module) -> float:
-    """Backward passes in units of forward passes."""
+    """The cost of the backward pass, in forward passes."""
     found = [parameter.requires_grad for parameter in module.parameters()]
     if all(found):
         return 2.0
@@ -169,6 +169,7 @@ def _pass_flops(each: Pass) -> float:
         inner = shape.heads * shape.head_width
         found += 4.0 * columns * each.columns * inner
     if each.answered is not None and blocks:
+        # The last layer needs keys and values of all columns, the rest only of answered ones.
         last, shape = blocks[-1]
         unanswered = each.columns - each.answered
         keys = last.attention.key.weight.numel() + last.attention.value.weight.numel()
@@ -190,7 +191,7 @@ def _entries(module: nn.Module, maps: Callable[[nn.Module], Iterator[nn.Linear]]
 
 
 def _row_maps(module: nn.Module) -> Iterator[nn.Linear]:
-    """Maps that work once for each row: those of time, and what a layer makes of it."""
+    """Maps that are applied once per row: time embeddings and modulation."""
     by_row = (TimeEmbedding, TimeCondition, Modulation)
     for inner in module.modules():
         if isinstance(inner, by_row):
@@ -202,7 +203,7 @@ def _row_maps(module: nn.Module) -> Iterator[nn.Linear]:
 
 
 def _column_maps(module: nn.Module) -> Iterator[nn.Linear]:
-    """All other maps but the vocabulary head, which works on predicted places only."""
+    """All other maps, except the vocabulary head: it sees only predicted positions."""
     others = set(_row_maps(module))
     head = {getattr(inner, "unembed", None) for inner in module.modules()}
     for inner in module.modules():
@@ -215,22 +216,22 @@ class ActivationBytes:
     """Bytes that one micro batch keeps until its backward pass."""
 
     layers: float
-    """Without computing layers twice."""
+    """Kept by all layers, without recomputation."""
     inputs: float
-    """With it: one state for each layer and column."""
+    """Kept with recomputation: one state for each layer and column."""
     largest: float
-    """Of one layer: what it keeps while it is computed again."""
+    """Kept by the largest layer while it is recomputed."""
     around: float
     """Outside the layers: final norms, the gap head."""
     passing: float
-    """Of one layer that runs without gradients, before the others."""
+    """Needed by the largest layer that runs without gradients."""
 
 
 def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> ActivationBytes:
-    """What is saved for the backward pass.
+    """The bytes that autograd saves for the backward pass.
 
-    `wide` is the size of a number on the residual path (norms in and out), `narrow` that of one
-    inside attention and feed-forward maps.
+    `wide` is the size of a number on the residual path (norms included), `narrow` of one inside
+    attention and feed-forward maps.
     """
     layers = inputs = largest = around = passing = 0.0
     for each in PASSES[type(net)](net, shapes):
@@ -277,21 +278,21 @@ LAYERS: dict[type[nn.Module], Callable[[Any, TransformerConfig, int, int], float
 
 
 def _around(module: nn.Module, wide: int) -> float:
-    """A head over states: what its maps read, one number for each, and its norm's."""
+    """Bytes that a head over states keeps for one column: the inputs of its maps."""
     linears = [each for each in module.modules() if isinstance(each, nn.Linear)]
     return wide * sum(each.in_features for each in linears)
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One micro batch: as it is on the average, and at its largest."""
+    """One micro batch: its average and its largest shapes."""
 
     mean: Shapes
     peak: Shapes
 
 
 def micro_batch(recipe: Recipe, length: float | None = None) -> MicroBatch:
-    """The micro batch of a recipe; `length`: the mean tokens of a row, else all are full."""
+    """The micro batch of a recipe; `length`: the mean tokens of a row (None: rows are full)."""
     rows, data = recipe.train.micro_batch, recipe.data
     columns = float(min(length or data.max_length, data.max_length))
     fills = find_family(recipe.family).answers == "canvas"
@@ -339,33 +340,33 @@ def _half(recipe: Recipe, rows: int) -> tuple[float, float]:
 
 
 def _block(recipe: Recipe, rows: int) -> tuple[float, float]:
-    """A block is half of the canvas or more on the average, and half of it is masked."""
+    """A block has at least half of the canvas on average, and half of it is masked."""
     return 0.25 + 0.25 * recipe.settings.least_block / recipe.data.canvas, _half(recipe, rows)[1]
 
 
 def _between_clocks(recipe: Any, rows: int) -> tuple[float, float]:
-    """Inserted and not yet revealed."""
+    """The share of tokens that are inserted and not yet revealed."""
     a, c = recipe.net.insertion_exponent, recipe.net.unmasking_exponent
     if getattr(recipe.net, "coordinate", "progress") == "progress":
         a, c = 1.0, c / a  # u is then the share that is not inserted yet
     grid = [(number + 0.5) / 1024 for number in range(1024)]
-    c = c if abs(c - a) > 1e-6 else a + 1e-6
+    c = c if abs(c - a) > 1e-6 else a + 1e-6  # the formula divides by c - a
     found = [a * (u**a - u**c) / (c - a) for u in grid]
     return sum(found) / len(found), max(found)
 
 
 SHARES: dict[Predicted, Share] = {"all": _all, "half": _half, "between_clocks": _between_clocks}
-"""By what a family's description says."""
+"""By the family's description."""
 LOSS_SHARES: dict[str | None, Share] = {"imitation": _block, "grpo": _all}
-"""By loss, for those that have a rule of their own."""
+"""By loss, for losses that differ from their family's rule."""
 
 
 def share_of(recipe: Recipe) -> Share:
-    """The rule of a recipe's loss, else that of its family."""
+    """The rule of a recipe's loss, or else of its family."""
     return LOSS_SHARES.get(recipe.loss) or SHARES[describe(recipe.family).predicted]
 
 
 def logit_bytes(recipe: Recipe) -> float:
-    """What one predicted token needs for one word of the vocabulary, at the peak."""
+    """Peak bytes for one logit: one predicted token and one entry of the vocabulary."""
     half = 2.0 if recipe.train.dtype == "bfloat16" else 0.0  # logits before they are widened
     return describe(recipe.family).logit_bytes + half

@@ -1,22 +1,12 @@
 """`anyorder demo`: the whole story on the shipped tiny models, ending with a page to open.
 
-Samples every model under several orders, executes the programs, measures with controls, prints a
-short story and writes a report. With `train` it also trains a tiny model first, live.
+The demo samples every model under several orders, executes the programs, takes measures with
+controls, prints a short story and writes a report. With `train` it first trains a tiny model.
 
-What the demo runs: plain jobs, each of which is a command that anybody can repeat.
-
-Every run is sampled and graded by itself; measures are taken afterwards, of several runs at once.
-Not here: how jobs are shared between processes (demo_work.py), what is told (demo_story.py).
-
-What the demo tells in the terminal: a table of runs, one of likeness, and plain sentences.
-
-All numbers are read from the run folders, as the report does (report/runs.py); every rate has its
-interval, and the order stands between its two controls.
-
-Doing the demo's jobs in a few processes, with one bar for all of them.
-
-Tiny networks gain nothing from a second thread, two jobs side by side do. Jobs resume by
-themselves, so an interrupted demo goes on where it stopped.
+`DemoPlan` lists plain jobs; each is a command that a user can repeat, written to commands.sh. Jobs
+run in a few processes of one thread each, because tiny networks gain nothing from a second thread.
+Every job resumes, so an interrupted demo continues where it stopped. The story's numbers are read
+from the run folders (report/runs.py), with intervals and controls.
 """
 
 from __future__ import annotations
@@ -59,9 +49,9 @@ from anyorder.trace import Run
 
 PROBLEMS = 60
 SAMPLES = 4
-"""Of each problem, where chance decides: enough for pass@1 to pass@4."""
+"""Samples of each problem for random decoding: enough for pass@1 to pass@4."""
 FEW_STEPS = 32
-"""Of the families that change all slots in every step."""
+"""Steps of the families that change all slots in every step."""
 INSERTION_TEMPERATURES = (1.0, 0.6)
 SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 KS = (1, 2, 4)
@@ -76,23 +66,22 @@ class Sampling:
     job: SampleJob
     options: Mapping[str, Any]
     weight: float = 1.0
-    """How long it takes, roughly, for the progress bar and for a good order."""
+    """The rough duration, for the progress bar and the order of jobs."""
 
     @property
     def folder(self) -> Path:
-        """Of the run."""
         assert self.job.out is not None
         return self.job.out
 
     def commands(self) -> list[str]:
-        """What does the same by hand."""
+        """Commands that do the same."""
         return [
             command("sample", self.job, self.options),
             command("grade", GRADING, named=[str(self.folder)]),
         ]
 
     def do(self) -> None:
-        """Do it, or what is left of it."""
+        """Sample and grade, or do what is left of both."""
         from anyorder.apps.grade import grade_run
         from anyorder.apps.sample import sample_to_run
 
@@ -109,11 +98,11 @@ class Measuring:
     weight: float = 1.0
 
     def commands(self) -> list[str]:
-        """What does the same by hand."""
+        """Commands that do the same."""
         return [command("measure", self.job)]
 
     def do(self) -> None:
-        """Do it; measures that are there are taken again."""
+        """Take the measures; existing ones are replaced."""
         from anyorder.apps.measure import measure_runs
 
         measure_runs(self.job, progress=False)
@@ -126,10 +115,10 @@ class DemoPlan:
     out: Path
     problems: int = PROBLEMS
     models: Mapping[str, str] = field(default_factory=dict)
-    """Other models than the shipped ones, by family."""
+    """By family: models to use in place of the shipped ones."""
 
     def samplings(self) -> list[Sampling]:
-        """All runs, the longest first: what is short fills the gaps at the end."""
+        """All runs, longest first, so that short ones fill the gaps at the end."""
         several = {"samples": SAMPLES}
         growing = [
             self._run(
@@ -167,7 +156,7 @@ class DemoPlan:
         return [*growing, *drawn, *greedy, *segments]
 
     def measurings(self) -> list[Measuring]:
-        """What is measured of them."""
+        """The measures of the runs: comparisons with left to right, and orders."""
         grown = [f"flexmdm-insertion-{value:g}" for value in INSERTION_TEMPERATURES]
         return [
             self._compared("mdm", ("mdm-confidence", "mdm-random"), "mdm-left_to_right", stride=8),
@@ -180,7 +169,7 @@ class DemoPlan:
         ]
 
     def commands(self) -> list[str]:
-        """Everything by hand, in order."""
+        """Commands that do the same, in order."""
         jobs: list[Sampling | Measuring] = [*self.samplings(), *self.measurings()]
         return [line for job in jobs for line in job.commands()]
 
@@ -255,13 +244,13 @@ def _runs_table(runs: Sequence[RunFacts]) -> Table:
 
 
 def story_place(folder: Path) -> tuple[int, bool]:
-    """By family, in the order of the story; what was drawn several times comes last."""
+    """A sort key: by family in the order of the story; runs with temperature come last."""
     family, _, way = folder.name.partition("-")
     return FAMILIES.index(family), way == "drawn"
 
 
 def _is_main(run: RunFacts) -> bool:
-    """Whether a run is told of here; those of several segments a step are for the report."""
+    """Whether the story has this run; several segments per step are left to the report."""
     return bool(run.rates) and run.options.get("k") in (None, 1)
 
 
@@ -281,7 +270,7 @@ _MARKS = re.compile(
 
 
 def in_terminal(sentence: str) -> Text:
-    """A sentence of the report: its terms plain, its heading bold."""
+    """A sentence of the report for the terminal: terms plain, headings bold."""
     text, end = Text(), 0
     for mark in _MARKS.finditer(sentence):
         text.append(sentence[end : mark.start()])
@@ -296,13 +285,13 @@ Job = Sampling | Measuring
 
 PROCESSES = 2
 UNITS = 10
-"""Of the bar, for a job of weight 1."""
+"""Units of the progress bar for a job of weight 1."""
 
 
 def do_all(
     jobs: Sequence[Job], doing: str, *, shown: bool = True, processes: int = PROCESSES
 ) -> None:
-    """Do the jobs, in any order; the first error ends the work and is raised."""
+    """Do the jobs in any order; the first error ends the work and is raised."""
     processes = max(1, min(processes, os.cpu_count() or 1, len(jobs)))
     total = sum(_units(job) for job in jobs)
     with (
@@ -314,15 +303,16 @@ def do_all(
 
 
 def working_pool(processes: int) -> Pool:
-    """Processes of one thread each; leaving its block ends them, also when the user interrupts.
+    """Processes of one thread each; leaving the block ends them, also after an interrupt.
 
-    Whatever they were writing is whole: files are renamed when they are finished.
+    Ending them is safe: files get their names only when they are complete.
     """
+    # Not fork: torch runs threads here, and a fork of a process with threads can deadlock.
     return get_context("spawn").Pool(processes, initializer=_begin)
 
 
 def _begin() -> None:
-    """In each process: one thread, and the parent decides what an interrupt means."""
+    """Set up a process: one thread, and only the parent reacts to an interrupt."""
     import torch
 
     torch.set_num_threads(1)
@@ -345,7 +335,7 @@ TRAINING_STEPS = 700
 def demo(
     out: Path, *, problems: int, models: Mapping[str, str] | None = None, quiet: bool = False
 ) -> dict[str, Any]:
-    """Run everything in `out`, or what is left of it; returns where it is."""
+    """Do the demo in `out`, or what is left of it, and return its files and summary."""
     console = Console(highlight=False, quiet=quiet)
     begun = time.monotonic()
     plan = DemoPlan(out, problems, models or {})
@@ -400,7 +390,7 @@ def train_live(out: Path, *, minutes: float, quiet: bool = False) -> dict[str, A
 
 
 def _show_one(console: Console, folder: Path) -> None:
-    """The first sample of a run, as it was written."""
+    """Print how the first sample of a run was written."""
     trace = next(Run.open(folder).traces())
     console.print(Text(trace.prompt.rstrip("\n"), style="bold"))
     console.print("\nAs confidence chooses; masks are blocks, early tokens are bright:")
@@ -423,7 +413,7 @@ def _write_script(path: Path, commands: list[str]) -> None:
 
 
 def _program() -> str:
-    """How this program was called."""
+    """The name by which this program was called."""
     if not Path(sys.argv[0]).is_file():
         return "anyorder"
     near = os.path.relpath(sys.argv[0])

@@ -1,4 +1,4 @@
-"""`anyorder doctor`: what this machine offers, the sandbox's level proved by its canaries."""
+"""`anyorder doctor`: the machine, the versions, and the sandbox level that its canaries prove."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def print_findings(findings: dict[str, Any]) -> None:
 
 
 def _sandbox_rows(sandbox: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The level, the canaries that were not stopped, and what else is to be said."""
+    """The level, the canaries that were not stopped, and notes."""
     yield "sandbox", SANDBOX_LEVELS[sandbox["level"]]
     stopped = sum(check["held"] for check in sandbox["checks"])
     yield "", f"{stopped} of {len(sandbox['checks'])} canaries were stopped"
@@ -97,7 +97,7 @@ def _version(package: str) -> str | None:
 
 
 def _memory_gib() -> float | None:
-    """Physical memory, where the system tells."""
+    """Physical memory; None if the system does not report it."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, ValueError, OSError):

@@ -1,31 +1,21 @@
-"""`anyorder train RECIPE --dry-run`: what a recipe costs, told without training it.
+"""`anyorder train RECIPE --dry-run`: what a recipe costs, computed without training it.
 
-The network is built on the meta device, so that any machine can tell. With P parameters of which T
-learn, W ranks, and weights divided among S of them (train/spread.py: full S = W, hybrid S = the
-ranks of a machine, none S = 1), a rank holds, in bytes (float32):
+The network is built on the meta device, so any machine can do this. Let P be the parameters, T
+those that learn, W the ranks, and S the ranks that share one copy of the weights (`shard`: full
+S = W, hybrid S = the ranks of a machine, none S = 1). In float32 a rank holds, in bytes,
 
     weights 4 P / S    gradients 4 T / S    optimiser 8 T / S    average 4 P / S
-    whole gradients    4 T between micro batches, where they are reduced once a step
-    gathered           everything but the layers, and two layers, in the computing type
+    whole gradients    4 T between micro batches, if they are reduced once a step
+    gathered weights   two layers, and all weights outside layers, in the computing type
     activations        what a micro batch keeps for its backward pass (costs.py)
-    logits             of its predicted places, at the peak (micro_batch.py)
+    logits             of the predicted positions, at the peak (costs.py)
 
 and time = steps * operations of a step / (W * peak of the GPU * utilisation).
 
-Not here: the table (dry_run_text.py), and what to change where it does not fit (remedies.py).
-
-GPUs by name: memory, and the arithmetic their makers state for dense matrix products.
-
-Numbers are those of the data sheets (tensor cores without sparsity for bfloat16, ordinary cores for
-float32 and float64, which is what torch uses unless told otherwise); memory is what the driver
-reports. What a training reaches of them is its utilisation, which dry_run.py takes as an argument.
-
-A dry run as a table for people; the numbers are dry_run.py's.
-
-What to change in a recipe that does not fit: the cheapest changes that make it fit.
-
-Changes are tried in the order of what they cost: types and reductions first, then computing layers
-twice, smaller micro batches, more GPUs, and at last adapters, which train another model.
+The GPU numbers are from data sheets: dense tensor cores for bfloat16, ordinary cores for float32
+and float64 (torch's default); memory is what the driver reports. If a recipe does not fit,
+`refusal` names the cheapest changes that make it fit, in this order: types and reductions,
+smaller micro batches, recomputation, more GPUs, and last adapters, which train a different model.
 """
 
 from __future__ import annotations
@@ -48,7 +38,7 @@ from anyorder.training.distributed import BUCKET, layer_names, units
 
 GIB = 2**30
 USABLE = 0.92
-"""Of a GPU's memory: the rest is the driver's, the libraries' and what fragmentation leaves."""
+"""The share of a GPU's memory that is left after driver, libraries and fragmentation."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +49,19 @@ class Gpu:
     gib: float
     """Memory."""
     bfloat16: float
-    """Operations in a second, in units of 10^12."""
+    """Peak operations per second, in units of 10^12."""
     float32: float
     float64: float
     node: int = 8
-    """How many usually stand in one machine."""
+    """GPUs of a usual machine."""
 
     @property
     def usable(self) -> float:
-        """Bytes that a training can have."""
+        """Bytes that training can use."""
         return self.gib * GIB * USABLE
 
     def peak(self, dtype: str) -> float:
-        """Operations in a second."""
+        """Peak operations per second."""
         peaks = {"bfloat16": self.bfloat16, "float32": self.float32, "float64": self.float64}
         return peaks[dtype] * 1e12
 
@@ -99,25 +89,25 @@ def find_gpu(name: str) -> Gpu:
 
 
 LAYERS_GATHERED = 2
-"""The one that computes, and the next one, which is on its way."""
+"""The layer that computes, and the next one, which is prefetched."""
 UTILISATION = 0.4
-"""Of a GPU's stated arithmetic: what a well-run training of billions of parameters reaches."""
+"""The share of a GPU's peak that good training runs of billions of parameters reach."""
 SIZES = {"float32": 4, "float64": 8, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What to train on."""
+    """The machine to train on."""
 
     gpus: int = 1
     """Ranks: one for each GPU."""
     gpu: Gpu | None = None
-    """None: nothing is said of time, and nothing is too large."""
+    """None: no time, and no verdict whether it fits."""
     nodes: int | None = None
-    """Machines; None: as many as such GPUs usually need."""
+    """Machines; None: as few as usual machines with such GPUs allow."""
     utilisation: float = UTILISATION
     length: float | None = None
-    """Mean tokens of an example; None: all are as long as they may be."""
+    """Mean tokens of an example; None: all have the maximum length."""
 
     def __post_init__(self) -> None:
         at_least("--gpus", self.gpus)
@@ -127,7 +117,7 @@ class Machine:
             )
         if not 0 < self.utilisation <= 1:
             raise ValueError(f"--utilisation {self.utilisation}: give a share in (0, 1]")
-        if self.length is not None and not self.length >= 1:  # nor what is no number
+        if self.length is not None and not self.length >= 1:  # "not >=" also catches NaN
             raise ValueError(f"--length {self.length}: give at least 1 token")
 
     @property
@@ -140,9 +130,9 @@ class Machine:
 
 
 def meta_network(recipe: Recipe) -> nn.Module:
-    """The recipe's network without memory, frozen where training freezes it.
+    """The recipe's network on the meta device, frozen where training freezes it.
 
-    A recipe that says how many rows its embedding has needs no data for that.
+    The data is opened only if the recipe does not give the size of the vocabulary.
     """
     vocab_size = recipe.net.vocab_size or checked_vocab_size(recipe)
     network = find_family(recipe.family).network
@@ -155,7 +145,7 @@ def meta_network(recipe: Recipe) -> nn.Module:
 
 
 def measure_sizes(recipe: Recipe, net: nn.Module | None = None) -> dict[str, Any]:
-    """Parameters by module, tensors and memory, without training (and without the memory)."""
+    """Parameters by module, tensors, and memory for training."""
     net = meta_network(recipe) if net is None else net
     sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
     parameters = sum(sizes.values())
@@ -179,9 +169,9 @@ def measure_sizes(recipe: Recipe, net: nn.Module | None = None) -> dict[str, Any
 
 
 def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> dict[str, Any]:
-    """All that can be told before training; `fits` is None where no GPU is named.
+    """Sizes, memory and time of a recipe; `fits` is None if no GPU is named.
 
-    `net` is the recipe's network on the meta device, if there is one already.
+    `net` is the recipe's network on the meta device, if the caller has built it.
     """
     check_division(recipe, machine.gpus)
     check_settings(recipe, machine.gpus)
@@ -224,7 +214,7 @@ def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> d
 
 
 def check_division(recipe: Recipe, ranks: int) -> None:
-    """Refuse what the loop would refuse: every rank has as many micro batches as the others."""
+    """Refuse what the loop would refuse: all ranks need equally many micro batches."""
     train = recipe.train
     if train.accumulate % ranks:
         fitting = [n for n in range(ranks, train.batch + 1, ranks) if not train.batch % n]
@@ -245,7 +235,7 @@ def _check_length(recipe: Recipe, machine: Machine) -> None:
 
 
 def _learning(recipe: Recipe, net: nn.Module) -> int:
-    """Parameters that learn: all that are not frozen, or adapters and what the family adds."""
+    """Parameters that learn: all that are not frozen, or adapters and the family's additions."""
     if not recipe.train.lora:
         return sum(weight.numel() for weight in net.parameters() if weight.requires_grad)
     added = find_family(recipe.family).network.additions(net)
@@ -280,6 +270,7 @@ def _memory(
     layers = [sum(weight.numel() for weight in layer.parameters()) for layer in units(net)]
     largest, root = max(layers, default=0), whole - sum(layers)
     sharded = machine.gpus > 1 and train.shard != "none"
+    # Adam has two moments of each learning weight.
     found = {
         "weights": master * held / shards,
         "gradients": master * learning / shards,
@@ -300,7 +291,7 @@ def _memory(
 
 
 def _batch_memory(recipe: Recipe, net: nn.Module, batch: MicroBatch) -> dict[str, float]:
-    """What the largest micro batch needs."""
+    """Bytes that the largest micro batch needs."""
     train = recipe.train
     size = SIZES[train.dtype]
     saved = kept(net, batch.peak, wide=max(size, 4), narrow=size)
@@ -311,7 +302,7 @@ def _batch_memory(recipe: Recipe, net: nn.Module, batch: MicroBatch) -> dict[str
     table = vocabulary(net)
     logits = batch.peak.predicted * table.shape[0]
     own_head = any(isinstance(module, LatentNet) for module in net.modules())
-    if own_head and logits > LOGITS:  # in parts, and one gradient of the table besides
+    if own_head and logits > LOGITS:  # computed in parts, plus a gradient of the table
         return {"activations": activations, "logits": 4.0 * (2 * LOGITS + table.numel())}
     return {"activations": activations, "logits": logits * logit_bytes(recipe)}
 
@@ -323,7 +314,7 @@ def _step_flops(recipe: Recipe, net: nn.Module, batch: MicroBatch, learning: int
     frozen = recipe.loss == "imitation"
     found = flops(net, batch.mean, head_learns=0.0 if frozen else 3.0 if own_head else 2.0)
     backward = found.backward
-    if train.lora:  # through frozen weights only states have gradients
+    if train.lora:  # frozen weights pass on gradients of states only
         adapted = learning / sum(weight.numel() for weight in net.parameters())
         backward = found.forward * (1.0 + 2.0 * adapted)
     again = found.layers if train.recompute else 0.0
@@ -354,7 +345,7 @@ WIDTH = 24
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """The sizes, what a rank holds, what a step costs, and how long it takes."""
+    """A dry run as a table: sizes, memory of a rank, operations and time."""
     memory = found["memory_per_rank"]
     rows = [
         ("family", found["family"]),
@@ -448,7 +439,7 @@ def _first_that_fits(
     candidates: Iterator[tuple[dict[str, Any], int]],
     net: nn.Module,
 ) -> str:
-    """The first changes that fit, as flags; none of them changes the network."""
+    """The first changes that fit, as flags. None changes the network, so `net` is reused."""
     for changes, gpus in candidates:
         try:
             tried = override(recipe, changes)
@@ -462,7 +453,7 @@ def _first_that_fits(
 
 
 def _changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any], int]]:
-    """What trains the same model, the cheapest first."""
+    """Changes that train the same model, cheapest first: (settings, GPUs)."""
     train = recipe.train
     cheap = _cheap(recipe, machine.gpus)
     smaller = _smaller(recipe)
@@ -475,7 +466,7 @@ def _changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any],
 
 
 def _adapter_changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any], int]]:
-    """Few weights learn: another model, on the same machine."""
+    """Changes that train adapters only, on the same machine."""
     if recipe.train.lora or recipe.frozen:
         return
     for accumulate in (n for n in _smaller(recipe) if not n % machine.gpus):
@@ -485,7 +476,7 @@ def _adapter_changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[st
 
 
 def _cheap(recipe: Recipe, gpus: int) -> dict[str, Any]:
-    """Changes that cost little time or none."""
+    """Changes that cost little or no time."""
     wanted: dict[str, Any] = {"dtype": "bfloat16"}
     if gpus > 1:
         wanted |= {"reduce": "micro", "shard": "full"}
@@ -493,7 +484,7 @@ def _cheap(recipe: Recipe, gpus: int) -> dict[str, Any]:
 
 
 def _smaller(recipe: Recipe) -> list[int]:
-    """Numbers of micro batches, from the recipe's up to one for each example."""
+    """Numbers of micro batches, from the recipe's up to one per example."""
     train = recipe.train
     return [n for n in range(train.accumulate, train.batch + 1) if not train.batch % n]
 

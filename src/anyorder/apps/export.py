@@ -1,18 +1,14 @@
-"""`anyorder export` and `anyorder push`: a model as a folder that other libraries know.
+"""`anyorder export` and `anyorder push`: a model as a folder that other libraries can read.
 
-    config.json            in the words of a published layout where one fits (nets/hub_write.py),
-                           otherwise ours; either way `anyorder.load` reads it back
-    model*.safetensors     in that layout's names, in shards of bounded size with their index
-    flexmdm_extras.pt      flexmdm in the release's layout: what it adds to its backbone
+    config.json            in a published layout if one fits (hub/formats.py), otherwise our own;
+                           `anyorder.load` reads both
+    model*.safetensors     with that layout's names, in shards of bounded size with their index
+    flexmdm_extras.pt      layout flexmdm only: the weights that it adds to its backbone
     vocabulary.json        the vocabulary (tokenizer.json and tokenizer_config.json for BPE)
-    README.md              the model card: what it is, how it was trained, digests of all files
+    README.md              the model card: what the model is, its training, digests of all files
 
-The folder is written under another name and renamed when it is complete.
-
-The README.md of an exported model: what it is, how it was made, and the digests of its files.
-
-The heading in YAML is what hubs read. Nothing is claimed that the model folder does not say: a
-licence, for one, is the owner's to add.
+The folder is written under a temporary name and renamed when it is complete. The model card claims
+only what the model folder says; a licence, for example, is for the owner to add.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ from anyorder.model import CONFIG_FILE, Model
 
 
 def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
-    """The text of README.md; `files` are the other files and their sha256."""
+    """The text of README.md; `files` maps the other files to their sha256."""
     family = model.family
     recipe = model.card.recipe
     count = sum(parameter.numel() for parameter in model.net.parameters())
@@ -102,15 +98,15 @@ class ExportOptions:
     """How a model is written."""
 
     layout: str | None = None
-    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits, else ours."""
+    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits, or ours."""
     dtype: str | None = None
-    """float32, bfloat16, float16; unset: as it is."""
+    """float32, bfloat16 or float16; unset: the model's own."""
     shard_gb: float = SHARD_GB
-    """The largest file of weights."""
+    """The size limit of a file of weights, in GB."""
 
 
 def export(model: Model, out: Path, options: ExportOptions | None = None) -> dict[str, Any]:
-    """Write a model as a folder to share; what was written."""
+    """Write a model as a folder to share; return its layout and files."""
     options = options or ExportOptions()
     if not model.card.net:
         raise ValueError("a wrapped network is not ours to save: save it with its own library")
@@ -127,6 +123,7 @@ def export(model: Model, out: Path, options: ExportOptions | None = None) -> dic
         files = {path.name: sha256_of(path) for path in sorted(partial.iterdir())}
         with replacing(partial / README) as file:
             file.write(model_card(model, layout, files).encode())
+        # Data must be on disk before the name is: a crash must not leave a complete-looking folder.
         for path in (*partial.iterdir(), partial):
             sync(path)
         if out.exists():
@@ -139,12 +136,12 @@ def export(model: Model, out: Path, options: ExportOptions | None = None) -> dic
 
 
 def export_to(name: str, out: Path, options: ExportOptions) -> dict[str, Any]:
-    """Export a model by its name, in the precision in which it is stored unless told otherwise."""
+    """Export a model by its name; unless `options` say more, in its stored precision."""
     return export(_as_stored(name), out, options)
 
 
 def _as_stored(name: str) -> Model:
-    """Nothing is computed here, so that half precision is safe on every CPU."""
+    """The model in its stored precision: nothing is computed, so half precision is safe."""
     opened = open_weights(name)
     return opened.model(dtype=opened.weights.stored_kind())
 
@@ -157,7 +154,7 @@ def push_model(
     options: ExportOptions | None = None,
     api: HubApi | None = None,
 ) -> dict[str, Any]:
-    """Upload a model; a folder that `export` wrote goes as it is, any other is exported first."""
+    """Upload a model. A folder that `export` wrote is pushed unchanged, others are exported."""
     folder = find_folder(name)
     if _is_export(folder):
         if options is not None and options != ExportOptions():
@@ -197,7 +194,7 @@ def _layout(model: Model, wanted: str | None) -> str:
 
 
 def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> None:
-    """All but the model card; the weights come last."""
+    """Write all files except the model card."""
     model.vocab.save(folder)
     if (folder / "tokenizer.json").is_file():
         _write_json(folder / "tokenizer_config.json", tokenizer_config(model.vocab))
@@ -206,6 +203,7 @@ def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> N
     limit = int(options.shard_gb * 1e9)
     about = {"about": f"a model of family {model.family.name}"}
     if layout == OURS:
+        # Lazy, so that only one shard of cast copies is in memory.
         parts = [(name, lambda m=make: cast(m())) for name, make in own_parts(model.net)]
         save_parts(folder, parts, limit, about)
         return

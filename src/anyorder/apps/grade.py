@@ -1,16 +1,15 @@
-"""`anyorder grade`: a run folder -> verdicts.parquet, pass@k with intervals.
+"""`anyorder grade`: a run folder -> verdicts.parquet, and pass@k with intervals.
 
     samples -> programs (measure/extract.py) -> verdicts (bench/grade.py) -> a table in the run
-    folder (bench/verdict_table.py), part by part -> rates (measure/passk.py)
+    folder, written part by part -> rates (measure/passk.py)
 
-A command that was killed goes on where it stopped, and one whose verdicts are all there only
-reports. Several extractions are several gradings, side by side in one table; their union
-`any_of_4` is computed for a report under its own name and is stored nowhere.
+A killed command continues where it stopped; if all verdicts exist, it only reports. Several
+extractions are several gradings in one table. Their union `any_of_4` is computed for a report and
+never stored.
 
-`anyorder grade --shard i/n`: several processes grade one run together. Each takes every n-th
-problem of the task and writes verdicts in parts of its own. Whoever is the last, and finds that
-every sample has its verdict, brings the parts together and reports. A shard that was killed is
-started again; a command with another n, or with none, does what is left.
+With `--shard i/n` several processes grade one run together. Each takes every n-th problem and
+writes its own part files. The last process, which finds a verdict for every sample, merges the
+parts and reports. A repeated command, with this n, another or none, does what is left.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """One extraction: the verdicts and what they amount to."""
+    """The verdicts and rates of one extraction."""
 
     extraction: str
     rows: tuple[Row, ...]
@@ -73,13 +72,13 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each verdict was given; the most usual order, those that occur."""
+        """How often each verdict occurs, in the order of VERDICTS."""
         found = Counter(row.verdict for row in self.rows)
         return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
 
     @property
     def level(self) -> int | None:
-        """The weakest isolation in which a program ran; None where none ran."""
+        """The weakest isolation in which a program ran; None if none ran."""
         return min((row.level for row in self.rows if row.level is not None), default=None)
 
     def to_record(self) -> dict[str, Any]:
@@ -105,24 +104,24 @@ class Report:
 
 @dataclass(frozen=True)
 class Graded:
-    """A graded run: a report for each extraction that was asked for."""
+    """A graded run: one report per requested extraction."""
 
     run: Path
     task: str
     data_digest: str
     reports: tuple[Report, ...]
     missing: dict[str, int]
-    """Task id -> samples that it lacks."""
+    """Task id -> the number of missing samples."""
     notes: dict[str, str]
-    """Task id -> what the task says about it: why it is not graded, or that a test was repaired."""
+    """Task id -> the task's note: why it is not graded, or which test was repaired."""
     timing: Timing | None
-    """What sampling cost; None where the run does not say."""
+    """What sampling cost; None if the run has no times."""
     untimed: str = ""
-    """Why it does not say."""
+    """Why the run has no times."""
     paper: tuple[dict[str, Any], ...] = ()
-    """Rows of the paper, where the run followed its protocol."""
+    """Rows of the paper, if the run followed its protocol."""
     strangers: int = 0
-    """Samples of problems that the task does not have; they are in no rate."""
+    """Samples of problems that the task does not have; no rate counts them."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON: one extraction at the top level, several below `gradings`."""
@@ -148,7 +147,7 @@ def graded(
     expected: Mapping[str, int],
     notes: dict[str, str],
 ) -> Graded:
-    """The reports together, with what is missing and what sampling cost."""
+    """The reports with missing samples, notes and the cost of sampling."""
     there = Counter(row.task_id for row in reports[0].rows)
     missing = {
         task_id: count - there[task_id]
@@ -176,11 +175,11 @@ def graded(
 def report(
     extraction: str, rows: Sequence[Row], job: GradeJob, expected: Mapping[str, int]
 ) -> Report:
-    """The rates of one extraction; `expected` is how many samples each problem should have."""
+    """The rates of one extraction; `expected`: the samples that each problem should have."""
     by_task: dict[str, list[Row]] = {}
     for row in rows:
         by_task.setdefault(row.task_id, []).append(row)
-    correct = {  # in the order of their numbers, which any_of_k goes by
+    correct = {  # sorted, because any_of_k takes the first k samples
         task_id: [row.verdict == PASSED for row in sorted(same, key=lambda row: row.sample)]
         for task_id, same in by_task.items()
     }
@@ -190,7 +189,7 @@ def report(
 
 
 def check_rates(keys: Sequence[Key], job: GradeJob, expected: Mapping[str, int]) -> None:
-    """Refuse rates that these samples do not give, before anything is graded."""
+    """Refuse rates that need more samples than there are, before any program runs."""
     counts = Counter(task_id for task_id, _ in keys)
     correct = {task_id: [False] * count for task_id, count in counts.items()}
     correct, ks, n = _asked(correct, job, expected)
@@ -200,7 +199,7 @@ def check_rates(keys: Sequence[Key], job: GradeJob, expected: Mapping[str, int])
 def _asked(
     correct: dict[str, list[bool]], job: GradeJob, expected: Mapping[str, int]
 ) -> tuple[dict[str, list[bool]], list[int], int | None]:
-    """Verdicts by task, the ks and, for fixed_n, n."""
+    """The verdicts by task, the values of k and, for fixed_n, n."""
     fewest, n = min(map(len, correct.values())), None
     if job.estimator == "fixed_n":
         fewest = n = max(expected.values())
@@ -209,7 +208,7 @@ def _asked(
 
 
 def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """Sample by sample: passed if it passed under any mode, else what it got under the first."""
+    """For each sample: passed if any mode passes, or else the verdict of the first mode."""
     together = []
     for same in zip(*rows.values(), strict=True):
         assert len({row.key for row in same}) == 1
@@ -224,7 +223,7 @@ def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
 
 
 def print_graded(graded: Graded) -> None:
-    """The tables that people read."""
+    """Print the tables for people."""
     console = wide_console()
     print_tables((_rates_table(graded), _counts_table(graded)), console)
     for line in _facts(graded):
@@ -238,7 +237,7 @@ def _rates_table(graded: Graded) -> Table:
         for rate in each.rates:
             first = each.extraction if rate is each.rates[0] else ""
             found = rate.interval.times(100)
-            # One problem tells nothing about others: it has no interval.
+            # Intervals are over problems, so a single problem has none.
             ends = "" if math.isnan(found.low) else Cell(bounds(found, 1), number=True)
             rows.append((first, f"pass@{rate.k}", _percent(rate.interval.estimate), ends))
     for row in graded.paper:
@@ -300,10 +299,10 @@ def _facts(graded: Graded) -> list[str]:
 SENSITIVITY = "sensitivity"
 
 PART_ROWS, PART_SECONDS = 512, 5.0
-"""A part is written when it has so many verdicts, or after so long: what a kill can cost."""
+"""A part is written at this many verdicts or seconds: the most that a kill can lose."""
 
 GUARD_START, GUARD_SHARE = 10.0, 4.0
-"""The guard: so many seconds on the clock, and so many more for each of the processor's limit."""
+"""The wall-clock limit: GUARD_START + GUARD_SHARE * the limit of CPU seconds."""
 
 REQUIRED_LEVEL, WEAK_LEVEL = 2, 1
 
@@ -315,9 +314,9 @@ class GradePlan:
     run: Run
     task: Task
     problems: dict[str, Problem]
-    """By task id, those to grade, in the task's order."""
+    """The problems to grade by task id, in the task's order."""
     ungraded: dict[str, str]
-    """Task id -> why: problems without checks, whose samples get no verdict and are in no rate."""
+    """Problems without checks: task id -> why. Their samples get no verdict."""
     strangers: int
     """Samples of problems that the task does not have."""
     keys: list[Key]
@@ -329,7 +328,7 @@ class GradePlan:
 
 
 def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Graded:
-    """Grade a run, or what is left of it, and report."""
+    """Grade a run, or the rest of it, and report."""
     run = Run.open(folder)
     with alone_in(run.folder, COPY_IT):
         plan = planned(run, job)
@@ -342,18 +341,19 @@ def grade_run(folder: str | Path, job: GradeJob, *, progress: bool = True) -> Gr
 
 
 def settle(plan: GradePlan) -> None:
-    """Bring the parts of every table together, in the order of the run."""
+    """Merge the parts of every table, in the order of the run."""
     order = {key: number for number, key in enumerate(samples_of(plan.run))}
     for table in plan.tables.values():
         table.finish(order)
 
 
 def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
-    """The job, resolved and checked; `together`: beside others who grade the same run."""
+    """The job, resolved and checked; `together`: other processes grade the same run."""
     config = run.card.config
     name = job.task or config.get("task")
     if name is None:
         raise ValueError(f"{run.folder} was not sampled from a task: name one with --task")
+    # The data file and the limit of the card belong to the task that was sampled, to no other.
     same = name == config.get("task")
     data = job.data or (config.get("data") if same else None)
     task = find_task(name, config.get("trained_on") or {}, data=data)
@@ -394,7 +394,7 @@ def _columns(run: Run, *names: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _refuse_strangers(sampled: set[str], problems: dict[str, Problem], run: Run, name: str) -> None:
-    """Some samples of other problems are left out and told; if all are, it is the wrong task."""
+    """Refuse a task that has none of the sampled problems; a few others are only left out."""
     if not sampled & set(problems):
         raise ValueError(
             f"{run.folder} has samples of {min(sampled)!r}, which {name} does not have, and none "
@@ -414,7 +414,7 @@ def _selected(problems: dict[str, Problem], job: GradeJob, name: str) -> dict[st
 
 
 def _limits(task: Task, job: GradeJob) -> Limits:
-    """The published limits, or what the command says; the guard leaves room for a busy machine."""
+    """The published limits, or those of the command."""
     given: dict[str, Any] = dict(task.limits)
     if job.timeout is not None:
         given["cpu_seconds"] = job.timeout
@@ -422,7 +422,7 @@ def _limits(task: Task, job: GradeJob) -> Limits:
     if job.memory is not None:
         given["memory_bytes"] = job.memory << 20
     limits = Limits(**given)
-    if "wall_seconds" not in given:
+    if "wall_seconds" not in given:  # generous, because a busy machine delays programs
         limits = replace(limits, wall_seconds=GUARD_START + GUARD_SHARE * limits.cpu_seconds)
     return limits
 
@@ -437,7 +437,7 @@ def _modes(extraction: str) -> tuple[str, ...]:
 
 
 def give_verdicts(plan: GradePlan, job: GradeJob, progress: bool) -> None:
-    """Give every sample that lacks one its verdict, mode by mode."""
+    """Grade every sample without a verdict, in all modes."""
     wanted, level = lacking(plan, job), least_level(job)
     total = len(plan.keys) * len(plan.modes)
     if len(wanted) < total and progress:
@@ -457,19 +457,19 @@ def give_verdicts(plan: GradePlan, job: GradeJob, progress: bool) -> None:
 
 
 def lacking(plan: GradePlan, job: GradeJob) -> list[tuple[str, Key]]:
-    """The verdicts that are not there yet: extraction and sample."""
+    """The missing verdicts: (extraction, sample)."""
     level = least_level(job)
     done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
     return [(mode, key) for key in plan.keys for mode in plan.modes if key not in done[mode]]
 
 
 def least_level(job: GradeJob) -> int:
-    """The isolation that a verdict must come from."""
+    """The lowest sandbox level whose verdicts count."""
     return WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
 
 
 def _items(plan: GradePlan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
-    """The programs to judge, problem by problem: a worker prepares the checks of each once."""
+    """The programs to judge, grouped by problem: a worker then prepares its checks once."""
     texts: dict[str, list[tuple[int, str]]] = {}
     for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
         texts.setdefault(task_id, []).append((number, text))
@@ -491,7 +491,7 @@ def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
 
 
 def _store(plan: GradePlan, stream: Iterator[Verdict]) -> None:
-    """Write verdicts in parts; what has come when the stream breaks off is written as well."""
+    """Write verdicts in parts, including those that came before the stream broke off."""
     waiting: dict[str, list[Verdict]] = {mode: [] for mode in plan.modes}
     written = time.monotonic()
 
@@ -535,7 +535,7 @@ def reported(plan: GradePlan, job: GradeJob) -> Graded:
 
 
 def _expected_samples(plan: GradePlan) -> dict[str, int]:
-    """How many samples each problem should have: those of the run card, or the most there are."""
+    """The samples that each problem should have: by the run card, or the most of any problem."""
     counts = Counter(task_id for task_id, _ in plan.keys)
     most = max(plan.run.card.config.get("samples") or 0, *counts.values())
     return dict.fromkeys(plan.problems, most)
@@ -543,7 +543,7 @@ def _expected_samples(plan: GradePlan) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class PartlyGraded:
-    """What there is when a shard ends before the others."""
+    """The state of a run when a shard ends before the others."""
 
     run: Path
     shard: str
@@ -569,7 +569,7 @@ class PartlyGraded:
 def grade_shard(
     folder: str | Path, job: GradeJob, share: Share, *, progress: bool = True
 ) -> Graded | PartlyGraded:
-    """Grade a share of the problems, and report if nothing is missing any more."""
+    """Grade a share of the problems, and report if no verdict is missing."""
     if job.again:
         raise ValueError(
             "--again would discard what other shards have just found: leave --shard out, or "
@@ -584,6 +584,7 @@ def grade_shard(
             give_verdicts(replace(plan, problems=mine, keys=keys), job, progress)
     total = len(plan.keys) * len(plan.modes)
     missing = len(lacking(plan, job))
+    # Only the last process merges. It counts again, because others wrote since the first count.
     with alone_if_free(run.folder) as alone:
         if alone:
             missing = len(lacking(plan, job))

@@ -1,22 +1,16 @@
-"""`anyorder import`: another library's traces -> a run folder.
+"""`anyorder import`: traces of other libraries -> a run folder.
 
-JSON lines are read twice, first to see that all is right; other files (foreign_files.py) are
-converted first and written then. Either way nothing is written unless everything is right.
+Our JSON lines (trace/interchange.py) are read twice, first to check them. Other files are converted
+in memory first. Either way the run folder is written only if everything is right.
 
-Files of other libraries, opened as plain values: dicts, lists, strings, numbers, numpy arrays.
+Foreign files are opened as plain values. Their first bytes tell what they are: torch (`.pt`),
+numpy (`.npy`, `.npz`), JSON or JSON lines. No code of a file runs: a pickle that needs code is
+refused. trace/adapters.py says what the values mean. A folder may also have the layout of the
+FlexMDM release: `raw/<task>__<model>__<policy>/sample_03.pt`, with `tasks.json` beside `raw`.
 
-What a file is is seen from its first bytes: torch (`.pt`, weights only), numpy (`.npy`, `.npz`),
-JSON, or JSON lines, which trace/interchange.py reads. Nothing is run: a pickle that would need code
-is refused. What the values mean is trace/adapters.py.
-
-Folders: every such file below, and the layout of the FlexMDM release,
-`raw/<task>__<model>__<policy>/sample_03.pt` with `tasks.json` beside `raw`.
-
-A vocabulary from the tokenizer files that lie beside other libraries' models.
-
-A `tokenizer.json`, a folder with one, a folder with `vocab.json` and `merges.txt` (each plain or
-gzipped), or a vocabulary that anyorder saved. The special tokens follow from the mask id where that
-is the one of a published model (vocab.SPECIALS); otherwise the end of sequence must be told.
+The vocabulary comes from a `tokenizer.json`, from `vocab.json` and `merges.txt` (plain or gzipped),
+or from a vocabulary that anyorder saved. The special tokens follow from the mask id of a published
+model (vocab.SPECIALS); for other mask ids the user must give the end of sequence.
 """
 
 from __future__ import annotations
@@ -56,17 +50,17 @@ _HEAD = 1 << 16
 
 @dataclass(frozen=True)
 class ForeignFile:
-    """A file and what its name says."""
+    """A file, and what its path says about the sample."""
 
     path: Path
     task_id: str
     sample: int
     variant: str = ""
-    """Model and policy, where the folder tells: `flexmdm__top_k`."""
+    """Model and policy from the folder's name, such as `flexmdm__top_k`."""
 
 
 def find_files(path: Path) -> list[ForeignFile]:
-    """The file itself, or all below a folder, by name."""
+    """The file itself, or all files below a folder, sorted by name."""
     if path.is_file():
         return [_named(path)]
     found = [
@@ -88,7 +82,7 @@ def _named(path: Path) -> ForeignFile:
 
 
 def of_one_variant(files: list[ForeignFile], variant: str | None) -> list[ForeignFile]:
-    """The files of one model and policy; a run is of one, so several must be told apart."""
+    """The files of one model and policy; a run has only one."""
     variants = sorted({file.variant for file in files})
     if variant is None and len(variants) > 1:
         raise ValueError(
@@ -101,7 +95,7 @@ def of_one_variant(files: list[ForeignFile], variant: str | None) -> list[Foreig
 
 
 def entry_points(path: Path) -> dict[str, str]:
-    """Per task its entry point, from every tasks.json below the path or just above it."""
+    """Entry points by task, from every tasks.json below the path or just above it."""
     folder = path if path.is_dir() else path.parent
     lists = [*folder.rglob(TASKS_FILE)] if path.is_dir() else []
     lists += [above / TASKS_FILE for above in (folder, *folder.parents[:2])]
@@ -119,7 +113,7 @@ def entry_points(path: Path) -> dict[str, str]:
 
 
 def digest_of(path: Path, files: list[ForeignFile]) -> str:
-    """The digest of a file, or of all files below a folder with their names."""
+    """The digest of a file, or of the names and contents of a folder's files."""
     if path.is_file():
         return sha256_of(path)
     total = hashlib.sha256()
@@ -130,7 +124,7 @@ def digest_of(path: Path, files: list[ForeignFile]) -> str:
 
 
 def kind_of(path: Path) -> str:
-    """jsonl, json, torch, npy or npz, by the first bytes."""
+    """jsonl, json, torch, npy or npz, by the first bytes: names can be wrong."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if head.startswith(GZIP_SIGN):
@@ -157,7 +151,7 @@ def _zip_kind(path: Path) -> str:
 
 
 def _is_one_document(head: bytes) -> bool:
-    """A JSON list, or an object that is not a trace: JSON lines hold objects with a task_id."""
+    """Whether this is one JSON document (a list, or an object of canvases), not JSON lines."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"["):
         return True
@@ -168,7 +162,7 @@ def _is_one_document(head: bytes) -> bool:
 
 
 def open_content(path: Path) -> Any:
-    """What is in the file."""
+    """The values in the file."""
     return _OPENERS[kind_of(path)](path)
 
 
@@ -176,9 +170,10 @@ def _torch(path: Path) -> Any:
     import torch
 
     try:
+        # weights_only: a pickle can run any code, and these files come from strangers.
         return _plain(torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
-        needs = re.search(r"GLOBAL (\S+)", str(error))  # the rest is advice to run the code
+        needs = re.search(r"GLOBAL (\S+)", str(error))  # the rest advises to run the code
         what = needs[1] if needs else type(error).__name__
         raise ValueError(
             f"{path} holds objects that only code can make, and none is run ({what}): save plain "
@@ -223,7 +218,7 @@ def _json(path: Path) -> Any:
 
 
 def _foreign_json_lines(path: Path) -> Any:
-    """Records that a format other than our own JSON lines was asked for."""
+    """JSON lines in another format than our own."""
     try:
         raw = path.read_bytes()
         text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
@@ -243,7 +238,7 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
 
 
 def load_tokenizer(path: Path, mask_id: int | None, eos_id: int | None) -> Vocab:
-    """The vocabulary of a file or folder; errors say what is missing."""
+    """The vocabulary of a file or folder."""
     if not path.exists():
         raise ValueError(f"{path} does not exist: name a tokenizer.json or its folder")
     if (path / VOCABULARY_FILE).is_file():
@@ -295,15 +290,15 @@ STEP_0_REMEDIES = {
     "snapshots": "use --format dream if the canvas before step 1 was not recorded",
     "dream": "check --prompt-length",
 }
-"""By format, besides those of a family's published code: their hint is in its description."""
+"""By format. Formats of a family's published code have their hint in its description."""
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How files of ids are to be read; JSON lines need none of it."""
+    """How to read files of token ids; our JSON lines need no options."""
 
     format: str | None = None
-    """One of FORMATS; None: seen from the content."""
+    """One of FORMATS; None: recognised from the content."""
     tokenizer: Path | None = None
     mask_id: int | None = None
     eos_id: int | None = None
@@ -318,9 +313,9 @@ def import_traces(
     command: str,
     options: ImportOptions = ImportOptions(),  # noqa: B008 - frozen
 ) -> tuple[Run, int]:
-    """The run and how many samples it has. Nothing is written unless all of it is right.
+    """Import traces; return the run and its number of samples.
 
-    Samples with tokens at step 0 may be right or a mistake; a note on standard error counts them.
+    Tokens at step 0 may be right or a mistake, so a note on standard error counts such samples.
     """
     if options.format not in (None, *FORMATS):
         raise ValueError(f"no format {options.format!r}: choose from {', '.join(FORMATS)}")
@@ -333,6 +328,7 @@ def import_traces(
         source, card = _json_lines(path, command, options)
     else:
         source, card = _foreign(path, command, options)
+    # A full pass before the first write: an error in the last trace must leave no run behind.
     count, given = _count(source())
     with alone_in(out):
         run = Run.create(out, card)
@@ -390,7 +386,7 @@ def _foreign(path: Path, command: str, options: ImportOptions) -> tuple[Source, 
 
 
 class _Reader:
-    """Reads file after file with one vocabulary, which the first file's mask id may decide."""
+    """Reads all files with one vocabulary; the first file may give its mask id."""
 
     def __init__(self, options: ImportOptions, entries: dict[str, str]) -> None:
         self.options, self.entries = options, entries
@@ -432,7 +428,7 @@ def _check_distinct(traces: Iterable[Trace], path: Path) -> None:
 
 
 def _count(traces: Iterable[Trace]) -> tuple[int, int]:
-    """How many traces there are, and how many of them have text that was there at step 0."""
+    """The number of traces, and of those with text at step 0."""
     count = given = 0
     for trace in traces:
         count += 1

@@ -1,23 +1,16 @@
-"""What the verbs are asked to do: sampling, grading, measuring and reporting jobs, quick to import.
+"""The jobs of the verbs (sample, grade, measure, report, paper, race), quick to import.
 
-A job is a frozen dataclass; its fields are the flags of its verb, the docstrings below them are
-the help, and what makes no sense is refused when it is made. `attribute_docs` reads these
-docstrings.
+A job is a frozen dataclass. Its fields are the flags of its verb, and the docstrings below them are
+the help texts, which `attribute_docs` reads. A job that makes no sense is refused on construction.
 
-Several processes can do one job together. Which of n shares is this process's, `--shard i/n` says;
-without the flag it is the rank under torchrun (RANK of WORLD_SIZE), the index in a Slurm array
-(SLURM_ARRAY_TASK_ID of SLURM_ARRAY_TASK_COUNT), or both, ranks inside array tasks. A job is cut
-into numbered pieces that do not depend on n, and share i takes the pieces i, i + n, ...: any shares
-together make the same whole, whoever was killed, and a later command with another n does what is
-left.
+Several processes can share one job (`Share`). Share i of n is given by `--shard i/n`, or else by
+the rank under torchrun (RANK of WORLD_SIZE), the index in a Slurm array (SLURM_ARRAY_TASK_ID of
+SLURM_ARRAY_TASK_COUNT), or both, with ranks inside array tasks. A job is cut into numbered pieces
+that do not depend on n, and share i takes the pieces i, i + n, ... So any set of shares gives the
+same result, and a later command with another n does what is left.
 
-Not here: what a piece is (sample.py: a batch; grade.py: a problem).
-
-A progress bar on standard error, for work that takes more than a moment.
-
-Which published protocol to run on which model: plain, quick to import. The work: protocol.py.
-
-What to race: the plain description of a race, quick to import.
+This file also has the progress bar. The work itself is elsewhere: sample.py (a piece is a batch),
+grade.py (a piece is a problem), measure.py, report.py, paper.py, race/.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Our models in lm-evaluation-harness: a model named `anyorder` that answers `generate_until`.
 
-    python -m anyorder.apps.lm_eval_bridge run --model anyorder \\
+    python -m anyorder.apps.lm_eval run --model anyorder \\
         --model_args pretrained=runs/mdm,policy=confidence --tasks gsm8k --batch_size 8 --device cpu
 
-runs their command line with our class registered; in Python, `register()` does that, and
-`AnyorderLM(model)` wraps a model at hand. `model_args` say which model and how it decodes (policy,
-steps, ...). How tokens are drawn (do_sample, temperature, top_p, top_k), where to stop (until) and
-how much to write (max_gen_toks; unset: as the model was trained) are the task's generation_kwargs,
-which `--gen_kwargs` changes. As in the harness, do_sample=False is greedy whatever the temperature.
-What we cannot honour is refused: log-likelihoods, chat templates, other keywords, long contexts.
+runs the harness's command line with our class registered. In Python, `register()` registers it, and
+`AnyorderLM(model)` wraps a loaded model. `model_args` name the model and its decoding options
+(policy, steps, ...). The task's generation_kwargs, which `--gen_kwargs` changes, say how tokens are
+drawn (do_sample, temperature, top_p, top_k), where to stop (until) and how much to write
+(max_gen_toks; unset: the length in training). As in the harness, do_sample=False is greedy at any
+temperature. Log-likelihoods, chat templates, other keywords and long contexts are refused.
 
-Needs the extra [lm-eval]; importing this file does not. The harness runs generated code without a
-sandbox: for code use `anyorder grade`.
+This needs the extra [lm-eval]; importing the file does not. The harness runs generated code without
+a sandbox: for code use `anyorder grade`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Generation:
     until: tuple[str, ...]
     max_new_tokens: int | None
     drawing: tuple[tuple[str, float], ...]
-    """temperature, top_p and top_k, as far as they have an effect."""
+    """temperature, top_p and top_k, if they have an effect."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Generation:
-        """What the harness hands over; what we do not know is refused."""
+        """Read the harness's keywords; unknown ones are an error."""
         unknown = sorted(set(given) - KNOWN)
         if unknown:
             raise ValueError(
@@ -83,7 +83,7 @@ def _stops(until: Any) -> tuple[str, ...]:
 
 
 def _drawing(given: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
-    """Greedy unless asked otherwise, as the harness has it; greedy drawing has no filters."""
+    """Greedy by default, as in the harness; greedy drawing has no filters."""
     sample, temperature = given.get("do_sample"), given.get("temperature")
     if sample not in (None, True, False):
         raise ValueError(f"do_sample={sample!r}: give true or false")
@@ -132,20 +132,20 @@ class Bridge:
         self.batch, self.seed, self.max_length = int(batch_size), seed, max_length
         self.options = options
         if set(options) - self.model.family.option_names():
-            self.model.family.choose(options)  # says what the family does not use
+            self.model.family.choose(options)  # raises an error that names the unknown options
 
     def answer(
         self, requests: Sequence[Any], done: Callable[[Any, str], None], progress: bool = True
     ) -> list[str]:
-        """One text for each request, in their order; `done` hears of each as it is there.
+        """One text for each request, in their order; `done` is called with each text.
 
-        A context that is asked n times (`repeats`) gets samples 0 ... n-1 of it.
+        A context that occurs n times (`repeats`) gets its samples 0 ... n-1.
         """
         waiting: dict[Asked, list[int]] = {}
         for number, request in enumerate(requests):
             key = request.args[0], Generation.of(request.args[1])
             waiting.setdefault(key, []).append(number)
-        for key in waiting:  # all of them before the first is sampled
+        for key in waiting:  # all before the first is sampled: a late error would cost hours
             self._check(*key)
         answers = [""] * len(requests)
         counts = {key: len(numbers) for key, numbers in waiting.items()}
@@ -157,18 +157,17 @@ class Bridge:
         return answers
 
     def _check(self, context: str, generation: Generation) -> None:
-        """Refuse what cannot be sampled."""
         _refuse_marks(context)
         chosen = self.model.choose(self.options | dict(generation.drawing), [context])
         sizes = self.model.sizes(self._new_tokens(generation), self.max_length, chosen)
         self.model.family.check([self.model.canvas(context, sizes)], chosen)
 
     def _new_tokens(self, generation: Generation) -> int | None:
-        """The harness counts tokens; a family that counts segments has a length of its own."""
+        """None for families that count segments: the harness counts tokens."""
         return None if self.model.family.counts_segments else generation.max_new_tokens
 
     def _chunks(self, counts: Mapping[Asked, int]) -> Iterator[tuple[list[Asked], int]]:
-        """Different contexts with the same keywords and as many samples, some at a time."""
+        """Batches of contexts with the same keywords and the same number of samples."""
         groups: dict[tuple[Generation, int], list[Asked]] = {}
         for key, samples in counts.items():
             groups.setdefault((key[1], samples), []).append(key)
@@ -178,7 +177,7 @@ class Bridge:
                 yield keys[start : start + size], samples
 
     def _sample(self, keys: Sequence[Asked], samples: int) -> list[list[str]]:
-        """For each context the texts of its samples."""
+        """The texts of the samples of each context."""
         generation = keys[0][1]
         options: dict[str, Any] = self.options | dict(generation.drawing)
         traces = self.model.sample(
@@ -231,7 +230,7 @@ NO_CHAT = (
 
 @cache
 def bridge_class() -> Any:
-    """The class for the harness; needs the extra."""
+    """The class for the harness; made late, because its base class needs the extra."""
     if find_spec("lm_eval") is None:
         raise ValueError("lm-eval is not installed: pip install 'anyorder[lm-eval]'")
     from lm_eval.api.model import LM
@@ -271,9 +270,9 @@ def bridge_class() -> Any:
     return AnyorderLM
 
 
-@cache  # the harness refuses a name that it has already
+@cache  # the harness refuses to register a name twice
 def register() -> None:
-    """Make `model="anyorder"` known to the harness; may be repeated."""
+    """Make `model="anyorder"` known to the harness; calling it again does nothing."""
     known = bridge_class()
     from lm_eval.api.registry import register_model
 
@@ -287,7 +286,7 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """The harness's own command line, with our model in it."""
+    """Run the harness's command line with our model registered."""
     try:
         register()
     except ValueError as error:

@@ -1,19 +1,17 @@
 """`anyorder measure`: runs -> order, AR-ness, diversity, similarity, placement -> measures.json.
 
-Each measure is a function of measure/ (or, for placement, of apps/placement.py); this file calls
-them for some runs and keeps what they find in the run folders. measures.json holds the digest of
-the traces and one entry per measure of them (order: per mode); a measure taken again replaces its
-own entry and leaves the others. What can be refused is refused before the work begins,
-and a run's own measures are kept as soon as they are there.
+The measures are functions of measure/ and, for placement, of placement.py. This file calls them and
+stores the results. measures.json has the digest of the traces and one entry per measure (order: per
+mode). Taking a measure again replaces its entry and keeps the others. Errors are raised before the
+work begins where that is possible, and a run's own measures are stored as soon as they are known.
 
-In a terminal every value has its interval and its controls. A score is read between its controls:
-`left to right` and `random` are the same programs with the sample's own steps sorted and permuted,
-and `between` says where the score lies, 0 at the first and 1 at the second.
+In a terminal every value has its interval and its controls: `left to right` and `random` are the
+same programs with the sample's own steps sorted and permuted. `between` says where the score lies,
+0 at the first control and 1 at the second.
 
-Rows of the paper stand below where they may be compared: a run that was sampled by a published
-protocol (`--preset`, none of its settings overridden) on the task of a published table is
-comparable with that table's rows as far as its model is; no other run is. What the paper varied
-itself, the policy and the insertion temperature, chooses the row.
+Rows of the paper are printed only for comparable runs: sampled by a published protocol (`--preset`,
+with no setting overridden) on the task of a published table. The policy and the insertion
+temperature, which the paper varied, choose the row.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ from anyorder.trace.run import installed_versions, open_runs
 
 @dataclass
 class Measured:
-    """What was found, by the names of the runs."""
+    """The measures, by the names of the runs."""
 
     runs: dict[str, Run]
     mode: str
@@ -70,11 +68,11 @@ class Measured:
     diversity: DiversityTable | None = None
     similarity: SimilarityTable | None = None
     reference_traces: str | None = None
-    """The digest of the traces that similarity is to."""
+    """The digest of the reference's traces, for similarity."""
     placement: dict[str, PlacementTable] = field(default_factory=dict)
 
     def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
-        """As JSON: per run and measure, with every sample and, if asked for, every node."""
+        """As JSON: per run and measure, with every sample and, if `nodes`, every node."""
         return {
             "runs": {
                 name: {"run": str(run.folder), **self.of_run(name, nodes=nodes)}
@@ -100,14 +98,14 @@ class Measured:
 
 
 def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
-    """Take the measures, write measures.json into every run, and return what was found."""
+    """Take the measures, write measures.json into every run, and return them."""
     measured, wanted = Measured(open_runs(job.runs), job.mode), job.chosen()
     for run in measured.runs.values():
-        stored_measures(run)
+        stored_measures(run)  # a damaged measures.json is an error before the work begins
     programs, references = _compared(measured, job)
     options = SimilarityOptions(programs=ProgramOptions(trees=job.tree))
     per_run: dict[str, Callable[[str, Run], None]] = {
-        # First what may still be refused: a model that did not make the run.
+        # Placement comes first: it may still refuse a model that did not make the run.
         "placement": lambda name, run: measured.placement.update(
             {name: _placement(run, job, progress)}
         ),
@@ -135,7 +133,7 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
 
 
 def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list[Programs]]:
-    """The programs of the runs, and those of the reference, as far as they are compared."""
+    """The programs of the runs and of the reference, if a measure compares programs."""
     if not {"diversity", "similarity"} & {*job.chosen()}:
         return [], []
     base = {} if job.reference is None else open_runs((job.reference,))
@@ -162,7 +160,7 @@ def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
 
 
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
-    """Of a table over several runs, what concerns one of them; its ceiling stays."""
+    """The rows about one run in a table over several, and the ceiling."""
 
     def concerns(row: Mapping[str, Any]) -> bool:
         return row.get("ceiling") or name in (row.get("policy"), row.get("left"), row.get("right"))
@@ -174,6 +172,7 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _store(run: Run, found: dict[str, Any]) -> None:
+    # Read and write under one lock: another process may store other measures of this run.
     with alone_in(run.folder, COPY_IT):
         record = stored_measures(run)
         for measure, entry in found.items():
@@ -195,7 +194,7 @@ CONFIDENCE = dict.fromkeys(("sampled", "margin", "entropy"), "confidence")
 
 
 def published_similarity(card: RunCard) -> list[dict[str, Any]]:
-    """The rows of the run's task and policy, one for each model of the paper."""
+    """The paper's rows for the run's task and policy, one per model."""
     if _preset(card) not in SIMILARITY_PRESETS:
         return []
     task, policy = card.config["task"], card.config["options"]["policy"]
@@ -206,7 +205,7 @@ def published_similarity(card: RunCard) -> list[dict[str, Any]]:
 
 
 def published_order(card: RunCard) -> list[dict[str, Any]]:
-    """The rows of the preset's model on the run's task, one for each scope."""
+    """The paper's rows for the preset's model and the run's task, one per scope."""
     model = ORDER_MODELS.get(_preset(card))
     if model is None:
         return []
@@ -214,7 +213,7 @@ def published_order(card: RunCard) -> list[dict[str, Any]]:
 
 
 def published_rates(card: RunCard, task: str) -> list[dict[str, Any]]:
-    """The pass@k rows of the preset's model on the task that graded it."""
+    """The paper's pass@k rows for the preset's model and the task that graded the run."""
     model = RATE_MODELS.get(_preset(card))
     if model is None:
         return []
@@ -224,7 +223,7 @@ def published_rates(card: RunCard, task: str) -> list[dict[str, Any]]:
 
 
 def _preset(card: RunCard) -> str:
-    """The protocol that the run followed to the letter; empty if it followed none."""
+    """The protocol whose settings the run has without exception, or an empty string."""
     config = card.config
     name = config.get("preset") or ""
     if name not in PRESETS:
@@ -253,7 +252,7 @@ Row = tuple[Cell | str, ...]
 
 
 def print_measured(measured: Measured) -> None:
-    """All tables, run by run, then those over several runs."""
+    """Print all tables, run by run, then those over several runs."""
     console = wide_console()
     print_tables(_tables(measured), console)
     folders = ", ".join(str(run.folder) for run in measured.runs.values())
@@ -376,7 +375,7 @@ def _similarity(found: SimilarityTable, cards: Mapping[str, RunCard]) -> Table:
 
 
 def _with_intervals(labels: Sequence[str], scores: Sequence[Interval]) -> list[Row]:
-    """A row of estimates, and below it their intervals."""
+    """A row of estimates, and a row of their intervals."""
     blank = [""] * (len(labels) - 1)
     return [
         (*labels, *map(_estimate, scores)),
@@ -393,7 +392,7 @@ def _range(score: Interval) -> Cell:
 
 
 def _told(score: Interval) -> str:
-    """An estimate and its interval within a sentence."""
+    """An estimate and its interval, for a sentence."""
     return in_keyboard_signs(with_bounds(score, DIGITS))
 
 

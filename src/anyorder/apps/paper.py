@@ -1,10 +1,10 @@
-"""The paper's protocols on published checkpoints: `anyorder paper --model ID --preset NAME`.
+"""`anyorder paper --model ID --preset NAME`: the paper's protocols on published checkpoints.
 
     the preset's settings  ->  sample  ->  grade  ->  measure, each as its own verb does it
 
-and the paper's rows beside the new ones wherever the protocol was followed to the letter
-(apps/measure.py). Nothing is decided here: a preset says how to sample, and what its source
-varied (policies, insertion temperatures, k) is one run each. Everything resumes.
+The paper's rows are printed beside the new ones if a run follows the protocol exactly (measure.py).
+A preset says how to sample; each value that its source varied (policies, insertion temperatures, k)
+is a run. Every step resumes.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ POLICIES = {
     "similarity-llada": COMPARED,
     "dultra": (*COMPARED, "planner"),
 }
-"""Presets whose question is how policies compare; the others have one policy, or sweep it."""
+"""Presets that compare policies; the others have one policy, or sweep it."""
 MODE = "compat"
 """The paper's order metrics are those of its published code."""
 
 
 @dataclass(frozen=True)
 class Protocolled:
-    """What was done, and what came out."""
+    """The commands of a protocol and their results."""
 
     commands: tuple[str, ...]
-    """What does the same by hand."""
+    """Commands that do the same."""
     graded: dict[str, Graded]
     measured: Measured
 
@@ -52,7 +52,7 @@ class Protocolled:
 
 
 def settings_of(job: PaperJob) -> dict[str, dict[str, Any]]:
-    """The runs by name: what each sets beyond the preset."""
+    """The runs by name, with the options that each adds to the preset."""
     preset = find_preset(job.preset)
     if job.preset in POLICIES:
         if job.sweep:
@@ -97,13 +97,13 @@ def run_protocol(job: PaperJob, *, progress: bool = True) -> Protocolled:
 
 
 def _name(model: str) -> str:
-    """Of its folder; a hub id keeps its owner."""
+    """The name of the model's folder; a hub id keeps its owner."""
     path = Path(model)
     return path.resolve().name if path.exists() else model.strip("/").replace("/", "--")
 
 
 def _measuring(job: PaperJob, base: Path, names: list[str]) -> MeasureJob:
-    """All policies against the left-to-right one where there is one, else every run by itself."""
+    """Compare all policies with left to right if it is among the runs; else measure each run."""
     compares = REFERENCE in names
     runs = tuple(base / name for name in names if name != REFERENCE or not compares)
     return MeasureJob(

@@ -1,19 +1,17 @@
-"""Placement of a run: its traces, looked at again with the model that made them.
+"""Placement of a run: its traces, replayed with the model that made them.
 
-Every stored trace is replayed each `stride` steps with one network call a canvas, and the numbers
-go to RUN/placement.parquet, which is there whole or not at all. Samples are worked off in parts of
-fixed composition under RUN/placement-parts/, so that a killed command goes on where it stopped. A
-finished table of the same settings, model and traces is read, not made again; one of other settings
-is replaced.
+Every trace is replayed each `stride` steps, with one network call per canvas. The results go to
+RUN/placement.parquet, which is complete or absent. Samples are processed in parts of fixed
+composition under RUN/placement-parts/, so a killed command continues where it stopped. A table with
+the same settings, model and traces is read instead of made; one with other settings is replaced.
 
-The model must be the one that made the run: by its digest, and by that of its vocabulary. A network
-of another library (`anyorder.wrap`) has no digest, and neither has an imported run: `any_model`
-says that they belong together, and then nothing is reused from earlier calls, since nobody could
-tell whether the network is still the same. What is compared in any case is each committed token's
-probability with the one in the trace (`agreement` in the record).
+The digests of model and vocabulary must be those of the run. A network of another library
+(`anyorder.wrap`) and an imported run have no digests. Then `any_model` asserts that they belong
+together, and nothing from earlier calls is reused, because the network may have changed since. In
+any case the record compares each committed token's probability with the trace (`agreement`).
 
-Not here: the mathematics (measure/placement.py), the network calls (decode/replayer.py, and
-decode/segment_replayer.py for models of segments).
+Not here: the mathematics (measure/placement_scores.py), the network calls (families/replay.py,
+families/replay_segments.py).
 """
 
 from __future__ import annotations
@@ -60,31 +58,31 @@ from anyorder.trace.run import TRACES_FILE
 
 PLACEMENT_FILE, PARTS_FOLDER = "placement.parquet", "placement-parts"
 PART = 16
-"""Samples of one part."""
+"""Samples per part."""
 STRIDE, SEGMENT_STRIDE = 16, 1
-"""Unless told: the paper's, and every step of models that need few, since they write segments."""
+"""Defaults: the paper's stride, and every step for models of segments, which take few."""
 NO_DIGEST = ("wrapped", "untrained")
-"""What models say that are not read from a folder."""
+"""The digests of models that were not read from a folder."""
 
 
 @dataclass(frozen=True)
 class PlacementSettings:
-    """What to look at, and how much to keep."""
+    """Which canvases and slots to measure, and how much to store."""
 
     stride: int | None = None
     """Canvases after 0, stride, 2 stride, ... steps; None: 16, or 1 for models of segments."""
     region: str = "code"
-    """code: slots that end up in the program; all: every slot (measure/placement_span.py)."""
+    """code: slots that end up in the program; all: every slot."""
     tokens: int = TOKENS
-    """Tokens of largest mass that are kept of a canvas, besides the committed ones."""
+    """Stored tokens of a canvas, by largest mass; committed tokens are added."""
     places: int = PLACES
-    """Positions that are kept of each token's profile."""
+    """Stored positions of each token's profile."""
     batch: int = 32
     """Canvases in one network call."""
     any_model: bool = False
-    """Take the model for the one that made the run, whatever the digests say."""
+    """Trust that the model made the run, and ignore the digests."""
     options: Mapping[str, Any] | None = None
-    """How the traces were sampled, where the run does not say (flexmdm needs its schedules)."""
+    """How the traces were sampled, if the run does not say (flexmdm needs its schedules)."""
 
     def __post_init__(self) -> None:
         stride = STRIDE if self.stride is None else self.stride
@@ -98,7 +96,7 @@ class PlacementSettings:
         return Keep(self.tokens, self.places)
 
     def of_family(self, family: Family) -> PlacementSettings:
-        """With the stride that suits the family, unless one was chosen."""
+        """Fill in the family's default stride, unless one was chosen."""
         usual = SEGMENT_STRIDE if family.counts_segments else STRIDE
         return self if self.stride is not None else replace(self, stride=usual)
 
@@ -106,7 +104,7 @@ class PlacementSettings:
 def placement(
     run: Run | str | Path, model: Model | str | Path, *, progress: bool = True, **settings: Any
 ) -> PlacementTable:
-    """Measure the placement of a complete run, or read what was measured before.
+    """Measure the placement of a complete run, or read its stored table.
 
     `settings` are the fields of `PlacementSettings`: stride, region, tokens, places, batch,
     any_model, options.
@@ -132,12 +130,12 @@ class _RunAndModel:
     model: Model
     settings: PlacementSettings
     options: Any
-    """How the traces were sampled; None: nothing tells."""
+    """How the traces were sampled; None: unknown."""
     reader: TraceReader
     about: dict[str, Any]
     samples: int
     looked_for: bool
-    """Whether the samples' programs were looked for: then one without a program has no code."""
+    """Whether sampling extracted programs: then a sample without one has no code."""
 
     @classmethod
     def prepare(cls, run: Run, model: Model, settings: PlacementSettings) -> _RunAndModel:
@@ -157,6 +155,7 @@ class _RunAndModel:
             "vocab_digest": model.vocab.digest(),
             "family": model.family.name,
             "options": None if options is None else dict(vars(options)),
+            # Not the batch: it does not change the results.
             **{name: getattr(settings, name) for name in ("stride", "region", "tokens", "places")},
         }
         samples = run.table(["sample"]).num_rows
@@ -168,7 +167,7 @@ class _RunAndModel:
         return self.run.folder / PARTS_FOLDER
 
     def finish(self, progress: bool) -> None:
-        """Do what is left to do, and write the table."""
+        """Measure the parts that are missing, and write the table."""
         target = self.run.folder / PLACEMENT_FILE
         if target.exists() and self._same(target, self.about):
             return
@@ -179,11 +178,12 @@ class _RunAndModel:
             for number, traces in enumerate(_chunks(self.run.traces(), PART)):
                 done.append(self._part(number, traces))
                 advance(len(traces))
+        # Parts go only after the table is written: a kill in between loses nothing.
         write_file(target, (batch for path in done for batch in read_batches(path)), self.about)
         self._remove_parts()
 
     def _part(self, number: int, traces: Sequence[Trace]) -> Path:
-        """The file of one part, made unless it is there."""
+        """The file of one part, made unless it exists."""
         path, about = self.parts / f"{number:05d}.parquet", {**self.about, "part": [number, PART]}
         if not (path.exists() and self._same(path, about)):
             table = to_table(self.rows(traces), about)
@@ -192,7 +192,8 @@ class _RunAndModel:
         return path
 
     def _same(self, path: Path, about: dict[str, Any]) -> bool:
-        """Whether a file holds what would be measured now."""
+        """Whether a file has the results of these settings, model and traces."""
+        # Models without a digest never match: their weights may have changed.
         return self.model.digest not in NO_DIGEST and read_about(path) == about
 
     def _remove_parts(self) -> None:
@@ -205,7 +206,7 @@ class _RunAndModel:
             self.parts.rmdir()
 
     def rows(self, traces: Sequence[Trace]) -> list[CanvasRow]:
-        """The canvases of some traces, in their order."""
+        """The rows of some traces, in their order."""
         assert self.settings.stride is not None
         spans, replays = [], []
         for trace in traces:
@@ -220,6 +221,7 @@ class _RunAndModel:
             spans.append(how)
             replays.append(Replay(trace, steps, inside, *self._began(trace)))
         moments = self.reader.moments(replays)
+        # Canvases of all traces together fill the batches of network calls.
         flat = [moment for each in moments for moment in each]
         found = [(0, NOTHING)] * len(flat)
         for number, posterior in self.reader.posteriors(flat, self.settings.batch):
@@ -245,7 +247,7 @@ class _RunAndModel:
         ]
 
     def _began(self, trace: Trace) -> tuple[Any, int | None]:
-        """The first canvas and the noise key, where the replay of a trace depends on them."""
+        """The first canvas and the noise key, if the replay of a trace depends on them."""
         events = getattr(self.options, "clock", None) == "events"
         if not events and not self.model.family.counts_segments:
             return None, None
@@ -253,7 +255,7 @@ class _RunAndModel:
         sizes = ("max_new_tokens", "max_length", "only_length_told")
         missing = [name for name in ("task", *sizes) if name not in config]
         if not events and missing:
-            return None, None  # imported; refused where segments were frozen in front
+            return None, None  # imported: the reader refuses it if segments were frozen in front
         if missing or trace.seed is None:
             raise ValueError(
                 "the event clock's times follow from its noise, which this run does not tell "
@@ -295,7 +297,7 @@ def check_model(run: Run, model: Model, any_model: bool) -> None:
 
 
 def _options(run: Run, model: Model, settings: PlacementSettings) -> Any:
-    """The resolved decoding options of the traces; None where nothing tells."""
+    """The resolved decoding options of the traces; None if unknown."""
     stored = run.card.config.get("options")
     if stored is not None and settings.options is not None:
         raise ValueError(f"{run.folder} says how it was sampled: leave options out")
@@ -304,7 +306,7 @@ def _options(run: Run, model: Model, settings: PlacementSettings) -> Any:
 
 
 def _given_text(run: Run) -> str | None:
-    """The text of a run that was given one, with its gaps."""
+    """The prompt of a run, or the text with gaps that it filled."""
     config = run.card.config
     if config.get("fill") is None:
         return config.get("prompt")
@@ -322,7 +324,7 @@ def _check_trace(trace: Trace, model: Model) -> None:
     if trace.family is not None and trace.family != model.family.name:
         raise ValueError(f"{name} is of family {trace.family!r}, not {model.family.name!r}")
     if trace.token_ids is None or trace.prompt_ids is None:
-        return  # refused where its tokens are looked for
+        return  # refused where its tokens are needed
     highest = int(np.concatenate([trace.prompt_ids, trace.token_ids]).max(initial=-1))
     if highest >= model.vocab.size:
         raise ValueError(

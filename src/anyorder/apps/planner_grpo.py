@@ -1,29 +1,18 @@
-"""Tuning a planner by its rewards: dUltra's GRPO as an objective of the one training loop.
+"""Tuning a planner by its rewards: dUltra's GRPO as an objective of the training loop.
 
 `anyorder train tiny/planner-grpo --start MODEL`. Each step decodes a group of samples for each
-problem of the batch with the present planner, runs their programs in the sandbox, and
+problem of the batch with the current planner (`roll`), runs their programs in the sandbox
+(`solved`), replays the decoding steps (`Rollouts.moments`), and minimises
 
     R = correct * [all checks pass] - step_penalty * steps
     loss = - sum over steps and samples of A log pi / (samples * slots)
 
-There is one update for each set of samples, so nothing is clipped (process/planning.py). Because
-samples and grades are a function of (weights, seed, step), training resumes as any other does.
-The backbone is frozen unless `tuning.joint` is set.
+Each set of samples gives one update, so nothing is clipped. Samples and grades are functions of
+(weights, seed, step), so training resumes like any other. The backbone is frozen unless
+`tuning.joint` is set. The states of a frozen one are recorded while decoding, not computed twice.
 
-Not here: samples and grades (planner_rollouts.py), the loop (train/loop.py).
-Letters: B samples, L positions.
-
-Samples to tune a planner with: decoded by it, graded in the sandbox, seen again step by step.
-
-    rollouts = roll(net, batch, ...)       a group of samples for each problem of a batch
-    correct = solved(rollouts, batch, ...)  1 for each sample whose program passes its checks
-    moments = rollouts.moments()            each step's canvas, and what was revealed of it
-
-Nothing is recorded while decoding but the states of each network call: a frozen backbone need not
-be asked twice. Canvases follow from the reveal steps, as in any trace.
-
-Not here: the loss (planner_tuning.py), its mathematics (process/planning.py).
-Letters: B rows (problem by problem, its samples together), L positions, D width.
+Not here: advantages and log pi (process/masking.py), the loop (training/loop.py).
+Letters: B samples (grouped by problem), L positions, D width.
 """
 
 from __future__ import annotations
@@ -58,7 +47,7 @@ from anyorder.vocab import Vocab
 
 @dataclass
 class _Recorder:
-    """A planned network that keeps the states of its calls."""
+    """A planned network that records the states of its calls."""
 
     net: PlannedNet
     calls: list[Tensor] = field(default_factory=list)
@@ -79,7 +68,7 @@ class _Recorder:
 
 @dataclass(frozen=True)
 class RolloutMoment:
-    """One step of the rows that were not complete before it."""
+    """One decoding step of the rows that were incomplete before it."""
 
     rows: Tensor  # B, their numbers
     canvas: Tensor  # B L
@@ -93,7 +82,7 @@ class RolloutMoment:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """What became of the canvases of one batch."""
+    """The decoded samples of one batch, and the states of all network calls."""
 
     canvases: Sequence[Canvas]
     decoded: Sequence[Decoded]
@@ -104,11 +93,11 @@ class Rollouts:
 
     @property
     def steps(self) -> Tensor:
-        """Steps of each row, which all reveal something.  # B"""
+        """The number of steps of each row.  # B"""
         return torch.tensor([row.steps for row in self.decoded], device=self.device)
 
     def moments(self) -> Iterator[RolloutMoment]:
-        """Every step that was made, rebuilt from the reveal steps."""
+        """Every decoding step, rebuilt from the reveal steps."""
         ids, free, real = stack(self.canvases, self.vocab, self.device)
         tokens, reveal = ids.clone(), torch.zeros_like(ids)
         for row, (canvas, found) in enumerate(zip(self.canvases, self.decoded, strict=True)):
@@ -118,9 +107,10 @@ class Rollouts:
         blocks = block_of_slots(free, self.options.block)
         for step, states in enumerate(self.calls, start=1):
             rows = (self.steps >= step).nonzero()[:, 0]
-            width = states.shape[1]  # columns that only finished rows needed are gone
+            width = states.shape[1]  # the decoder drops columns that only finished rows need
             masked = (free & (reveal >= step))[rows, :width]
             block = blocks[rows, :width]
+            # Only the first block with masks is open, as in decoding.
             window = block.masked_fill(~masked, blocks.max() + 1).amin(dim=1, keepdim=True)
             yield RolloutMoment(
                 rows=rows,
@@ -149,7 +139,7 @@ class Rollouts:
 def roll(
     net: PlannedNet, batch: Batch, noise: Noise, config: TuningConfig, vocab: Vocab
 ) -> Rollouts:
-    """`config.group` samples of each row's problem; the noise is named by step, problem, sample."""
+    """`config.group` samples of each row's problem; noise is keyed by step, problem, sample."""
     canvases, keys = [], []
     for row in range(len(batch.ids)):
         prompt = batch.ids[row, : int(batch.prompt_length[row])].tolist()
@@ -163,7 +153,7 @@ def roll(
     )
     recorder = _Recorder(net)
     decoded = mdm.decode(recorder, vocab, canvases, keys, options, batch.ids.device)
-    # Tensors of inference cannot be used in training: copies can.
+    # Autograd refuses tensors that were made in inference mode; copies are fine.
     calls = [states.clone() for states in recorder.calls]
     return Rollouts(canvases, decoded, calls, options, vocab, batch.ids.device)
 
@@ -222,16 +212,16 @@ def grpo(recipe: Recipe, vocab: Vocab) -> Objective:
 def tuning_loss(
     net: PlannedNet, rollouts: Rollouts, advantages: Tensor, config: TuningConfig
 ) -> Tensor:
-    """-A log pi of all steps of all samples, per sample and slot."""
+    """-A log pi, summed over steps and samples, per slot."""
     slots = sum(map(sum, (canvas.free for canvas in rollouts.canvases)))
     total = torch.zeros((), device=advantages.device)
     for moment in rollouts.moments():
         weight = advantages[moment.rows]
         if not bool(weight.any()):
-            continue  # all samples of these groups are alike
+            continue  # no advantage, no gradient
         log_prob = moment_log_prob(net, moment, rollouts.vocab, joint=config.joint)
         total = total - (log_prob * weight).sum()
-    if not total.requires_grad:  # nothing to learn from this batch: a loss of 0, with a gradient
+    if not total.requires_grad:  # the loop calls backward in any case: give it a zero gradient
         total = total + 0 * net.planner.odds.bias.sum()
     return total / slots
 
@@ -239,7 +229,7 @@ def tuning_loss(
 def moment_log_prob(net: PlannedNet, moment: RolloutMoment, vocab: Vocab, *, joint: bool) -> Tensor:
     """log pi of one step's action.  # B
 
-    With a frozen backbone the tokens' part does not depend on what is trained and is left out.
+    With a frozen backbone the tokens' part is constant and left out.
     """
     states = net.hidden(moment.canvas, mask=moment.real) if joint else moment.states
     odds = net.plan(
@@ -257,7 +247,7 @@ def moment_log_prob(net: PlannedNet, moment: RolloutMoment, vocab: Vocab, *, joi
 
 
 def _parts(loss: Tensor, rollouts: Rollouts, means: dict[str, Tensor]) -> LossParts:
-    """For the log: nats of the samples' tokens, and means over samples (it divides by tokens)."""
+    """The loss with log values. The log divides by tokens, so means are multiplied by them."""
     nats = -torch.tensor([row.log_prob for row in rollouts.decoded], dtype=torch.float64).sum()
     tokens = torch.tensor(sum(len(row.token_ids) for row in rollouts.decoded))
     means = means | {"steps": rollouts.steps.double()}

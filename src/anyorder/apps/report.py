@@ -1,16 +1,13 @@
 """`anyorder report`: run folders -> one HTML file, and its figures as files for papers.
 
-Reads run folders and nothing else; no network is loaded and no program is run. What stands in the
-report is report/; this file puts it together and writes it.
+It reads run folders only: no network is loaded and no program runs. report/ makes the sections;
+this file assembles and writes them. It also has
 
-The command line that does a job: every setting that is not its default, as a flag.
-
-The schedule figure (paper, appendix D): how much is inserted, masked and clean.
-
-Four panels, all as shares of the final length: the two schedules of training; the shares in
-training; the shares that the sampler's own schedules promise; and those that stored traces show.
-For every family with a clock: flexmdm's tokens, flexlatent's segments. `schedule_figure` gives the
-numbers, `schedule_drawing` the picture (report/charts/schedule.py).
+    command            the command line of a job: every setting that is not a default, as a flag
+    schedule_figure    the paper's appendix D for families with a clock (flexmdm's tokens,
+                       flexlatent's segments), as shares of the final length: the schedules of
+                       training, the shares in training, those that the sampler's schedules promise,
+                       and those of stored traces; `schedule_drawing` draws it
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ _POSITIONAL = ("model", "runs")
 def command(
     verb: str, job: Any, options: Mapping[str, Any] | None = None, *, named: Sequence[str] = ()
 ) -> str:
-    """Such as `anyorder sample mdm --task stories`; `named` stands before the flags."""
+    """A line such as `anyorder sample mdm --task stories`; `named` comes before the flags."""
     words = ["anyorder", verb, *named]
     settings: dict[str, Any] = {}
     for field in fields(job):
@@ -57,7 +54,7 @@ def command(
             words += [value] if isinstance(value, str) else map(str, value)
         elif not _is_default(field, value):
             settings[field.name] = value
-    out = settings.pop("out", None)  # at the end, where a reader looks for it
+    out = settings.pop("out", None)  # last, where a reader looks for it
     for name, value in {**settings, **(options or {})}.items():
         words += _flag(name.replace("_", "-"), value)
     return shlex.join(words if out is None else [*words, "--out", str(out)])
@@ -78,20 +75,20 @@ def _is_default(field: Any, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Reported:
-    """What was written, and what was found."""
+    """The files of a report, and its findings."""
 
     page: Path
     figures: tuple[Path, ...]
     findings: tuple[Finding, ...]
     sections: tuple[str, ...]
     absent: tuple[tuple[str, tuple[str, ...]], ...]
-    """(title, the commands that would give it)."""
+    """Sections without data: (title, the commands that would give it)."""
     material: Material
-    """What it was made from."""
+    """The runs and comparisons that the report is made from."""
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """The findings, a paragraph each."""
+        """The findings, one paragraph each."""
         return tuple(finding.text for finding in self.findings)
 
     def to_record(self) -> dict[str, Any]:
@@ -110,12 +107,12 @@ class Reported:
 
 
 def write_report(job: ReportJob, *, progress: bool = True) -> Path:
-    """Write the report and return where it is."""
+    """Write the report and return its path."""
     return report(job, progress=progress).page
 
 
 def report(job: ReportJob, *, progress: bool = True) -> Reported:
-    """Write the report and tell what it holds."""
+    """Write the report and return what is in it."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("a report needs matplotlib: pip install 'anyorder[report]'")
     parts = 4  # comparing, packing, drawing, writing

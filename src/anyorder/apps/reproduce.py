@@ -1,10 +1,10 @@
-"""`anyorder reproduce`: sample again what a run card describes, and compare trace by trace.
+"""`anyorder reproduce`: sample a run again from its card, and compare trace by trace.
 
-The card holds the resolved configuration, so nothing else is needed but the model (and the data of
-the task); both are compared by digest. Two samples are the same when their tokens and steps are
-equal and their log-probabilities agree to 1e-4: another batch size or another processor changes
-the last digits of a float, and nothing more. Where the run was graded by its own task, the new
-samples are graded again in the same way, and the verdicts compared.
+The card has the resolved configuration, so only the model and the task's data are needed; digests
+show whether they are the same. Two samples are identical if tokens and steps are equal and
+log-probabilities agree to 1e-4, because another batch size or processor changes the last digits of
+a float. If the run was graded by its own task, the new samples are graded in the same way and the
+verdicts are compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be otherwise than the card says: where things are now, and where to compute."""
+    """Settings that replace those of the card: where things are now, and where to compute."""
 
     model: str | None = None
     data: str | None = None
@@ -50,23 +50,23 @@ class Changes:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out."""
+    """How the new run compares with the stored one."""
 
     run: str
     again: str | None
-    """The folder of the new run, where it was kept."""
+    """The folder of the new run, if it was kept."""
     samples: int
     identical: int
     differences: list[str]
-    """The first samples that differ, and in what."""
+    """The first samples that differ, and how."""
     notes: list[str]
-    """What was not the same to begin with: digests, versions."""
+    """Digests and versions that differ."""
     seconds: tuple[float, float]
     """Sampling time then and now."""
     verdicts: int = 0
-    """Stored verdicts of the run's own task, of every extraction."""
+    """Stored verdicts of the run's own task, over all extractions."""
     same_verdicts: int = 0
-    """Those that were given again."""
+    """Stored verdicts that the new samples also got."""
 
     @property
     def reproduced(self) -> bool:
@@ -74,7 +74,7 @@ class Reproduction:
 
 
 def reproduce(card: Path, changes: Changes, *, out: Path | None, command: str) -> Reproduction:
-    """Run the card again and compare; `out` keeps the new run."""
+    """Sample the card's run again and compare; `out` keeps the new run."""
     stored = Run.open(card.parent if card.name == CARD_FILE else card)
     if not stored.complete:
         raise ValueError(f"{stored.folder} is unfinished: repeat the command that made it first")
@@ -97,6 +97,7 @@ def recorded_job(run: Run, changes: Changes) -> tuple[SampleJob, dict[str, Any]]
         )
     known = {field.name for field in fields(SampleJob)}
     recorded = {name: value for name, value in config.items() if name in known}
+    # The card has the resolved length here; giving it would cap answers, which the run did not.
     if config["only_length_told"]:
         recorded["max_new_tokens"] = None
     if recorded["fill"] is not None:
@@ -108,7 +109,7 @@ def recorded_job(run: Run, changes: Changes) -> tuple[SampleJob, dict[str, Any]]
 
 
 def compare(stored: Run, again: Run, *, kept: bool) -> Reproduction:
-    """Trace by trace, in the order of the stored run."""
+    """Compare trace by trace, in the order of the stored run."""
     new = {(trace.task_id, trace.sample): trace for trace in again.traces()}
     differences, identical, samples = [], 0, 0
     times = [0.0, 0.0]
@@ -133,7 +134,7 @@ def compare(stored: Run, again: Run, *, kept: bool) -> Reproduction:
 
 
 def _with_verdicts(result: Reproduction, stored: Run, again: Run, data: str | None) -> Reproduction:
-    """The result with the verdicts of the new samples beside the stored ones."""
+    """Grade the new samples, and add the comparison of verdicts to the result."""
     if not (stored.folder / VERDICTS_FILE).is_file():
         return result
     task = stored.card.config["task"]
@@ -147,7 +148,7 @@ def _with_verdicts(result: Reproduction, stored: Run, again: Run, data: str | No
             only=",".join(dict.fromkeys(task_id for task_id, _ in then)),
             timeout=grading.limits["cpu_seconds"],
             memory=grading.limits["memory_bytes"] >> 20,
-            allow_weak_isolation=True,  # as strong as it is here; the level is in the table
+            allow_weak_isolation=True,  # this machine may be weaker; the table has the level
         )
         grade_run(again.folder, job)
         now = _verdicts(again, grading)
@@ -199,7 +200,7 @@ def _notes(then: RunCard, now: RunCard) -> list[str]:
 
 @contextmanager
 def _folder(out: Path | None) -> Iterator[Path]:
-    """The folder of the new run: the one asked for, or one that goes afterwards."""
+    """The folder of the new run: `out`, or a temporary one."""
     if out is not None:
         yield out
         return

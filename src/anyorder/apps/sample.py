@@ -1,14 +1,11 @@
 """`anyorder sample`: a model and a task (or a prompt, or a file with gaps) -> a run folder.
 
-Samples are decoded in batches of fixed composition, one part file each, so that a command that was
-killed goes on where it stopped and ends with the very traces of an uninterrupted one. So do several
-processes with a share of the batches each (shards.py), which fill one folder at the same time.
-Decoding itself is decode/, the folder is trace/run.py.
+Samples are decoded in batches of fixed composition, one part file each. So a killed command
+continues where it stopped, and its traces equal those of an uninterrupted one. For the same reason
+several processes can fill one folder, each with a share of the batches (`Share` in jobs.py).
 
-What a sampling job asks of a model: the problems, the requests, and the card of the run.
-
-Shared by `anyorder sample` (sampling.py) and by races, whose lanes are the same runs made in
-another order (race_lanes.py). Nothing here decodes or writes.
+`plan_run` turns a job into requests and a run card, and neither decodes nor writes; races use it
+too (race/plan.py). Decoding is in decode/ and families/, the run folder in trace/run.py.
 """
 
 from __future__ import annotations
@@ -37,12 +34,12 @@ from anyorder.vocab import Vocab
 
 @dataclass(frozen=True)
 class SamplingTask:
-    """What is asked."""
+    """The problems to sample, of a task or of one text."""
 
     problems: list[Problem]
     digest: str
     template: str | None = None
-    """The text that a task's prompts were made from."""
+    """The template of a task's prompts."""
     extraction: str | None = None
     """How a task finds the program in a sample."""
 
@@ -52,7 +49,7 @@ class SamplingTask:
         return cls(task.problems(limit), task.digest, task.template, task.extraction)
 
     def with_program(self, trace: Trace) -> Trace:
-        """The sample with the program that is found in it, where a task asked for one."""
+        """The sample with its extracted program, if the task has an extraction."""
         if self.extraction is None:
             return trace
         problem = self._by_id[trace.task_id]
@@ -93,7 +90,7 @@ def _read_gaps(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that can begin: all is checked, nothing is written."""
+    """A run that is checked and can begin; nothing is written yet."""
 
     options: Any
     """Resolved."""
@@ -104,7 +101,7 @@ class Planned:
 def plan_run(
     job: SampleJob, options: dict[str, Any], model: Model, subject: SamplingTask, *, command: str
 ) -> Planned:
-    """What a job means for a model."""
+    """Resolve and check a job for a model."""
     texts = [problem.prompt for problem in subject.problems]
     chosen = model.choose(options, texts)
     check_lengths(texts, job.max_new_tokens)
@@ -133,17 +130,18 @@ def _requests(
         for problem in problems
         for text in [problem.prompt]
         for canvas in [model.canvas(text, sizes)]
-        # A task's problems have names; a prompt of one's own is named by what it says.
+        # Noise is keyed by the problem, so a sample does not depend on batch or neighbours.
+        # A prompt without a task has no id: its text is the key.
         for noise in [problem.task_id if job.task else text]
         for number in range(job.samples)
     ]
 
 
 def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str, Any]:
-    """The resolved configuration: what the traces depend on (not where they are written)."""
+    """The resolved configuration: everything that the traces depend on."""
     config = asdict(job) | {
         "fill": None if job.fill is None else str(job.fill),
-        "shard": str(Share()),  # the run is one, whoever decodes it
+        "shard": str(Share()),  # how the work is shared does not change the run
         "family": model.family.name,
         "max_new_tokens": sizes.new_tokens,
         "max_length": sizes.length,
@@ -151,7 +149,7 @@ def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str
         "options": asdict(chosen),
         "trained_on": model.trained_on if job.task else None,
     }
-    # The card has device and dtype as they are, in fields of their own.
+    # Device and dtype are fields of the card; the others do not change the traces.
     del config["out"], config["device"], config["dtype"], config["cache_check"]
     return config
 
@@ -168,10 +166,10 @@ def sample_to_run(
     watch: bool = False,
     place: str | None = None,
 ) -> Run:
-    """Do the job, or what is left of it, and return the run: complete, unless a shard is missing.
+    """Do the job, or the rest of it, and return the run, complete unless a shard is missing.
 
     `watch` shows the canvases while they fill, in place of the progress bar. `place` is the device
-    to use if it has another name here than in the job: one of several GPUs.
+    if it differs from the job's name for it, such as one of several GPUs.
     """
     model = load(job.model, device=place or job.device, dtype=job.dtype)
     job, options = _with_preset(job, options, model.family.name)
@@ -200,7 +198,7 @@ def sample_to_run(
         try:
             _decode_parts(run, work, share)
         except BaseException:
-            run.discard_if_empty()  # the corrected command shall find its folder free
+            run.discard_if_empty()  # so that a corrected command can use the folder
             raise
         run.finish()
         work.compare(run)
@@ -209,26 +207,27 @@ def sample_to_run(
 
 @dataclass(frozen=True)
 class SamplingWork:
-    """What is to be decoded, and how."""
+    """The batches of a run, and how to decode them."""
 
     parts: list[list[Request]]
-    """Of the whole run: their composition does not depend on how they are shared."""
+    """All batches of the run; they do not depend on how the work is shared."""
     decode: Callable[[list[Request], Watcher | None], Iterator[Trace]]
     compare: Callable[[Run], None]
-    """Of the finished run: tells how it agrees with the exact decoder, where that is asked."""
+    """Compares the finished run with the exact decoder, if that was requested."""
     progress: bool
     watched: Vocab | None
-    """The tokens to show the canvases with; None: unwatched."""
+    """The vocabulary to show canvases with; None: do not show them."""
 
 
 def _fill_together(folder: Path, card: RunCard, work: SamplingWork, share: Share) -> Run:
-    """Decode a share beside others, and finish the run if nothing is missing any more."""
+    """Decode a share beside other processes, and finish the run if no part is missing."""
     run: Run | None = None
     try:
         with together_in(folder):
             run = Run.create(folder, card, together=True)
             _decode_parts(run, work, share)
     except BaseException:
+        # Without locks another process may still be writing: then nothing is removed.
         with alone_if_free(folder, without_locks=False) as alone:
             if alone and run is not None:
                 run.discard_if_empty()
@@ -240,7 +239,7 @@ def _fill_together(folder: Path, card: RunCard, work: SamplingWork, share: Share
 
 
 def _decode_parts(run: Run, work: SamplingWork, share: Share) -> None:
-    """Decode and write the parts of a share that are not there yet."""
+    """Decode and write the missing parts of a share."""
     done = set(run.done_parts())
     mine = share.pick(list(enumerate(work.parts)))
     there = sum(len(part) for number, part in mine if number in done)
@@ -265,7 +264,7 @@ def _decode_parts(run: Run, work: SamplingWork, share: Share) -> None:
 def _with_preset(
     job: SampleJob, options: dict[str, Any], family: str
 ) -> tuple[SampleJob, dict[str, Any]]:
-    """Job and options as the preset says where the command says nothing, and the defaults."""
+    """Fill what the command leaves unset from the preset, then from DEFAULTS."""
     settings: dict[str, Any] = {}
     decoding: dict[str, Any] = {}
     if job.preset is not None:
@@ -277,7 +276,7 @@ def _with_preset(
 
 
 def _default_folder(job: SampleJob, chosen: Any, card: RunCard) -> Path:
-    """A folder for these very settings, so that others never meet in it."""
+    """A folder named by the settings, so that runs of different settings never share it."""
     subject = job.task or ("fill" if job.fill else "prompt")
     name = f"{Path(job.model).name}-{subject}-{policy_name(chosen)}-{card.identity()[:8]}"
     return Path("runs") / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)

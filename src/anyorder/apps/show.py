@@ -1,23 +1,16 @@
-"""Traces in a terminal: a run in a few lines, and one trace as it grew.
+"""Traces in a terminal: a run in a few lines, one trace as it grew, and canvases as they fill.
 
-Tokens are shaded by the step at which they were revealed, early ones bright. Figures and pages are
-another room's work.
+    print_run, film    tokens shaded by the step that revealed them, early ones bright
+    print_segments     the paper's generation trace (appendix E), for traces with recorded
+                       candidates: in each step one line per segment in reading order. Revealed
+                       segments are grey, the committed one is highlighted, other candidates are
+                       coloured by their score within the step, and segments without one are masks
+    watching           `anyorder sample --watch`: canvases in place, on standard error as progress
+                       is. A step stays for a moment, which does not count as decoding time. Without
+                       a terminal, the first sample of each batch is written, one line per step.
+                       Decoders only call a `Watcher` (decode/canvas.py)
 
-The paper's generation trace (appendix E) in a terminal: what was proposed, step by step.
-
-For each step a block of lines, one per segment in reading order: revealed ones grey, the committed
-one highlighted, the other candidates coloured by their score within the step, the better the
-stronger; open ones for which nothing was proposed as a mask. It needs a trace whose candidates were
-recorded.
-
-Not here: figures and pages (report/), and the token-by-token view (show.py).
-
-The canvas filling in place: what `anyorder sample --watch` draws on the terminal.
-
-It is drawn on standard error, as progress is, so that standard output stays what it was. A step is
-shown for a moment at least; that time is not counted as decoding. Where there is no terminal, the
-first sample of each batch is written as one line a step, and a message says so. Decoders know
-nothing of this: they call a `Watcher` (decode/canvas.py).
+Figures and pages are in report/.
 """
 
 from __future__ import annotations
@@ -62,7 +55,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def print_run(run: Run, shown: int = 3) -> None:
-    """The first few samples, coloured by order, and the run in a line."""
+    """Print the first few samples, coloured by order, and one line about the run."""
     console = Console(highlight=False)
     traces = list(run.traces())
     for trace in traces[:shown]:
@@ -107,9 +100,9 @@ def legend() -> Text:
 
 
 def film(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
-    """Moments of one trace, evenly spaced over its visible reveals: (step, canvas).
+    """Canvases of one trace, evenly spaced over its visible reveals: (step, canvas).
 
-    Masks are shown as blocks; the end and what follows it are left out.
+    Masks are blocks; the end of sequence and what follows it are left out.
     """
     assert trace.reveal_step is not None
     reveals = sorted(trace.reveal_step[: _visible(trace)].tolist())
@@ -138,7 +131,7 @@ def _frame(trace: Trace, step: int) -> Text:
 
 
 def _visible(trace: Trace) -> int:
-    """The tokens that carry text: what follows is end and padding."""
+    """The number of tokens up to the last one with text; the rest is end and padding."""
     pieces = [number for number, piece in enumerate(trace.pieces) if piece]
     return pieces[-1] + 1 if pieces else 0
 
@@ -148,14 +141,14 @@ def _shade(step: int, steps: int) -> str:
 
 
 STRENGTHS = ("dim cyan", "cyan", "bold cyan")
-"""Candidates by score, from the worst third of their step to the best."""
+"""Styles of candidates, from the worst third of the scores in a step to the best."""
 TAKEN, REVEALED = "bold black on yellow", "grey50"
 EMPTY = "(empty)"
 SCORE_WIDTH = 8
 
 
 def print_segments(trace: Trace, console: Console | None = None) -> None:
-    """All steps of one trace, one after another."""
+    """Print all steps of one trace."""
     console = console or Console(highlight=False)
     console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
     console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
@@ -166,7 +159,7 @@ def print_segments(trace: Trace, console: Console | None = None) -> None:
 
 
 def segment_film(trace: Trace) -> Iterator[tuple[int, list[Text]]]:
-    """(step, its lines) for each step that proposed something."""
+    """(step, its lines) for each step with candidates."""
     if trace.candidates is None:
         raise ValueError(
             f"trace {trace.task_id!r} sample {trace.sample} holds no candidates: sample it again "
@@ -215,14 +208,14 @@ def _canvas(trace: Trace, step: int) -> dict[int, str | None]:
 
 
 def _strength(score: float | None, scores: Sequence[float]) -> str:
-    """The better a score among those of its step, the stronger."""
+    """The style of a score among those of its step."""
     if score is None or len(scores) < 2:
         return STRENGTHS[len(STRENGTHS) // 2]
     return STRENGTHS[sum(other < score for other in scores) * len(STRENGTHS) // len(scores)]
 
 
 def _line(text: str) -> str:
-    """A segment on one line: its closing newline goes, others are spelled."""
+    """A segment on one line: the last newline is dropped, others are written as \\n."""
     plain = text.removesuffix("\n").replace("\n", "\\n").replace("\t", "    ")
     return plain if plain.strip() else repr(text) if text else EMPTY
 
@@ -231,18 +224,18 @@ MASKED, OPENED, FRESH, DONE, PROMPT = "dim", "bold cyan", "bold reverse", "", "d
 MASKED_AGAIN = "bold red"
 LINE_END, END = "↵", "·"
 OPEN_LINE = 8 * MASK + "\n"
-"""An open segment, which will be a line as a rule."""
+"""An open segment; most segments become a line."""
 STEP_SECONDS, REST_SECONDS = 0.05, 0.6
-"""How long a step, and the finished canvases of a batch, stay to be seen."""
+"""How long a step, and the finished canvases of a batch, stay visible."""
 PANEL_LINES = 14
-"""Room for one sample; as many are shown at once as fit."""
+"""Lines for one sample; as many samples are shown as fit."""
 
 BatchWatcher = Callable[[Sequence[Request]], Watcher]
-"""(the samples that are decoded together) -> who watches them."""
+"""(samples that are decoded together) -> their watcher."""
 
 
 def pieces(vocab: Vocab, token_ids: Sequence[int]) -> list[str | None]:
-    """What each slot shows: None for a mask, "" for a token without text such as the end."""
+    """The text of each slot: None for a mask, "" for a token without text such as the end."""
     text, spans = vocab.spans(token_ids)
     shown: list[str | None] = []
     start = 0
@@ -253,7 +246,7 @@ def pieces(vocab: Vocab, token_ids: Sequence[int]) -> list[str | None]:
 
 
 def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
-    """One row's canvas: masks visible, what the last step did highlighted."""
+    """One row's canvas, with masks and with the last step's changes highlighted."""
     text = Text()
     mask = MASK if seen.segment is None else OPEN_LINE
     rows = zip(pieces(vocab, seen.token_ids), seen.insert_step, seen.reveal_step, strict=True)
@@ -267,7 +260,7 @@ def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
             text.append(mask, style=MASKED_AGAIN if place in again else new)
         elif not piece:
             text.append(END, style=FRESH if fresh else MASKED)
-        elif fresh and not piece.strip():  # white space alone cannot be seen to be new
+        elif fresh and not piece.strip():  # new white space would be invisible
             text.append(piece.replace("\n", LINE_END), style=FRESH).append("\n" * ("\n" in piece))
         else:
             text.append(piece, style=FRESH if fresh else MASKED if ended else DONE)
@@ -276,7 +269,7 @@ def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
 
 
 def caption(vocab: Vocab, seen: Decoded) -> str:
-    """Where a row stands."""
+    """The step of a row, and its numbers of tokens and masks."""
     masks = sum(token == vocab.mask_id for token in seen.token_ids)
     again = f" ({len(seen.masked_again)} of them again)" if seen.masked_again else ""
     return f"step {seen.step}: {len(seen.token_ids) - masks} shown, {masks} masked{again}"
@@ -284,7 +277,7 @@ def caption(vocab: Vocab, seen: Decoded) -> str:
 
 @contextmanager
 def watching(vocab: Vocab, total: int, *, console: Console | None = None) -> Iterator[BatchWatcher]:
-    """Gives who watches each batch, `total` samples in all; cleans up behind itself."""
+    """Yield a function that makes the watcher of a batch; `total`: samples of all batches."""
     console = console or Console(file=sys.stderr, highlight=False)
     if not console.is_terminal:
         print(
@@ -300,7 +293,7 @@ def watching(vocab: Vocab, total: int, *, console: Console | None = None) -> Ite
 
 
 class _LiveCanvases:
-    """The samples of one batch after another, in place."""
+    """Draws the canvases of one batch after another in place."""
 
     def __init__(self, vocab: Vocab, total: int, live: Live) -> None:
         self.vocab, self.total, self.live = vocab, total, live
@@ -321,12 +314,12 @@ class _LiveCanvases:
         self.live.update(self._frame(), refresh=True)
 
     def rest(self) -> None:
-        """Let what is finished stay for a moment."""
+        """Let the finished canvases stay for a moment."""
         if self.latest:
             self._wait(REST_SECONDS)
 
     def _wait(self, seconds: float) -> None:
-        """Until the last frame has been there long enough; the next one stays for `seconds`."""
+        """Wait until the last frame was visible long enough; the next one stays for `seconds`."""
         now = time.monotonic()
         if self.due > now:
             time.sleep(self.due - now)

@@ -1,7 +1,7 @@
 """`anyorder train`: a recipe -> a trained model folder.
 
-Puts a recipe's parts together (corpus, network, objective, batches), runs the one loop, and writes
-the model folder with the averaged weights. The loop itself is train/loop.py.
+It assembles a recipe's parts (corpus, network, objective, batches), runs the training loop
+(training/loop.py), and writes the model folder with the averaged weights.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from anyorder.vocab import Vocab
 def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **changes: Any) -> Model:
     """Train by recipe and load the result: `train("tiny/mdm", steps=500, out="runs/mdm")`.
 
-    `changes` are the recipe's fields by name; nested ones as `**{"net.width": 96}`. Calling it
-    again goes on from the last checkpoint.
+    `changes` are the recipe's fields by name; nested ones as `**{"net.width": 96}`. A second
+    call continues from the last checkpoint.
     """
     chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
     result = train_recipe(override(chosen, changes), Path(out), progress=progress)
     if result.reason == "interrupted":
-        raise KeyboardInterrupt  # what was exported before, if anything, is not this result
+        raise KeyboardInterrupt  # an older export in `out` is not this result
     return load(Path(out))
 
 
 def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResult:
-    """Train, going on from what `out` holds, and write the model folder there.
+    """Train, or continue from the checkpoint in `out`, and write the model folder there.
 
-    Under torchrun all processes call this; rank 0 writes and speaks.
+    Under torchrun all processes call this; rank 0 writes and prints.
     """
     with joined(recipe.train.device) as ranks:
         return _train(recipe, out, ranks, progress=progress and ranks.first)
@@ -56,7 +56,7 @@ def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResu
 def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitResult:
     family = find_family(recipe.family)
     _check_start(recipe, ranks)
-    with ranks.one_before_others():  # what has to be downloaded is downloaded once
+    with ranks.one_before_others():  # so that files are downloaded once
         corpus = _open_corpus(recipe)
         base = None if recipe.start is None else _open_start(recipe.start, corpus.vocab)
     if progress:
@@ -93,7 +93,7 @@ def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitRes
 
 
 def _check_start(recipe: Recipe, ranks: Ranks) -> None:
-    """Refuse what cannot be trained as the recipe says, before anything is read."""
+    """Refuse a recipe that cannot be trained, before anything is read."""
     ranks.micro_batches(recipe.train.accumulate)
     if recipe.frozen and recipe.start is None:
         raise ValueError("what is frozen must have been trained: name a model with --start")
@@ -101,7 +101,7 @@ def _check_start(recipe: Recipe, ranks: Ranks) -> None:
 
 
 def check_settings(recipe: Recipe, ranks: int) -> None:
-    """Refuse settings that contradict one another; so does a dry run."""
+    """Refuse settings that contradict each other; dry runs call this too."""
     if recipe.train.lora and recipe.start is None:
         raise ValueError("lora adapts a trained model: name one with --start, or leave lora out")
     if recipe.train.lora and recipe.frozen:
@@ -116,7 +116,7 @@ def check_settings(recipe: Recipe, ranks: int) -> None:
 def _network(
     recipe: Recipe, card: Card, vocab: Vocab, base: Opened | None, ranks: Ranks
 ) -> tuple[nn.Module, Weights | None]:
-    """What is trained, with its first weights; on the meta device where it will be sharded."""
+    """The network to train, with its first weights or, if sharded, on the meta device."""
     train, network = recipe.train, find_family(recipe.family).network
     weights: Weights | None = None
     if ranks.count == 1 or train.shard == "none":
@@ -139,7 +139,7 @@ def _network(
 def _with_adapters(
     net: nn.Module, additions: set[str], train: TrainConfig, weights: Weights | None
 ) -> Weights | None:
-    """Put adapters into a network; what it begins with then, where it has no weights yet."""
+    """Put adapters into a network; return its first weights if it has none yet."""
     lora.adapt(net, train, additions)
     names = lora.inner_names(net)
     if weights is None:
@@ -156,7 +156,7 @@ def _with_adapters(
 
 
 def _open_corpus(recipe: Recipe) -> Corpus:
-    """The recipe's data; rows also hold an end, or the ids around their prompt."""
+    """The recipe's data; rows have room for an end and for the ids around their prompt."""
     ends = find_family(recipe.family).answers in ("eos", "canvas")
     return open_corpus(
         recipe.data,
@@ -171,7 +171,7 @@ def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
 
 
 OWN_LOSSES: dict[str, Callable[[Recipe, Vocab], Objective]] = {"grpo": grpo}
-"""Losses that need more rooms than a family's: samples are decoded and graded for them."""
+"""Losses that live outside families, because they decode and grade samples."""
 
 
 def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
@@ -182,7 +182,7 @@ def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
 
 
 def _open_start(start: str, vocab: Vocab) -> Opened:
-    """A trained model to begin with, of the same vocabulary; its weights are not read yet."""
+    """The trained model to start from, with the same vocabulary; its weights are read later."""
     base = open_weights(start)
     if base.vocab.digest() != vocab.digest():
         raise ValueError(f"{start} has another vocabulary than this recipe: train with its own")
@@ -190,14 +190,14 @@ def _open_start(start: str, vocab: Vocab) -> Opened:
 
 
 def _freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
-    """Take the gradients from some parameters: no optimiser sees them, and they keep every bit."""
+    """Freeze parameters by prefix: the optimiser skips them, and they keep every bit."""
     for name, parameter in net.named_parameters():
         if name.startswith(prefixes):
             parameter.requires_grad_(False)
 
 
 def model_card(recipe: Recipe, corpus: Corpus) -> Card:
-    """What the model folder will say of the model."""
+    """The card of the model folder."""
     return Card(
         family=recipe.family,
         net=asdict(network_config(recipe, corpus.vocab.size, corpus.vocab.eos_id)),
@@ -208,12 +208,12 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
 
 
 def network_config(recipe: Recipe, vocab_size: int, eos: int = 0) -> Any:
-    """The network's configuration, complete; its shape does not depend on which id is EOS."""
+    """The network's complete configuration; `eos` does not change its shapes."""
     return find_family(recipe.family).network_config(recipe, vocab_size, eos)
 
 
 def checked_vocab_size(recipe: Recipe) -> int:
-    """The vocabulary's size, once everything that training would ask for has been asked for."""
+    """The size of the vocabulary, after all checks that training would make of the data."""
     corpus = _open_corpus(recipe)
     _objective(recipe, corpus.vocab)
     _batches(recipe, corpus, corpus.train, recipe.train.micro_batch)
