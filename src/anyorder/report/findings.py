@@ -106,7 +106,7 @@ def _blocks(material: Material) -> Finding | None:
     mains = family_mains([run for run in material.gathered if not run.left_to_right])
     lies: list[str] = []
     details: list[str] = []
-    # A model that commits whole lines is judged by tau below: its place between controls says little.
+    # For models that commit whole lines, see tau below: their place between controls says little.
     for run in (run for run in mains if not writes_lines(run)):
         found = {metric: place(run, metric) for metric in METRICS}
         known = {metric: each for metric, each in found.items() if each is not None}

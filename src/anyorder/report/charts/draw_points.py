@@ -1,7 +1,7 @@
 """Draws a PointChart (small pale marks, the mean of each class large above them) and a FrontChart.
 
-In a FrontChart, points of one series are joined in the order of their cost, points on the front have
-a ring, and a dashed staircase shows the best value for each cost. A warning is above everything.
+In a FrontChart, points of one series are joined in the order of their cost, points on the front
+have a ring, and a dashed staircase shows the best value for each cost.
 """
 
 from __future__ import annotations

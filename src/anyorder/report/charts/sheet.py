@@ -4,7 +4,7 @@ At its own width, a unit of the SVG is a pixel of the page, so type has the size
 720 pixels wide, or 352 narrow, which is a phone of 390 less its margins. The name of the y axis is
 above the panels, where it can be read without turning one's head.
 
-This file and draw_*.py import matplotlib, so svg.py imports them only when something is drawn.
+This file and draw_*.py import matplotlib; they are imported only when something is drawn.
 Figures are made without pyplot, hence without global state; settings hold only while drawing.
 """
 
@@ -43,7 +43,7 @@ _SETTINGS: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same widths everywhere
     "svg.fonttype": "none",
     "svg.hashsalt": "anyorder",  # the same ids on every run
-    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3 fonts
+    "pdf.fonttype": 42,  # TrueType: many journals refuse Type 3 fonts
     "text.parse_math": False,  # a dollar in a program is a dollar
     "axes.unicode_minus": True,
     "path.simplify": False,
