@@ -320,6 +320,7 @@ class _Text:
         if term in seen:
             return shown
         seen.add(term)
+        # Quotes too, because this is an attribute.
         means = escape(f"{TERMS[term].title}: {TERMS[term].means}")
         return f'<a class="term" href="#{_anchor(term)}" data-means="{means}">{shown}</a>'
 

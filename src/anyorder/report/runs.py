@@ -138,6 +138,7 @@ class RunFacts:
     @cached_property
     def placement(self) -> PlacementTable | None:
         """The canvases of `anyorder measure --placement`; None if these traces have none."""
+        # The measures are checked against the traces; the file alone may belong to older ones.
         path = self.run.folder / PLACEMENT_FILE
         if "placement" not in self.measures or not path.is_file():
             return None

@@ -201,6 +201,7 @@ def to_markdown(table: Table, *, even: bool = False) -> str:
 
     `even` pads all cells to the width of their column, so that the source reads as a table.
     """
+    # A bar would end the cell.
     lines = [[_line(cell).replace("|", "/") for cell in row] for row in (table.heads, *table.rows)]
     rule = []
     for at in range(len(table.heads)):
@@ -219,6 +220,7 @@ def print_table(table: Table, console: Console, box: Box | None = None) -> None:
 
     Columns with heads do not wrap: use a console that is wide enough (`wide_console`).
     """
+    # `Text` throughout: rich would read brackets in a plain string as its own markup.
     title = Text(table.title, style="table.title") if table.title else None
     drawn = RichTable(
         title=title, title_justify="left", box=box, pad_edge=False, show_header=bool(table.heads)

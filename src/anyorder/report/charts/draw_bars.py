@@ -178,7 +178,7 @@ def _draw_panel(
     inner = width - figures - 8
     axes = sheet.axes(x, y, inner, layout.height)
     axes.set_xlim(low, high)
-    axes.set_ylim(layout.height, 0)
+    axes.set_ylim(layout.height, 0)  # pixels from the top, as on the sheet
     ticks = linear_ticks(low, high, 6 if inner > 240 else 4)
     names = [written(tick, panel.percent) for tick in ticks]
     axes.set_xticks(ticks, names)

@@ -104,6 +104,7 @@ def name_points(axes: Axes, series: Sequence[LineSeries], size: tuple[float, flo
             taken.append(Box(across - 1, low * height, across + 1, high * height))
             if each.point_labels:
                 places.append((across, up, each.point_labels[number]))
+    # After all points are known: a name must not cover a point that comes later.
     for across, up, words in places:
         boxes = _around(across, up, text_width(words, SMALL))
         best = min(boxes, key=lambda box: _cost(box, taken, width, height))

@@ -186,7 +186,7 @@ def _check_points(series: LineSeries, chart: LineChart) -> None:
     check_finite(what, [*map(float, series.x), *series.y])
     if series.point_labels and (chart.connect or len(series.point_labels) != len(series.x)):
         raise ValueError(f"{what}: point_labels are for connect=False, one for each point")
-    lows = [reach(y)[0] for y in series.y]
+    lows = [reach(y)[0] for y in series.y]  # whiskers must fit on a log axis, too
     for log, values in ((chart.log_x, list(series.x)), (chart.log_y, lows)):
         if log and any(value <= 0 for value in values):
             raise ValueError(f"{what} has values of 0 or less, which a log axis cannot show")
@@ -256,7 +256,7 @@ def points(chart: PointChart) -> Drawing:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A cost and what it buys."""
+    """A value at its cost."""
 
     cost: Number
     value: Number
@@ -332,7 +332,7 @@ class SegmentRow:
     state: Literal["revealed", "committed", "candidate", "open"]
     score: float | None = None
     last: int | None = None
-    """The row stands for all segments from `segment` to this one."""
+    """The row is for all segments from `segment` to this one."""
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,7 @@ def linear_ticks(low: float, high: float, most: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     steps = [power * step for step in (*STEPS, 20.0, 50.0)]
     for step in steps:
+        # The tolerance keeps ends that are multiples of the step, such as 0.3 of 0.1.
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first + 1 <= most:
             return [number * step for number in range(first, last + 1)]

@@ -245,6 +245,7 @@ def _prune(element: ElementTree.Element) -> None:
 
 DPI = 200
 NO_MATPLOTLIB = "drawing charts needs matplotlib: pip install 'anyorder[report]'"
+# Equal charts give equal files.
 _NO_DATES = {
     "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
     "png": {"Software": None},
@@ -278,7 +279,7 @@ class Drawing:
         paths = []
         for kind in ("png", "pdf"):
             paths.append(folder / f"{self.name}.{kind}")
-            content = self._saved(kind)
+            content = self._saved(kind)  # before the file: a failure leaves an older one whole
             with replacing(paths[-1]) as file:
                 file.write(content)
         return paths
