@@ -1,9 +1,9 @@
-"""The summary's findings, a topic each, made from the numbers.
+"""The findings of the summary, one per topic, made from the numbers.
 
-Every finding begins with one plain sentence for somebody who has not read anything else here; the
-numbers with their intervals follow. No claim without an interval: where that of a difference holds
-zero, the sentence says that no difference could be seen. A finding whose numbers are not there is
-not mentioned. The page around it is words.py.
+Every finding begins with one plain sentence for a reader who has read nothing else here; the
+numbers with their intervals follow. There is no claim without an interval: if the interval of a
+difference holds zero, the sentence says that no difference could be seen. A finding without numbers
+is left out. The page around the findings is page.py.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from anyorder.report.tables import (
 
 UNSEEN = "no difference could be seen"
 DIRECTIONS = {"strictly": 1.0, "mostly": 0.5, "partly": 0.2, "hardly": 0.0}
-"""From which Kendall's tau on an order is said to be so from left to right."""
+"""The least Kendall's tau for each of these words, as in "mostly from left to right"."""
 NO_DIRECTION, AGAINST = "in no direction", "rather from right to left"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A topic of the summary, in marked text (sections/section.py)."""
+    """A topic of the summary, in marked text (tables.py)."""
 
     topic: str
     says: str
@@ -50,12 +50,12 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """All of it in one paragraph."""
+        """The finding as one paragraph."""
         return " ".join([f"**{self.topic}.**", self.says, *self.details])
 
 
 def findings(material: Material) -> list[Finding]:
-    """What these runs show, topic by topic."""
+    """The findings of these runs, in the order of `TOPICS`."""
     made = (make(material) for make in TOPICS)
     return [finding for finding in made if finding is not None]
 
@@ -106,6 +106,7 @@ def _blocks(material: Material) -> Finding | None:
     mains = family_mains([run for run in material.gathered if not run.left_to_right])
     lies: list[str] = []
     details: list[str] = []
+    # For models that commit whole lines, see tau below: their place between controls says little.
     for run in (run for run in mains if not writes_lines(run)):
         found = {metric: place(run, metric) for metric in METRICS}
         known = {metric: each for metric, each in found.items() if each is not None}
@@ -259,7 +260,8 @@ TOPICS: tuple[Callable[[Material], Finding | None], ...] = (
 
 
 def _direction(tau: Interval) -> str:
-    """How far an order goes from left to right, in a word or two."""
+    """How strictly an order is left to right, in a word or two."""
+    # A tau of 1 is strict even if its interval is unknown.
     if tau.estimate < 1 and not is_different(tau):
         return NO_DIRECTION
     found = (word for word, least in DIRECTIONS.items() if tau.estimate >= least)
@@ -269,7 +271,7 @@ def _direction(tau: Interval) -> str:
 def _directions_told(
     ways: dict[str, list[str]], what: str = "", along: str = "from left to right"
 ) -> str:
-    """One sentence: who writes in which direction. `ways`: a direction -> the models."""
+    """One sentence: which models write in which direction. `ways`: direction -> models."""
     told: list[str] = []
     for way in (*DIRECTIONS, NO_DIRECTION, AGAINST):
         if way not in ways:
@@ -282,7 +284,7 @@ def _directions_told(
 
 
 def _span(intervals: Sequence[Interval]) -> str:
-    """The least and the largest of some shares, in per cent."""
+    """The range of some shares, in per cent."""
     shares = sorted(interval.estimate for interval in intervals)
     low, high = percent(shares[0]), percent(shares[-1])
     return high if low == high else f"{shown(100 * shares[0], 0)} to {high}"
@@ -299,17 +301,15 @@ def _rated(run: RunFacts) -> str:
 
 
 def _rate(interval: Interval) -> str:
-    """A share with its interval."""
     return f"{percent(interval.estimate)} ({percent_bounds(interval)})"
 
 
 def _scored(interval: Interval) -> str:
-    """A score with its interval."""
     return f"{shown(interval.estimate)} ({bounds(interval)})"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Words with commas, or with semicolons where they hold commas, and "and" before the last."""
+    """Join parts with commas (semicolons if a part holds a comma) and "and"."""
     if len(parts) < 2:
         return "".join(parts)
     sign = ";" if any("," in part for part in parts) else ","

@@ -1,17 +1,11 @@
 """The one-file HTML report: sections, figures, tables, glossary and the trace player in one page.
 
-Everything is inline: style, script, drawings, traces. Light and dark follow the reader's system or
-the button. The traces stand last, as data that the script reads once the page is painted, so a
-thousand of them do not hold it up. What is said is in sections/ and words.py, not here.
+Style, script, drawings and traces are all inline. Light and dark follow the reader's system or the
+button. This file also holds the lead, the text above the player, and the
+choice of the samples that the player shows first.
 
-What the player shows when a report opens: two models writing the same program, side by side.
-
-MDM against FlexMDM where both are there, as in the paper's argument; else the first family against
-another that may write in any order; else one sample. A problem that both solved is preferred.
-
-What the page says around its sections: the lead, and what to do with the player.
-
-Not here: the findings (findings.py), the sections (sections/), the terms (glossary.py).
+Not here: the findings (findings.py), the sections (sections/), the terms (glossary.py), packed
+traces (traces.py).
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ _MARK = re.compile(r"\[\[([^|\]]+)(?:\|([^\]]+))?\]\]|`([^`]+)`|\*\*([^*]+)\*\*"
 
 @dataclass(frozen=True)
 class PlayerOpening:
-    """What the player shows first: sample numbers in the payload, and how far along."""
+    """The first view of the player: sample numbers in the payload, and the step."""
 
     sample: int = 0
     compare: int | None = None
@@ -50,7 +44,7 @@ class PlayerOpening:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a report says."""
+    """The content of a report, before it becomes HTML."""
 
     title: str
     lead: str
@@ -65,13 +59,15 @@ class Page:
     player_text: Sequence[str]
     opening: PlayerOpening = field(default_factory=PlayerOpening)
     made: Sequence[tuple[str, str]] = ()
-    """How the report was made: (what, value) for the foot of the page."""
+    """How the report was made: (name, value) for the foot of the page."""
     command: str = ""
 
 
 def render(page: Page) -> str:
-    """The page as HTML, with nothing outside of it."""
+    """The page as HTML that loads nothing from elsewhere."""
     text = _Text()
+    # The glossary lists the terms that `text` has met, so all marked text must come before it.
+    # The template puts the payload last: the page is painted before the script unpacks it.
     lead = text(page.lead)
     summary = "".join(_finding(each, text) for each in page.summary)
     glance = _table(page.glance, text, "The main numbers of the main runs")
@@ -96,7 +92,10 @@ def render(page: Page) -> str:
 
 
 class _Text:
-    """Marked text to HTML; a term is a link to the glossary, once in each paragraph."""
+    """Marked text to HTML. A term links to the glossary, once in each paragraph.
+
+    Texts may quote run folders (prompts, names, commands), so everything is escaped.
+    """
 
     def __init__(self) -> None:
         self.used: dict[str, None] = {}
@@ -122,6 +121,7 @@ class _Text:
         if term in seen:
             return shown
         seen.add(term)
+        # Quotes too, because this is an attribute.
         means = escape(f"{TERMS[term].title}: {TERMS[term].means}")
         return f'<a class="term" href="#{_anchor(term)}" data-means="{means}">{shown}</a>'
 
@@ -144,7 +144,6 @@ def _contents(page: Page) -> str:
 
 
 def _finding(finding: Finding, text: _Text) -> str:
-    """The plain sentence, and its numbers in small print."""
     numbers = "".join(f"<li>{text(each)}</li>" for each in finding.details)
     return (
         f'<li><p class="says"><strong>{escape(finding.topic)}.</strong> {text(finding.says)}</p>'
@@ -179,7 +178,7 @@ def _table(table: Table, text: _Text, about: str) -> str:
 
 
 def _commands(commands: Sequence[str]) -> str:
-    """Which verbs made the figure, and all commands in order when they are asked for."""
+    """The verbs that made the figure; all commands, in order, when it is unfolded."""
     counts = Counter(" ".join(command.split()[:2]) for command in commands)
     verbs = ", ".join(
         f"<code>{escape(verb, quote=False)}</code>" + (f" ({number} times)" if number > 1 else "")
@@ -193,7 +192,7 @@ def _commands(commands: Sequence[str]) -> str:
 
 
 def _command(command: str) -> str:
-    """A command to read: lines do not break inside a flag."""
+    # page.css keeps a flag on one line.
     shown = escape(command, quote=False)
     return re.sub(r"(?<!\S)--?[a-z][a-z-]*", r'<span class="flag">\g<0></span>', shown)
 
@@ -243,14 +242,18 @@ def _asset(name: str) -> str:
 
 
 PROGRESS = 0.4
-"""How far along the common clock is: masks are seen, and so is what was written first."""
+"""The share of steps at which the player opens: some tokens are written, some are masked."""
 
 
 def opening(runs: Sequence[RunFacts]) -> PlayerOpening:
-    """The samples to begin with, by their numbers in the payload."""
+    """The samples that the player shows first, by their numbers in the payload.
+
+    Two models that write the same problem, as in the paper's argument: the first two families in
+    the order of their descriptions, such as MDM and FlexMDM. With one family, one sample.
+    """
     main = {run.family: run for run in reversed(main_runs(list(runs), len(runs)))}
     main |= {family: main_runs([r for r in runs if r.family == family], 1)[0] for family in main}
-    # In the order of the descriptions, what has one order only last: that shows least.
+    # Families with one order come last: they have the least to show.
     known = sorted(DESCRIPTIONS.values(), key=lambda each: each.left_to_right)
     shown = [main[each.name] for each in known if each.name in main]
     left = shown[0] if shown else runs[0]
@@ -267,7 +270,7 @@ def opening(runs: Sequence[RunFacts]) -> PlayerOpening:
 
 
 def _pair(left: RunFacts, right: RunFacts) -> tuple[int, int]:
-    """Places of two samples of one problem, solved by both if there is such a one."""
+    """Two samples of one problem, as places in their runs; preferably one that both solved."""
     places = {trace.task_id: at for at, trace in reversed(list(enumerate(right.traces)))}
     pairs = [
         (at, places[trace.task_id])
@@ -279,7 +282,7 @@ def _pair(left: RunFacts, right: RunFacts) -> tuple[int, int]:
         for one, two in pairs
         if _passed(left, left.traces[one]) and _passed(right, right.traces[two])
     ]
-    # The longest of the solved ones has most to show.
+    # The longest solved program has the most to show.
     if solved:
         return max(solved, key=lambda pair: len(left.traces[pair[0]].text))
     return pairs[0] if pairs else (0, 0)
@@ -294,7 +297,7 @@ def _step(trace: Trace) -> int | None:
 
 
 def lead(material: Material) -> str:
-    """What this page is about, in one paragraph."""
+    """The paragraph below the title: the question, and the data behind the answers."""
     gathered = material.gathered
     titles = dict.fromkeys(run.title for run in gathered)
     models = listed([f"[[{title}]]" if title in TERMS else title for title in titles])
@@ -308,7 +311,7 @@ def lead(material: Material) -> str:
 
 
 def player_text(material: Material) -> list[str]:
-    """What to do with the player."""
+    """Instructions above the player."""
     told = [
         "Every program of this report can be watched as it was written. A grey box is a [[slot]] "
         "that is still [[mask|masked]]; a token appears where and when it was "
@@ -326,12 +329,11 @@ def player_text(material: Material) -> list[str]:
 
 
 def _events(trace: Trace) -> tuple[Event, ...]:
-    """What places showed before their last reveal."""
     return tuple(trace.events or ())
 
 
 def _asked(task: str) -> str:
-    """A task in a few words; its name says it where we know none."""
+    """A task in a few words, or its name alone if it is unknown."""
     base = task.partition(":")[0]
     named = f"[[{task}]]" if task in TERMS else f"`{task}`"
     return f"{named}, {TASKS[base]}" if base in TASKS else named

@@ -1,22 +1,14 @@
-"""Run folders -> what a report says about each of them: what it is, verdicts, times, measures.
+"""Run folders -> the facts that a report states about each run, and how runs compare.
 
-What a run is stands in its card and its traces. Verdicts are those of `anyorder grade`, measures
-those of `anyorder measure`; where order and AR-ness were not measured they are computed here by the
-same functions, and the folder is left as it is. Placement needs the model and is only read.
+A run's card and traces say what it is. Verdicts are those of `anyorder grade`, measures those of
+`anyorder measure`. Where order, AR-ness or similarity were not measured, the same functions compute
+them here; the folder does not change. Placement needs the model, so it is only read.
 
-Comparing runs with one another is likeness.py; drawing and wording is for sections/.
+Similarity compares each run with the left-to-right run of its model: `anyorder measure RUN..
+--reference LEFT_TO_RIGHT_RUN`. The two differ in their policy alone (`RunFacts.alike`).
 
-How much alike the programs of runs are: each run beside the left-to-right run of its model.
-
-The numbers are those of `anyorder measure RUN.. --reference LEFT_TO_RIGHT_RUN`: read from the
-folder where they are there and of that very reference, computed by the same function where not.
-Runs are compared that differ in their policy alone (runs.py: RunFacts.alike).
-
-How much of its final text a run had inserted, masked and written after each step.
-
-Not here: what the schedules promise, which needs the model (apps/schedule_figure.py).
-
-What every section is made from, and choices that several sections share.
+Also here: choices that several sections share (which runs to draw, colours, commands). Not here:
+drawing and wording (sections/), and the planned schedule, which needs the model (apps/report.py).
 """
 
 from __future__ import annotations
@@ -53,23 +45,23 @@ MODE = "exact"
 LEFT_TO_RIGHT, RANDOM = "left_to_right", "random"
 
 _OF_POLICY = ("policy", "ties", "posterior", "candidates", "slot_temperature")
-"""Options that belong to a policy, or change nothing."""
+"""Options that belong to a policy, or do not change the output."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """One run, and all that is known about it."""
+    """One run with its traces, verdicts, times and measures."""
 
     run: Run
     name: str
-    """The shortest ending of its path that no other run of the report has."""
+    """The shortest ending of its path that is unique in the report."""
     traces: tuple[Trace, ...]
     family: str
     policy: str
     label: str = ""
-    """What the report calls it, in plain words; no other run of the report has the same."""
+    """Its name in plain words, unique in the report."""
     verdicts: Mapping[Key, str] = field(default_factory=dict)
-    """(task id, sample) -> verdict; empty where the run was not graded."""
+    """(task id, sample) -> verdict; empty if the run was not graded."""
     timing: Timing | None = None
     measures: Mapping[str, Any] = field(default_factory=dict)
     """Records by measure: order (mode exact), arness, and those of measures.json as they are."""
@@ -93,17 +85,17 @@ class RunFacts:
 
     @property
     def is_timed(self) -> bool:
-        """Whether a sample's seconds are its own: of a batch it has a share, which says little."""
+        """Whether each sample was decoded alone: a share of a batch's seconds says little."""
         return self.config.get("batch") == 1
 
     @property
     def samples(self) -> int:
-        """The most samples that a problem has."""
+        """The largest number of samples of a problem."""
         return max((trace.sample for trace in self.traces), default=-1) + 1
 
     @property
     def folder(self) -> str:
-        """As it stands in a command."""
+        """Quoted for a command."""
         return shlex.quote(str(self.run.folder))
 
     @property
@@ -112,17 +104,16 @@ class RunFacts:
 
     @property
     def title(self) -> str:
-        """The family, as people write it."""
+        """The family's display name."""
         return self.description.title
 
     @property
     def description(self) -> Description:
-        """What is known of its family."""
         return describe(self.family)
 
     @property
     def left_to_right(self) -> bool:
-        """Whether its family has one order only."""
+        """Whether its family can write from left to right only."""
         return self.description.left_to_right
 
     @property
@@ -140,23 +131,24 @@ class RunFacts:
 
     @cached_property
     def rates(self) -> tuple[Rate, ...]:
-        """pass@1, 2, 4, ... as far as every problem has the samples; empty: not graded."""
+        """pass@1, 2, 4, ... up to the samples that every problem has; empty: not graded."""
         if not self.correct:
             return ()
         return tuple(pass_table(self.correct, ks_up_to(min(map(len, self.correct.values())))))
 
     @cached_property
     def placement(self) -> PlacementTable | None:
-        """The canvases of `anyorder measure --placement`, where they are of these traces."""
+        """The canvases of `anyorder measure --placement`; None if these traces have none."""
+        # The measures are checked against the traces; the file alone may belong to older ones.
         path = self.run.folder / PLACEMENT_FILE
         if "placement" not in self.measures or not path.is_file():
             return None
         return PlacementTable.read(path)
 
     def alike(self, *but: str) -> tuple[Any, ...]:
-        """Equal for runs that differ in their policy alone, and in the options named.
+        """A key that is equal for runs that differ only in their policy and the options `but`.
 
-        Model, problems, number of samples and decoding options, without those that only some
+        It holds the model, the problems, the number of samples and the decoding options that all
         policies have.
         """
         ignored = {*but, *_OF_POLICY}
@@ -165,7 +157,7 @@ class RunFacts:
 
     @property
     def data(self) -> tuple[str, str | None]:
-        """Which problems: runs can be paired problem by problem where this is equal."""
+        """The problems: runs with equal `data` can be paired problem by problem."""
         return self.task, self.run.card.data_digest
 
     def command(self, verb: str, *flags: str) -> str:
@@ -175,7 +167,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class ReportRuns:
-    """All runs of a report, in the order in which they were named."""
+    """All runs of a report, in the order of the command line."""
 
     runs: tuple[RunFacts, ...]
 
@@ -186,7 +178,7 @@ class ReportRuns:
         return [run for run in self.runs if run.rates]
 
     def of(self, wanted: Callable[[Description], bool]) -> list[RunFacts]:
-        """The runs of families with a property."""
+        """The runs whose family has a property."""
         return [run for run in self.runs if wanted(run.description)]
 
     @property
@@ -209,7 +201,7 @@ def gather(
     extraction: str | None = None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> ReportRuns:
-    """Read the runs; `extraction` chooses among several gradings, `advance` is told of each run."""
+    """Read the runs. `extraction` selects one of several gradings; `advance` counts runs read."""
     if not folders:
         raise ValueError("name at least one run folder")
     found = []
@@ -257,11 +249,11 @@ def _computed_arness(run: Run, traces: Sequence[Trace]) -> dict[str, Any] | None
 
 
 def verdict_names(run: Run, extraction: str | None = None) -> dict[Key, str]:
-    """(task id, sample) -> verdict of the run's one grading, or of the one that is named."""
+    """(task id, sample) -> verdict of the run's only grading, or of the named one."""
     if not (run.folder / VERDICTS_FILE).is_file():
         return {}
     several = extraction if len(set(run.verdicts()["grading"].to_pylist())) > 1 else None
-    chosen = stored_verdicts(run, several)  # refuses where it is not clear which is meant
+    chosen = stored_verdicts(run, several)  # fails if the grading is ambiguous
     rows = run.verdicts().to_pylist()
     return {
         key: row["verdict"]
@@ -274,7 +266,7 @@ def verdict_names(run: Run, extraction: str | None = None) -> dict[Key, str]:
 def _timing(run: Run) -> Timing | None:
     try:
         return timing(run)
-    except ValueError:  # imported samples have no times, which is no reason to withhold the rest
+    except ValueError:  # imported samples have no times; the report shows the rest
         return None
 
 
@@ -290,7 +282,7 @@ class SimilarityToReference:
     per_prompt: Mapping[str, Mapping[str, float]]
 
     def less(self, other: SimilarityToReference, metric: str) -> Interval | None:
-        """This run less another, paired over the prompts that both have; None where none is."""
+        """This run minus another, paired over the prompts of both; None without such a prompt."""
         both = [task for task in self.per_prompt if task in other.per_prompt]
         if not both:
             return None
@@ -313,16 +305,16 @@ class Comparison:
 
     @property
     def runs(self) -> list[RunFacts]:
-        """The runs that are compared, each once."""
+        """The compared runs, each once."""
         return list({row.run.name: row.run for row in self.rows}.values())
 
     def row(self, policy: str, filter: str = "valid") -> SimilarityToReference | None:
-        """The first row of a policy, where there is one."""
+        """The first row of a policy, or None."""
         found = (row for row in self.rows if (row.run.policy, row.filter) == (policy, filter))
         return next(found, None)
 
     def command(self) -> str:
-        """What gives these numbers."""
+        """The command that computes these numbers."""
         runs = " ".join(run.folder for run in self.runs)
         return f"anyorder measure {runs} --reference {self.reference.folder} --only similarity"
 
@@ -330,7 +322,8 @@ class Comparison:
 def comparisons(gathered: ReportRuns) -> list[Comparison]:
     """For each left-to-right run, the runs that differ from it in their policy alone.
 
-    Others, such as a planner that was trained for the model, join where they were measured by it.
+    Other runs, such as that of a planner trained for the model, join if `anyorder measure` compared
+    them with this reference.
     """
     found = []
     for reference in (run for run in gathered if run.policy == LEFT_TO_RIGHT):
@@ -347,6 +340,7 @@ def comparisons(gathered: ReportRuns) -> list[Comparison]:
 
 
 def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[SimilarityToReference, ...]:
+    # The filter "correct" needs the verdicts of both sides.
     graded = all(run.verdicts for run in (*runs, reference))
     stored = {run.name: _stored(run, reference, graded) for run in runs}
     missing = [run for run in runs if not stored[run.name]]
@@ -360,7 +354,7 @@ def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[SimilarityToRe
 
 
 def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, Any]]:
-    """The rows of measures.json; none where they are not of this reference and these verdicts."""
+    """The rows of measures.json; none if the reference differs or the grading came later."""
     if not _measured_by(run, reference):
         return []
     own = [row for row in run.measures["similarity"]["rows"] if not row["ceiling"]]
@@ -368,7 +362,7 @@ def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, 
 
 
 def _measured_by(run: RunFacts, reference: RunFacts) -> bool:
-    """Whether its folder holds its likeness with these very traces."""
+    """Whether the run's folder holds its similarity to exactly these reference traces."""
     record = run.measures.get("similarity") or {}
     return reference.digest is not None and record.get("reference_traces") == reference.digest
 
@@ -390,9 +384,10 @@ def _likeness(run: RunFacts, row: Mapping[str, Any]) -> SimilarityToReference:
 
 
 def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
-    """The mean shares after each step; text that was given does not count, nor do empty answers.
+    """Mean shares of the final text that are inserted, masked and clean after each step.
 
-    Steps of the event clock are network calls, which are no measure of time.
+    Given text and empty answers do not count. Do not use it for the event clock, whose steps are
+    network calls and no measure of time.
     """
     steps = max(trace.steps or 0 for trace in traces)
     step = np.arange(steps + 1)[:, None]  # S 1
@@ -418,12 +413,12 @@ CONFIDENT = (
     *("confidence", "sampled", "margin", "entropy", "average", "minimum", "first"),
     "planner",
 )
-"""Policies by which the model chooses for itself, the usual one of each family first."""
+"""Policies by which the model chooses the order, the usual one of each family first."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """The runs, and how they compare."""
+    """The input of every section."""
 
     gathered: ReportRuns
     comparisons: tuple[Comparison, ...]
@@ -435,7 +430,7 @@ def color_of(run: RunFacts) -> str:
 
 
 def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
-    """A series for each run: the first of a family has its colour, others that of their policy."""
+    """A series for each run. The first of a family has its colour, others that of their policy."""
     firsts = {run.family: run.label for run in reversed(runs)}
     taken = {(color_of(run), False) for run in runs}
     known = chart_colors()
@@ -443,6 +438,7 @@ def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
     for run in runs:
         choice = (color_of(run), False)
         if firsts[run.family] != run.label:
+            # A pale variant of any colour is the last resort, so that no two series look alike.
             own = [(run.policy, False)] if run.policy in known else []
             own += [(color_of(run), True), *((color, True) for color in known)]
             choice = next(each for each in own if each not in taken)
@@ -452,17 +448,17 @@ def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
 
 
 def family_mains(runs: Sequence[RunFacts]) -> list[RunFacts]:
-    """The run by which each family is known.
+    """The run that represents each family.
 
-    It decides by confidence where there is a choice; among equals it is the plainest: fewest
-    samples a problem, lowest temperature, insertion as the model says, one line a step.
+    It decides by confidence if there is a choice. Among equals it is the plainest: fewest samples a
+    problem, lowest temperature, insertion temperature nearest to 1, one line a step.
     """
     families = dict.fromkeys(run.family for run in runs)
     return [_main([run for run in runs if run.family == family]) for family in families]
 
 
 def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
-    """The main run of each family, then the first free model from left to right and at random."""
+    """The main run of each family; of the first any-order model also left to right and random."""
     main = family_mains(runs)
     free = [run for run in main if not run.left_to_right]
     beside = [
@@ -476,11 +472,11 @@ def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
 
 
 MOST_BARS = 10
-"""A figure with a bar for each run shows them all up to here."""
+"""A figure with more runs than this shows the main ones only."""
 
 
 def drawn_runs(runs: Sequence[RunFacts]) -> list[RunFacts]:
-    """The runs of a figure with a bar for each: all of them, or the main ones of many."""
+    """The runs that a figure with a bar for each run shows."""
     return list(runs) if len(runs) <= MOST_BARS else main_runs(runs, MOST_BARS)
 
 
@@ -489,7 +485,7 @@ def split_tables(
     chosen: Sequence[RunFacts],
     runs: Sequence[RunFacts],
 ) -> tuple[Table, ...]:
-    """A table of the runs that are drawn, and, folded, one of the others."""
+    """A table of the runs in the figure, and a folded table of the others."""
     others = [run for run in runs if run not in chosen]
     if not others:
         return (make(chosen),)
@@ -519,7 +515,7 @@ def sampling(runs: Sequence[RunFacts]) -> tuple[str, ...]:
 
 
 def again(run: RunFacts, *flags: str) -> str:
-    """The command that made a run, changed by some flags, into another folder."""
+    """The command that made a run, with other flags and another folder."""
     words = shlex.split(run.run.card.command)
     if words[:2] != ["anyorder", "sample"]:  # imported, or made in Python
         words = ["anyorder", "sample", "MODEL", "--task", "TASK"]
@@ -532,5 +528,5 @@ def again(run: RunFacts, *flags: str) -> str:
 
 
 def grading(runs: Sequence[RunFacts]) -> tuple[str, ...]:
-    """The commands that graded them."""
+    """The commands that graded the runs."""
     return tuple(run.command("grade") for run in runs if run.verdicts)

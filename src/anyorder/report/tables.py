@@ -1,15 +1,15 @@
-"""Tables and numbers, as people read them: on a page, in Markdown and in a terminal.
+"""Tables and numbers as people read them: on a page, in Markdown and in a terminal.
 
 There is one `Table` and one way to write a number. `to_html`, `to_markdown` and `print_table` draw
-the same table. A page writes numbers with a real minus sign, a dash for what is missing and spaces
-that do not break; Markdown and terminals get the plain signs of a keyboard.
+the same table. A page writes numbers with a real minus sign, a dash for a missing number and
+no-break spaces; Markdown and terminals get the plain signs of a keyboard.
 
-Also here: what a section of the report consists of (plain data; page.py turns it into HTML), what
-families and policies are called, and a label for every run.
+Also here: the parts of a section as plain data (page.py turns them into HTML), the names of
+policies and tasks, and a label for every run.
 
-Texts of the report use three marks: [[term]] or [[term|as it reads]] for a word that the glossary
-explains, `backticks` for code and **stars** for what stands out. Everything else is literal. Only
-`to_html` knows the marks, through the function that it is given.
+Texts of the report use three marks: [[term]] or [[term|as it reads]] for a glossary term,
+`backticks` for code and **stars** for emphasis. Everything else is literal. Only `to_html` renders
+the marks, through the function that it gets.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from anyorder.report.charts import Drawing
 NOTHING = "\N{EN DASH}"
 MOST_DIGITS = 4
 EXACT = 1e-9
-"""What is closer than this is equal."""
+"""Numbers closer than this count as equal."""
 WIDEST = 160
-"""Columns for tables in a terminal that has fewer; it wraps their lines."""
+"""The least width of a table; a narrower terminal wraps its lines."""
 _PLAIN_SIGNS = str.maketrans({NOTHING: "-", "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
 
 
 def interval_of(record: Mapping[str, Any]) -> Interval:
-    """What `Interval.to_record` wrote."""
+    """The inverse of `Interval.to_record`."""
     numbers = {name: number_of(record[name]) for name in ("estimate", "low", "high")}
     return Interval(**numbers, n=record["n"], level=record["level"], method=record["method"])
 
@@ -60,12 +60,12 @@ def shown(value: float, digits: int = 2) -> str:
 
 
 def percent(value: float, digits: int = 0) -> str:
-    """A share from 0 to 1 in per cent, with a space that does not break."""
+    """A share from 0 to 1 in per cent, with a no-break space."""
     return NOTHING if math.isnan(value) else f"{shown(100 * value, digits)}\N{NO-BREAK SPACE}%"
 
 
 def bounds(interval: Interval, digits: int = 2) -> str:
-    """Where an estimate may lie; a dash where that is not known."""
+    """The ends of an interval, or a dash if they are unknown."""
     if math.isnan(interval.low):
         return NOTHING
     return f"{shown(interval.low, digits)} to {shown(interval.high, digits)}"
@@ -80,12 +80,12 @@ def percent_bounds(interval: Interval, digits: int = 0) -> str:
 
 
 def with_bounds(interval: Interval, digits: int = 2) -> str:
-    """An estimate and, where it is known, its interval: 0.52 (0.41 to 0.63)."""
+    """An estimate and its interval, if known: 0.52 (0.41 to 0.63)."""
     return _with_small(shown(interval.estimate, digits), bounds(interval, digits))
 
 
 def in_keyboard_signs(text: str) -> str:
-    """A written number without signs that a keyboard does not have."""
+    """A written number with the signs of a keyboard only."""
     return text.translate(_PLAIN_SIGNS)
 
 
@@ -94,15 +94,15 @@ def _with_small(text: str, small: str) -> str:
 
 
 def is_different(interval: Interval) -> bool:
-    """Whether an interval of a difference leaves out zero."""
+    """Whether the interval of a difference excludes zero."""
     return not math.isnan(interval.low) and (interval.low > 0 or interval.high < 0)
 
 
 def digits_of(interval: Interval, digits: int = 2) -> int:
-    """With how many digits a difference is written so that rounding does not contradict it.
+    """The digits that a difference needs so that rounding does not contradict it.
 
-    One digit more, up to `MOST_DIGITS`, as long as an end that is not zero reads as zero, or the
-    estimate reads as one of its ends without being it.
+    It adds digits, up to `MOST_DIGITS`, while a nonzero end reads as zero, or while the estimate
+    reads like an end that differs from it.
     """
     ends = (interval.low, interval.high)
     if any(math.isnan(value) for value in (*ends, interval.estimate)):
@@ -121,7 +121,7 @@ def digits_of(interval: Interval, digits: int = 2) -> int:
 
 
 def difference(interval: Interval, digits: int = 2) -> str:
-    """A difference and its interval, in as many digits as it needs."""
+    """A difference and its interval, with the digits that they need."""
     enough = digits_of(interval, digits)
     estimate, low, high = (
         "0" if abs(value) <= EXACT else shown(value, enough)
@@ -131,13 +131,13 @@ def difference(interval: Interval, digits: int = 2) -> str:
 
 
 def points(interval: Interval, digits: int = 0) -> str:
-    """A difference of two shares: percentage points, with their interval."""
+    """A difference of two shares in percentage points, with its interval."""
     return f"{difference(interval.times(100), digits)} percentage points"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table: a text, and in small print what it may be off by."""
+    """One entry of a table: a text, and its interval or a note in small print."""
 
     text: str
     small: str = ""
@@ -146,28 +146,27 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Heads, rows, and what is said above and below them. A text stands for a cell of its own."""
+    """Heads, rows, a title above and notes below. A plain string is a cell without small print."""
 
     heads: tuple[str, ...]
-    """None: a list of facts, each a name and a value."""
+    """Empty: a list of facts, each a name and a value."""
     rows: tuple[tuple[Cell | str, ...], ...]
     title: str = ""
     notes: tuple[str, ...] = ()
     align: str = "l"
-    """A letter for each column, l(eft) or r(ight), in Markdown and terminals. The last letter is
-    also that of all columns after it. A page goes by the cells: numbers stand to the right."""
+    """A letter for each column, l(eft) or r(ight), in Markdown and terminals. The last letter holds
+    for all further columns. A page aligns by cell instead: numbers are on the right."""
     folded: bool = False
-    """A page shows it only when it is asked for."""
+    """A page hides it until the reader unfolds it."""
 
     def is_right(self, column: int) -> bool:
-        """Whether a column stands to the right."""
         return self.align[min(column, len(self.align) - 1)] == "r"
 
 
 def to_html(table: Table, text: Callable[[str], str] = escape, about: str = "") -> str:
-    """A table in a box that scrolls sideways; page.js says so where it does.
+    """A table in a box that scrolls sideways; page.js adds a hint if it does.
 
-    `text` turns heads, cells and notes into HTML, `about` names the box for those who do not see.
+    `text` turns heads, cells and notes into HTML; `about` names the box for screen readers.
     """
     heads = "".join(f'<th scope="col">{text(head)}</th>' for head in table.heads)
     rows = "".join(_html_row(tuple(map(_cell, row)), text) for row in table.rows)
@@ -200,8 +199,9 @@ def _html_cell(cell: Cell, text: Callable[[str], str]) -> str:
 def to_markdown(table: Table, *, even: bool = False) -> str:
     """The title, the table and its notes, a blank line between them.
 
-    `even` makes all columns as wide as their widest cell, so that the source reads as a table.
+    `even` pads all cells to the width of their column, so that the source reads as a table.
     """
+    # A bar would end the cell.
     lines = [[_line(cell).replace("|", "/") for cell in row] for row in (table.heads, *table.rows)]
     rule = []
     for at in range(len(table.heads)):
@@ -216,10 +216,11 @@ def to_markdown(table: Table, *, even: bool = False) -> str:
 
 
 def print_table(table: Table, console: Console, box: Box | None = None) -> None:
-    """To a terminal: the title, the table, its notes in small print.
+    """Print the title, the table and its notes to a terminal.
 
-    Columns with heads are not wrapped: use a console that is wide enough (`wide_console`).
+    Columns with heads do not wrap: use a console that is wide enough (`wide_console`).
     """
+    # `Text` throughout: rich would read brackets in a plain string as its own markup.
     title = Text(table.title, style="table.title") if table.title else None
     drawn = RichTable(
         title=title, title_justify="left", box=box, pad_edge=False, show_header=bool(table.heads)
@@ -246,7 +247,7 @@ def print_tables(tables: Iterable[Table], console: Console | None = None) -> Non
 
 
 def wide_console() -> Console:
-    """A terminal in which no cell is cut: a narrow one wraps whole lines."""
+    """A console that cuts no cell; a narrow terminal wraps whole lines."""
     return Console(highlight=False, width=max(Console().width, WIDEST))
 
 
@@ -263,12 +264,11 @@ def _line(given: Cell | str) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing, or only a table, with what it shows and what made it."""
+    """A drawing, or tables alone, with a title and the commands that made it."""
 
     title: str
-    """What it shows, in one line."""
     commands: tuple[str, ...]
-    """What made it, in order."""
+    """The commands that made it, in order."""
     drawing: Drawing | None = None
     caption: str = ""
     """How to read it."""
@@ -295,15 +295,15 @@ class Absent:
     title: str
     why: str
     commands: tuple[str, ...]
-    """What would give it."""
+    """The commands that would create the data."""
 
 
 MOST_ROWS = 12
-"""Longer tables are shown when they are asked for."""
+"""Longer tables are folded."""
 
 
 def foldable(heads: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...], title: str) -> Table:
-    """A table, folded where it is long."""
+    """A table, folded if it is long."""
     return Table(heads, rows, title, folded=len(rows) > MOST_ROWS)
 
 
@@ -323,7 +323,7 @@ def score(interval: Interval, digits: int = 3) -> Cell:
 
 
 def apart(interval: Interval, digits: int = 3) -> Cell:
-    """A difference, in as many digits as its interval needs."""
+    """A difference, with the digits that its interval needs."""
     return score(interval, digits_of(interval, digits))
 
 
@@ -338,7 +338,7 @@ def plain(value: float, digits: int = 3) -> Cell:
 
 
 def missing() -> Cell:
-    """A number that is not there."""
+    """A missing number."""
     return Cell(NOTHING, number=True)
 
 
@@ -362,7 +362,7 @@ POLICIES = {
     "first": "surest start first",
 }
 
-# What may tell two runs of the same family and policy apart, and how it is said.
+# Settings that may distinguish two runs of the same family and policy, in words.
 _SETTINGS: dict[str, str] = {
     "k": "{} at a time",
     "insertion_temperature": "insertion temperature {}",
@@ -385,11 +385,11 @@ _SETTINGS: dict[str, str] = {
     "model": "{}",
 }
 
-# What goes without saying.
+# Defaults, which a label does not mention.
 _USUAL = {"temperature": 0.0, "samples": 1, "top_p": 1.0, "quota": "thinned"}
 
 _VALUES = {"events": "one change at a time", "steps": "in fixed steps"}
-"""Of the clock, in words."""
+"""Values of the clock, in words."""
 
 POLICIES_MEAN = {
     "left_to_right": "the leftmost open slot comes next",
@@ -405,7 +405,7 @@ POLICIES_MEAN = {
     "minimum": "the line whose weakest token has the best [[log-probability]] comes next",
     "first": "the line whose first token has the best [[log-probability]] comes next",
 }
-"""With the marks of a section's texts."""
+"""Marked text."""
 
 TASKS = {
     "stories": "small word problems, each answered by a short Python function",
@@ -416,16 +416,19 @@ TASKS = {
     "livecodebench": "problems of programming contests",
     "gsm8k": "school word problems, answered by a program",
 }
-"""What is asked, in a few words."""
+"""Tasks in a few words."""
 
 
 def policy_title(policy: str) -> str:
-    """The policy in words; empty where there is none, as for a model with one order."""
+    """The policy in words; empty for a model without one."""
     return POLICIES.get(policy, policy.replace("_", " "))
 
 
 def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[str]:
-    """A label for each (family, policy, config, name), all different."""
+    """A unique label for each (family, policy, config, name).
+
+    It names only the settings that differ among runs of the same family and policy.
+    """
     bases = [_base(family, policy) for family, policy, _, _ in runs]
     labels = []
     for (_, _, config, _), base in zip(runs, bases, strict=True):

@@ -1,49 +1,42 @@
 """Traces packed into the JSON that the trace player reads (player/, docs/player.md).
 
-One object for all samples of a page. Strings (pieces, prompts, task ids) stand once in a table, the
-commonest piece first; everything else is a number that points into it, or a column of whole
-numbers. A sample is decoded by the page only when it is looked at.
+One object holds all samples of a page. Strings (pieces, prompts, task ids) are stored once, the
+commonest piece first. Everything else is a number that points into that table, or a column of whole
+numbers. The page decodes a sample only when somebody looks at it.
 
     {"format": "anyorder-traces", "version": 1,
      "strings": [...],                          the table that every "s" below points into
      "groups":  [{"run", "family", "policy"}],  what samples have in common, in words
-     "trees":   [tree, ...],                    statement trees (trace_tree.py), equal ones once
+     "trees":   [tree, ...],                    statement trees, equal ones once
      "samples": [{"group", "task": s, "sample", "prompt": s, ...columns}]}
 
-A sample's columns, one entry per final token; a column whose entries are all equal is that one
-number, and one that says nothing is left out:
+A sample's columns have one entry per final token. A column whose entries are all equal is that one
+number. A column without information is left out:
 
     piece     s: the token's text            insert, reveal   steps; left out: 0
-    logp      thousandths of a nat, negated; -1 where it is not known; left out: nowhere known
+    logp      thousandths of a nat, negated; -1: unknown; left out: unknown everywhere
     segment   -1 for none; left out: none    score            {segment: thousandths}
     steps     the number of the last snapshot; left out where no steps were recorded
 
-and, where there are any: `verdict` (s), `tree` (its number), `forwards`, `ties`, `seconds` (of
+and, where they exist: `verdict` (s), `tree` (its number), `forwards`, `ties`, `seconds` (of
 samples that were decoded one at a time), `events` {"step", "slot", "piece"} (-1: a mask) and
 `candidates` {"step", "segment", "piece", "score", "taken"}, each a column. A sample of text alone
-has one piece and no `steps`.
+has one piece and no `steps`. Rounding of log-probabilities and scores is the only loss.
 
-Rounding of log-probabilities and scores is the only loss. Nothing here draws: see player/.
-
-The statement tree of a sample's program, packed for the trace player.
-
-The tree and its tokens are those of the order metrics in mode `exact` (measure/order_tree.py), so
-what fills up beside the text is what CBC, RUB and OBW are computed from. Places count UTF-16 units,
-as scripts in a page do, in the prompt followed by the text: a program may begin in the prompt.
+The statement tree is that of the order metrics in mode `exact` (measure/order_program.py), so the
+player shows the tree from which CBC, RUB and OBW are computed. Places count UTF-16 units, as
+scripts in a page do, in the prompt followed by the text: a program may begin in the prompt.
 
     {"found": s,                            which part of the text it is (measure/syntax.py)
      "kind": [s, ...], "depth": [...],      per node, parents first; the module is node 0
-     "at": [...], "size": [...],            per node: where the line that names it stands
+     "at": [...], "size": [...],            per node: the span of the line that names it
      "owner": [...], "gap": [...], "width": [...]}
 
-`owner`, `gap`, `width` are the Python tokens from left to right: the token's node, its distance
-from the end of the one before, its length. Tokens of nobody (comments and newlines at the top) are
-left out. When a token is revealed is for the reader to say: with the last of the trace's tokens
-that it shares a character with.
+`owner`, `gap`, `width` describe the Python tokens from left to right: the token's node, its
+distance from the end of the one before, its length. Tokens without a node (comments and newlines at
+the top) are left out. A Python token is revealed with the last trace token that overlaps it.
 
-A generation as it happens: one small message per step for the trace player's live mode.
-
-A decoder shows its whole canvas after every step; the player wants what changed. A message is
+Live mode sends one message per step, with the changes of the canvas since the last message:
 
     {"step": s,
      "replace": [[at, [[piece, logp], ...]], ...]   an open segment at `at` became these tokens
@@ -51,12 +44,11 @@ A decoder shows its whole canvas after every step; the player wants what changed
      "show":    [[at, piece, logp], ...]            a slot shows a token
      "hide":    [at, ...]}                          a slot is masked again
 
-to be applied in this order; keys with nothing in them are left out. Places of `replace` count in
-the canvas before the step, all others in the canvas after it. `logp` is as in traces.py. The first
-message is of step 0 and builds the canvas from nothing, also where a decoder shows itself only
-after its first step.
+Apply them in this order; empty keys are left out. Places of `replace` count in the canvas before
+the step, all others in the canvas after it. The first message is of step 0 and builds the canvas
+from nothing, also where a decoder shows itself only after its first step.
 
-It does not decode, and it knows no network: whoever serves the page calls it from a `Watcher`.
+Nothing here draws (player/), decodes or serves: a server calls `LiveSteps` from a `Watcher`.
 """
 
 from __future__ import annotations
@@ -85,7 +77,7 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 def pack_tree(trace: Trace, string: Callable[[str], int]) -> dict[str, Any] | None:
-    """The tree of a trace's text, or None where it holds no program. `string` numbers a string."""
+    """The tree of a trace's text; None if it holds no program. `string` numbers a string."""
     parsed = parse_answer(trace.prompt, trace.text)
     if not parsed.valid or parsed.tree is None:
         return None
@@ -113,7 +105,7 @@ def pack_tree(trace: Trace, string: Callable[[str], int]) -> dict[str, Any] | No
 
 
 def _units(text: str) -> Sequence[int]:
-    """Per character of a text, and for its end: how many UTF-16 units stand before it."""
+    """The UTF-16 units before each character of a text, and before its end."""
     if all(ord(letter) <= BASIC_PLANE for letter in text):
         return range(len(text) + 1)
     return [0, *accumulate(1 + (ord(letter) > BASIC_PLANE) for letter in text)]
@@ -122,10 +114,10 @@ def _units(text: str) -> Sequence[int]:
 def _name_spans(
     source: str, statements: Sequence[Statement], tokens: Sequence[Token]
 ) -> list[tuple[int, int]]:
-    """Per node: what stands of it on the line on which it begins; nothing for the module.
+    """Per node: its span on the line on which it begins; empty for the module.
 
-    From its first to its last token there, since a line may hold several statements. Decorators
-    stand on lines of their own and do not name their function.
+    The span goes from its first to its last token there, since a line may hold several statements.
+    A decorator is on another line and does not name its function.
     """
     lines = _lines(source)
     places: list[list[Token]] = [[] for _ in statements]
@@ -144,7 +136,7 @@ def _name_spans(
 
 
 def _lines(source: str) -> list[tuple[int, int]]:
-    """[start, end) of each line without its line end, cut where Python's parser cuts."""
+    """[start, end) of each line without its line end; lines as Python's parser counts them."""
     ends = [match.span() for match in _NEWLINE.finditer(source)]
     starts = [0, *(end for _, end in ends)]
     stops = [*(start for start, _ in ends), len(source)]
@@ -166,12 +158,12 @@ class TraceGroup:
     """Samples that belong together, usually those of one run."""
 
     name: str
-    """What the player calls the run."""
+    """The run's name in the player."""
     traces: Sequence[Trace]
     verdicts: Mapping[Key, str] = field(default_factory=dict)
-    """(task id, sample) -> a name of bench/verdicts.py; samples without one carry no mark."""
+    """(task id, sample) -> a verdict of bench/checks.py; samples without one carry no mark."""
     timed: bool = False
-    """Whether samples were decoded one at a time: the seconds of a batch are nobody's own."""
+    """Whether samples were decoded one at a time: the seconds of a batch belong to no sample."""
 
 
 def pack(groups: Sequence[TraceGroup], *, trees: bool = True) -> dict[str, Any]:
@@ -192,13 +184,14 @@ def pack(groups: Sequence[TraceGroup], *, trees: bool = True) -> dict[str, Any]:
 
 
 def embed(payload: Mapping[str, Any]) -> str:
-    """The payload as JSON that may stand inside a <script> element of any page."""
+    """The payload as JSON that is safe inside a <script> element of any page."""
+    # A sampled text may hold "</script>", which would end the element: no "<" is left as it is.
     text = json.dumps(payload, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
 class _Packer:
-    """The tables that samples share, grown as samples come."""
+    """Packs samples, and collects the tables that they share."""
 
     def __init__(self, pieces: Iterable[str], trees: bool) -> None:
         self.strings: dict[str, int] = {piece: number for number, piece in enumerate(pieces)}
@@ -274,7 +267,7 @@ class _Packer:
 
     def _tree(self, trace: Trace) -> int | None:
         assert self._trees is not None
-        key = (trace.prompt, trace.text)
+        key = (trace.prompt, trace.text)  # equal samples share one tree
         if key not in self._trees:
             tree = pack_tree(trace, self._string)
             self._trees[key] = None if tree is None else len(self.tree_list)
@@ -287,7 +280,7 @@ class _Packer:
 
 
 def _pieces(groups: Sequence[TraceGroup]) -> Iterator[str]:
-    """Every piece, the commonest first: small numbers are short."""
+    """Every piece, the commonest first, because small numbers are short in JSON."""
     count = Counter(piece for group in groups for trace in group.traces for piece in _shown(trace))
     return (piece for piece, _ in count.most_common())
 
@@ -297,12 +290,12 @@ def _shown(trace: Trace) -> tuple[str, ...]:
 
 
 def _column(values: list[int]) -> Column:
-    """A list, or the one number that all its entries are."""
+    """The list, or one number if all entries are equal."""
     return values[0] if values and values.count(values[0]) == len(values) else values
 
 
 def _milli(values: Iterable[float] | None, scale: int) -> list[int]:
-    """Whole thousandths; rounding may not turn a known value into the sign for none."""
+    """Whole thousandths, at least 0: rounding must not turn a known value into `UNKNOWN`."""
     if values is None:
         return []
     numbers = (float(value) for value in values)
@@ -310,7 +303,7 @@ def _milli(values: Iterable[float] | None, scale: int) -> list[int]:
 
 
 def _segment_scores(trace: Trace) -> dict[str, int]:
-    """A segment's score stands at each of its tokens in the trace, here once."""
+    """The score of each segment, once; a trace repeats it at each token."""
     if trace.segment is None or trace.score is None:
         return {}
     pairs = zip(trace.segment.tolist(), trace.score.tolist(), strict=True)
@@ -322,10 +315,10 @@ def _segment_scores(trace: Trace) -> dict[str, int]:
 
 
 class CanvasSeen(Protocol):
-    """One canvas after a step; decode/canvas.py: Decoded is one. Open slots hold the mask id.
+    """One canvas after a step, such as `Decoded` (decode/canvas.py). Open slots hold the mask id.
 
-    `segment`, where the decoder gives it (a list, one number per item), says which items belong to
-    one segment; an open segment is a single item.
+    A decoder of segments adds `segment`, a list with the segment of each item. An open segment is a
+    single item.
     """
 
     @property
@@ -349,7 +342,7 @@ class _Item:
 
 @dataclass(frozen=True)
 class _Start:
-    """The canvas before the first step, told from the one after it."""
+    """The canvas before the first step, derived from the one after it."""
 
     token_ids: list[int]
     insert_step: list[int]
@@ -360,7 +353,7 @@ class _Start:
 
     @classmethod
     def of(cls, seen: CanvasSeen, mask_id: int) -> _Start:
-        """What was there from the start, masked unless it was given; an open segment once."""
+        """Slots that were there from the start, masked unless given; an open segment once."""
         segment: Sequence[int] | None = getattr(seen, "segment", None)
         ids: list[int] = []
         numbers: list[int] = []
@@ -380,30 +373,31 @@ class _Start:
 
 @dataclass
 class LiveSteps:
-    """The messages of one generation, asked for once per step, in order."""
+    """The messages of one generation. Call it once per step, in order."""
 
     vocab: Vocab
     cuts: bool = True
-    """Whether nothing is shown after an end of sequence, as in a trace's text. Not where an end may
-    still become another token: a trace then holds all that was shown behind it."""
+    """Whether to show nothing after an end of sequence, as in a trace's text. Set it to False if an
+    end may still become another token: a trace then holds the tokens behind it too."""
     _before: list[list[_Item]] = field(default_factory=list)
     """The canvas of the last message: its segments, or its slots one by one."""
     _last: int = -1
     """The step of the last message."""
 
     def messages(self, seen: CanvasSeen) -> list[dict[str, Any]]:
-        """What changed since the last call; the first call tells of step 0 as well."""
+        """The changes since the last call; the first call adds a message for step 0."""
         told = []
         if self._last < 0 < seen.step:
             told.append(self.message(_Start.of(seen, self.vocab.mask_id)))
         return [*told, self.message(seen)]
 
     def message(self, seen: CanvasSeen) -> dict[str, Any]:
-        """The same for who shows step 0 too."""
+        """The changes since the last call, for decoders that show step 0 themselves."""
         segment: Sequence[int] | None = getattr(seen, "segment", None)
         blocks = _blocks(self._items(seen, cut=self.cuts and segment is None), segment)
         is_new = self._new_blocks(seen, blocks)
         found = _Changes()
+        # Slots never change their order, so old blocks pair up with the last canvas in sequence.
         before = iter(self._before)
         for block, new in zip(blocks, is_new, strict=True):
             found.add(block, None if new else next(before))
@@ -412,7 +406,7 @@ class LiveSteps:
         return found.message(seen.step)
 
     def _new_blocks(self, seen: CanvasSeen, blocks: list[list[_Item]]) -> list[bool]:
-        """Which blocks were not there before: inserted since the last message."""
+        """Which blocks were inserted since the last message."""
         flags, at = [], 0
         for block in blocks:
             flags.append(seen.insert_step[at] > self._last)
@@ -432,7 +426,7 @@ class LiveSteps:
         ]
 
     def _pieces(self, ids: Sequence[int], cut: bool) -> list[str | None]:
-        """What each slot shows. `cut`: nothing after an end of sequence, as in a trace's text."""
+        """The text of each slot, None if masked. `cut`: show nothing after an end of sequence."""
         pieces: list[str | None] = [None] * len(ids)
         ended = False
         start = 0
@@ -440,6 +434,7 @@ class LiveSteps:
             stop = start
             while stop < len(ids) and ids[stop] != self.vocab.mask_id:
                 stop += 1
+            # A run between masks is decoded at once: single tokens may hold parts of a character.
             run = list(ids[start:stop])
             kept = run.index(self.vocab.eos_id) if cut and self.vocab.eos_id in run else len(run)
             text, spans = self.vocab.spans(run[: 0 if ended else kept])
@@ -461,7 +456,7 @@ class _Changes:
     _new: int = 0
 
     def add(self, block: list[_Item], before: list[_Item] | None) -> None:
-        """The next block of the canvas, and what it was."""
+        """Add the next block of the canvas; `before` is its last state, None if it is new."""
         if before is None:
             self.insert += range(self._new, self._new + len(block))
             before = [_Item(None, UNKNOWN)] * len(block)
@@ -486,7 +481,7 @@ class _Changes:
 
 
 def _blocks(items: list[_Item], segment: Sequence[int] | None) -> list[list[_Item]]:
-    """Items of one segment together; each alone where there are no segments."""
+    """Items grouped by segment; each item alone if there are no segments."""
     if segment is None:
         return [[item] for item in items]
     blocks: list[list[_Item]] = []

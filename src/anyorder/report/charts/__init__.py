@@ -1,12 +1,12 @@
 """The charts of the report: from small records to drawings for a page, and for papers.
 
 A chart is a frozen dataclass of plain numbers and words (`BarChart`, `PointChart`, `LineChart`,
-`ScheduleChart`, `SegmentTraceChart`); the function of the same name (`bars`, `points`, ...) checks
-it and gives a `Drawing`, which is drawn when it is asked for: `inline()` for a page that has
-`style()` in its head, `svg()`, or `save(folder)` for PNG and PDF files. Matplotlib is imported
-then, and not before. Any number may be an `Interval`, which shows as a whisker or a band.
+`ScheduleChart`, `SegmentTraceChart`). The function of the same name (`bars`, `points`, ...) checks
+it and returns a `Drawing`, which draws on demand: `inline()` for a page that has `style()` in its
+head, `svg()`, or `save(folder)` for PNG and PDF files. Only then is matplotlib imported. Any number
+may be an `Interval`, drawn as a whisker or a band.
 
-Nothing here reads runs or computes measures, and words and captions are the caller's.
+Nothing here reads runs or computes measures; words and captions come from the caller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a BarChart is drawn: rows from top to bottom, all places in pixels.
+"""Draws a BarChart: rows from top to bottom, all places in pixels.
 
 A row is a bar, a whisker over it, its value in figures, and below it the marks of its controls.
-Names of groups stand left of their bars, or above them on narrow sheets.
+Group names are left of their bars, or above them on narrow sheets.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from anyorder.report.charts.sheet import (
 from anyorder.report.charts.svg import Number, Series, bounds, estimate, light, reach
 
 THICK, TRACK, BETWEEN, APART = 17.0, 11.0, 4.0, 16.0
-"""A bar; the room of its controls; between bars; between groups."""
+"""Heights: a bar; its controls; between bars; between groups."""
 AXIS = 22.0
-"""Room of the numbers below an axis."""
+"""Room for the numbers below an axis."""
 MARKS = (("mark", "^"), ("hollow", "^"), ("hollow", "s"))
-"""Shapes of the controls, in their order."""
+"""Shapes of the controls, in order."""
 SIDE = 24.0
-"""Between panels that stand side by side."""
+"""Between panels side by side."""
 NO_VALUE = "not measured"
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the rows of a panel are, from its top."""
+    """Places of the rows of a panel, from its top."""
 
     names: list[list[str]]
     """The lines of each group's name."""
     tops: list[list[float]]
-    """Of the bars of each group."""
+    """Tops of the bars of each group."""
     name_tops: list[float]
     height: float
 
@@ -87,7 +87,7 @@ def _keys(chart: BarChart) -> list[legend.Key]:
 
 
 def _blocks(chart: BarChart, narrow: bool) -> list[list[BarPanel]]:
-    """Panels that stand side by side: up to three whose groups have the same names."""
+    """Panels that are drawn side by side: up to three if all have the same groups."""
     rows = {tuple((g.label, len(g.bars)) for g in panel.groups) for panel in chart.panels}
     at_once = 3 if len(rows) == 1 and not narrow else 1
     panels = list(chart.panels)
@@ -116,7 +116,7 @@ def _layout(panel: BarPanel, chart: BarChart, left: float, narrow: bool) -> _Lay
             y += inside
         else:
             both = max(inside, words)
-            # A name of one line beside one bar: level with the bar, not with its controls.
+            # A name beside a single bar is level with the bar, not with its controls.
             level = both - (TRACK if chart.controls and len(group.bars) == 1 else 0)
             name_tops.append(y + max(0.0, (level - words) / 2))
             begin = y + (both - inside) / 2
@@ -127,7 +127,7 @@ def _layout(panel: BarPanel, chart: BarChart, left: float, narrow: bool) -> _Lay
 
 
 def _heads(block: Sequence[BarPanel], width: float) -> tuple[float, float]:
-    """Heights of the titles above and of the axes' names below."""
+    """The heights of the titles above and of the axes' names below."""
     above = max(len(wrapped(panel.title, width, bold=True)) for panel in block)
     below = max(len(wrapped(panel.value_label, width, SMALL)) for panel in block)
     return above * SIZE * LINE + (6 if above else 0), AXIS + below * SMALL * LINE + 4
@@ -178,12 +178,12 @@ def _draw_panel(
     inner = width - figures - 8
     axes = sheet.axes(x, y, inner, layout.height)
     axes.set_xlim(low, high)
-    axes.set_ylim(layout.height, 0)
+    axes.set_ylim(layout.height, 0)  # pixels from the top, as on the sheet
     ticks = linear_ticks(low, high, 6 if inner > 240 else 4)
     names = [written(tick, panel.percent) for tick in ticks]
     axes.set_xticks(ticks, names)
     if text_width(names[0], SMALL) / 2 > x + (ticks[0] - low) / (high - low) * inner:
-        axes.get_xticklabels()[0].set_horizontalalignment("left")  # or it would leave the sheet
+        axes.get_xticklabels()[0].set_horizontalalignment("left")  # else it would leave the sheet
     axes.set_yticks([])
     axes.spines["bottom"].set_visible(False)
     axes.plot([0, 0], [0, layout.height], color=light("muted"), lw=1, zorder=1.5)
@@ -197,7 +197,7 @@ def _draw_panel(
 
 
 def _limits(groups: Sequence[BarGroup]) -> tuple[float, float]:
-    """From zero, and a little beyond the largest number, so that it has room."""
+    """From zero to a little beyond the largest number."""
     numbers = [
         edge
         for group in groups
@@ -226,7 +226,7 @@ def _draw_bar(axes: Axes, bar: Bar, series: Series, top: float, percent: bool) -
 
 
 def _draw_whisker(axes: Axes, number: Number, middle: float, covered: float) -> None:
-    """Ink on paper, and paper on the filling of the bar, which reaches from 0 to `covered`."""
+    """Draw it in ink, and in paper colour over the bar's filling (0 to `covered`)."""
     limits = bounds(number)
     if limits is None:
         return
@@ -241,7 +241,6 @@ def _draw_whisker(axes: Axes, number: Number, middle: float, covered: float) -> 
 
 
 def _note(axes: Axes, x: float, y: float, words: str) -> None:
-    """Words right of a place."""
     axes.annotate(
         words,
         (x, y),

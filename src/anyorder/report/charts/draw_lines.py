@@ -1,6 +1,7 @@
-"""How a LineChart is drawn: bands, lines and marks, and names where there is room for them.
+"""Draws a LineChart: bands, lines and marks, and names at the ends of lines or beside points.
 
-Names inside a chart: at the ends of lines, beside points; moved so that none covers another.
+Names are moved so that none covers another. With several panels, or too little room, they are in a
+legend instead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from anyorder.report.charts.sheet import (
 from anyorder.report.charts.svg import bounds, estimate, light, reach
 
 MARKED = 30.0
-"""Room of the mark before a name at the end of a line."""
+"""Room for the mark before a name at the end of a line."""
 
 
 class Box(NamedTuple):
@@ -45,7 +46,7 @@ class Box(NamedTuple):
 def name_ends(
     sheet: Sheet, axes: Axes, series: Sequence[LineSeries], shapes: dict[str, str]
 ) -> None:
-    """Each line's name at its end, after its mark; names that would meet are moved apart."""
+    """Draw each line's name at its end, after its mark; names that would meet are moved apart."""
     drawn = [each for each in series if len(each.x)]
     frame = axes.get_position()
     bottom, height = sheet.height * (1 - frame.y0), sheet.height * frame.height
@@ -58,9 +59,9 @@ def name_ends(
 
 
 def apart(places: Sequence[float], least: float, most: float) -> list[float]:
-    """Places from 0 to `most`, moved to lie `least` apart, in the same order, as near as may be."""
+    """Places from 0 to `most`, moved as little as possible to be `least` apart, in order."""
     order = sorted(range(len(places)), key=lambda number: places[number])
-    # Places that are too near are one block about the mean of what its members want.
+    # Places that are too near form one block, centred on the mean of its members.
     blocks: list[list[float]] = []
     for number in order:
         blocks.append([places[number]])
@@ -68,7 +69,7 @@ def apart(places: Sequence[float], least: float, most: float) -> list[float]:
             last = blocks.pop()
             blocks[-1] = blocks[-1] + last
     found = [_bottom(block, least) + i * least for block in blocks for i in range(len(block))]
-    for number in reversed(range(len(found))):  # inside above, then inside below
+    for number in reversed(range(len(found))):  # keep inside the top, then inside the bottom
         found[number] = min(found[number], most - (len(found) - 1 - number) * least)
     for number in range(len(found)):
         found[number] = max(found[number], number * least)
@@ -84,13 +85,13 @@ def _top(block: Sequence[float], least: float) -> float:
 
 
 def _share(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """Where a point is, as shares of the axes' width and height."""
+    """A point's place, as shares of the axes' width and height."""
     place = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
     return float(place[0]), float(place[1])
 
 
 def name_points(axes: Axes, series: Sequence[LineSeries], size: tuple[float, float]) -> None:
-    """Names beside their points, where least is covered: other points, whiskers, earlier names."""
+    """Draw names beside their points where they cover least of points, whiskers and other names."""
     width, height = size
     taken: list[Box] = []
     places: list[tuple[float, float, str]] = []
@@ -103,6 +104,7 @@ def name_points(axes: Axes, series: Sequence[LineSeries], size: tuple[float, flo
             taken.append(Box(across - 1, low * height, across + 1, high * height))
             if each.point_labels:
                 places.append((across, up, each.point_labels[number]))
+    # After all points are known: a name must not cover a point that comes later.
     for across, up, words in places:
         boxes = _around(across, up, text_width(words, SMALL))
         best = min(boxes, key=lambda box: _cost(box, taken, width, height))
@@ -120,7 +122,7 @@ def name_points(axes: Axes, series: Sequence[LineSeries], size: tuple[float, flo
 
 
 def _around(x: float, y: float, wide: float) -> list[Box]:
-    """Right and left of a point, level with it, above, below; the best first."""
+    """Places for a name right and left of a point: level, above, below; the best first."""
     tall = SMALL * 1.2
     found = []
     for up in (0.0, 9.0, -9.0, 18.0, -18.0):
@@ -131,16 +133,16 @@ def _around(x: float, y: float, wide: float) -> list[Box]:
 
 
 def _cost(box: Box, taken: Sequence[Box], width: float, height: float) -> float:
-    """What it covers; out of the panel is worse than anything inside."""
+    """The area that a name covers; outside of the panel is worse than anything inside."""
     outside = max(0.0, -box.left) + max(0.0, box.right - width)
     outside += max(0.0, -box.low) + max(0.0, box.high - height)
     return sum(box.meets(other) for other in taken) + 1000 * outside
 
 
 SHAPES = ("o", "s", "D", "^", "v", "P", "X")
-"""Of the lines in their order, so that colour is not all that tells them apart."""
+"""Marks of the lines, in order, so that colour is not the only difference."""
 MOST_NAMES = 0.3
-"""Names stand at the ends of lines where they take at most this share of the width."""
+"""Names are at the ends of lines if they take at most this share of the width."""
 FEW = 24
 """A line of more points has six marks only."""
 
@@ -190,7 +192,7 @@ def _keys(
 
 
 def _across(chart: LineChart, panel: LinePanel) -> Axis:
-    """Panels with a name of their own for x have limits of their own as well."""
+    """The x axis of a panel; one that names its x axis has its own limits as well."""
     among = [panel] if panel.x_label else chart.panels
     xs = [float(x) for each in among for series in each.series for x in series.x]
     low, high = min(xs), max(xs)
@@ -204,7 +206,7 @@ def _up(chart: LineChart) -> Axis:
     ys = [y for panel in chart.panels for each in panel.series for y in each.y]
     edges = [edge for y in ys for edge in reach(y)]
     low, high = spread(min(edges), max(edges), chart.log_y)
-    if chart.percent and not chart.log_y:  # no room is needed for what cannot be
+    if chart.percent and not chart.log_y:  # shares end at 0 and 1, so no room is needed beyond
         low, high = max(low, 0.0), min(high, 1.0 if max(edges) <= 1 else high)
     return Axis(chart.y_label, chart.y_limits or (low, high), chart.log_y, chart.percent)
 

@@ -1,6 +1,7 @@
-"""How a PointChart is drawn: small pale marks, and the mean of each class large, above them.
+"""Draws a PointChart (small pale marks, the mean of each class large above them) and a FrontChart.
 
-How a FrontChart is drawn: thin lines, whiskers both ways, marks, rings, a staircase.
+In a FrontChart, points of one series are joined in the order of their cost, points on the front
+have a ring, and a dashed staircase shows the best value for each cost.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from anyorder.report.charts.sheet import (
 from anyorder.report.charts.svg import Number, bounds, estimate, light, reach
 
 CLASS_SHAPES = ("o", "s", "D", "^")
-"""Of the classes in their order, so that colour is not all that tells them apart."""
+"""Marks of the classes, in order, so that colour is not the only difference."""
 
 
 def draw_points(chart: PointChart, narrow: bool) -> Sheet:
@@ -79,9 +80,9 @@ def _limits(chart: PointChart, name: str) -> tuple[float, float]:
 
 
 def _draw_cloud(axes: Axes, found: PointSet, color: str, shape: str, most: int) -> None:
-    """Evenly spaced members where there are too many to draw."""
     x, y = np.asarray(found.x, dtype=float), np.asarray(found.y, dtype=float)
     if len(x) > most:
+        # Evenly spaced rather than drawn at random: the same file every time.
         chosen = np.linspace(0, len(x) - 1, most).round().astype(int)
         x, y = x[chosen], y[chosen]
     axes.plot(x, y, ls="", marker=shape, ms=4.2, color=color, alpha=0.38, mew=0, zorder=2)
@@ -90,7 +91,7 @@ def _draw_cloud(axes: Axes, found: PointSet, color: str, shape: str, most: int) 
 def _draw_mean(axes: Axes, found: PointSet, color: str, shape: str, number: int) -> None:
     across, up = found.mean or (float(np.mean(found.x)), float(np.mean(found.y)))
     _draw_cross(axes, across, up)
-    # Ink around the colour and paper around the ink: seen on any cloud.
+    # Ink around the colour and paper around the ink: visible on any cloud.
     for size, face, order in ((15.0, light("paper"), 4.0), (11.0, color, 4.05)):
         axes.plot(
             [estimate(across)],
@@ -116,9 +117,9 @@ def _draw_cross(axes: Axes, across: Number, up: Number) -> None:
 
 STAIRCASE = "Pareto front"
 ROOM = 0.08
-"""Above the highest value and below the lowest, for names."""
+"""Room for names above the highest value and below the lowest, as a share of the range."""
 ALONG = 8
-"""Places of a whisker."""
+"""Steps along a whisker."""
 
 
 def draw_front(chart: FrontChart, narrow: bool) -> Sheet:
@@ -173,7 +174,7 @@ def _front_limits(chart: FrontChart) -> tuple[float, float]:
 
 
 def _staircase(axes: Axes, panel: FrontPanel) -> None:
-    """What is to be had for each cost: flat until the next point of the front."""
+    """The best value for each cost: flat until the next point of the front."""
     best = sorted(
         (estimate(point.cost), estimate(point.value))
         for each in panel.series
@@ -221,7 +222,7 @@ def _draw_series(axes: Axes, series: FrontSeries, shape: str) -> None:
 
 
 def _whiskers(series: FrontSeries) -> LineSeries:
-    """Places along the whiskers of the costs, which no name shall cover."""
+    """Unnamed points along the whiskers of the costs, so that no name covers these."""
     xs, ys = [], []
     for point in series.points:
         low, high = reach(point.cost)
@@ -232,7 +233,7 @@ def _whiskers(series: FrontSeries) -> LineSeries:
 
 
 def _named(series: FrontSeries) -> LineSeries:
-    """The same for the placing of names."""
+    """The points as `name_points` takes them."""
     return LineSeries(
         series.label,
         series.color,

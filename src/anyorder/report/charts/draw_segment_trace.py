@@ -1,7 +1,7 @@
-"""How a SegmentTraceChart is drawn: a panel of rows for each step, two beside each other if wide.
+"""Draws a SegmentTraceChart: a panel of rows for each step, two side by side if wide.
 
-A row has the number of its segment, its text in a monospaced font, folded where it is long, on a
-ground by its score, and the score in figures.
+A row has the number of its segment, its text in a monospaced font (wrapped if long, on a background
+whose strength shows the score), and the score in figures.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from anyorder.report.charts.svg import light
 
 MONO = 11.0
 LINE = 15.0
-"""Height of a line of text in a row."""
+"""The height of a line of text in a row."""
 ROOM, BETWEEN = 5.0, 3.0
-"""Above and below the text of a row, together; between rows."""
+"""Room above and below the text of a row, together; between rows."""
 HEAD = 25.0
 ACROSS, DOWN = 28.0, 20.0
 WEAK, STRONG = 0.06, 0.45
-"""Opacity of the ground of the worst and the best score; text stays readable on both."""
+"""Opacity of the background of the worst and the best score; text is readable on both."""
 MOST_LINES = 3
 EMPTY = "(empty)"
 
@@ -61,7 +61,7 @@ def _keys(chart: SegmentTraceChart) -> list[legend.Key]:
 
 
 def _sides(chart: SegmentTraceChart, scores: Sequence[float]) -> tuple[float, float]:
-    """Room of the numbers of segments at the left and of scores at the right."""
+    """Room for the numbers of segments at the left and for scores at the right."""
     rows = [row for step in chart.steps for row in step.rows]
     left = max(text_width(_number(row), SMALL) for row in rows) + 8
     right = max([text_width(_figure(score), SMALL) for score in scores] or [-8.0]) + 8
@@ -79,7 +79,7 @@ def _figure(score: float) -> str:
 
 
 def folded(text: str, letters: int) -> list[str]:
-    """A line of code on lines of so many letters, further ones indented; cut after a few."""
+    """A line of code, wrapped to `letters`, with indented continuations; cut after a few."""
     plain = text.removesuffix("\n").replace("\n", "\\n").replace("\t", "    ")
     if not plain.strip():
         return [EMPTY]
@@ -147,7 +147,7 @@ def _draw_ground(
 
 
 def strength(score: float | None, scores: Sequence[float]) -> float:
-    """By rank among all scores of the chart: a few very low ones must not make the rest alike."""
+    """Opacity by rank among all scores, so that a few very low ones do not make the rest alike."""
     if score is None or len(scores) < 2:
         return (WEAK + STRONG) / 2
     below = sum(other < score for other in scores)
@@ -159,7 +159,7 @@ def _draw_words(
 ) -> None:
     x, y = place
     for number, line in enumerate(lines):
-        # Spaces at the beginning of a text would be dropped by browsers.
+        # Browsers drop spaces at the beginning of a text.
         sheet.text(
             x,
             y + number * LINE,

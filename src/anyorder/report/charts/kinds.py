@@ -1,36 +1,16 @@
-"""Bars with intervals and controls: similarity of programs, order metrics, rates.
+"""The kinds of charts: their records, and the checks before they are drawn.
 
-Bars lie, so that their names can be words, and begin at zero. A control (what a strict
-left-to-right order, or a random one, would score on the same program) is a mark below its bar,
-without its interval, which belongs in a table. Panels have a value axis each; where their groups
-have the same names, a wide page has them side by side. How it is drawn: bars_drawn.py.
+    BarChart           similarity, order metrics, rates. Bars are horizontal, so that their names
+                       can be words, and begin at zero. A control (the score of a strict
+                       left-to-right or a random order on the same program) is a mark below its bar.
+    LineChart          series over steps, pass@k, sweeps; with `connect=False` named points.
+    PointChart         clouds of mass and localisation (paper, section 3). Of a large class only
+                       evenly spaced members are drawn, so that files stay small; means are of all.
+    FrontChart         value against cost with a Pareto front.
+    SegmentTraceChart  a panel per step: proposed and committed lines (paper, appendix E).
+    ScheduleChart      shares inserted, masked and clean over time (paper, appendix D).
 
-Lines with bands: series over steps, pass@k, sweeps; or points with names (`connect=False`).
-
-Lines are told apart by colour and by the shape of their marks. On wide pages a line's name stands
-at its end where there is one panel, else in a legend. How it is drawn: lines_drawn.py.
-
-Clouds of points in panels with shared axes: mass and localisation (paper, section 3).
-
-Classes (the tokens with most mass, the tokens committed) have a colour and a shape each; their
-means are marked. Of a large class evenly spaced members are drawn, so that files stay small; means
-are of all. How it is drawn: points_drawn.py.
-
-Value against cost with a Pareto front: accuracy against time, say.
-
-Points of one series are joined in the order of their cost, points on the front have a ring, and a
-dashed staircase says what can be had for how much. Numbers may carry intervals both ways. A
-warning, if there is one, stands above everything. How it is drawn: front_drawn.py.
-
-The generation trace (paper, appendix E): what each step proposed, and what it committed.
-
-A panel for each step: the candidate of every open slot on a ground that is the stronger the better
-its score, the committed one marked, lines revealed earlier in grey. How it is drawn:
-segment_trace_drawn.py.
-
-The schedule figure (paper, appendix D): how much is inserted, masked and clean, and when.
-
-The numbers come from apps/schedule_figure.py, or from wherever: plain lists.
+Series differ in colour and in the shape of their marks. How charts look: draw_*.py.
 """
 
 from __future__ import annotations
@@ -66,17 +46,17 @@ class Bar:
     series: str
     """The label of one of the chart's series."""
     value: Number | None
-    """None: nothing was measured, which is said in the bar's place."""
+    """None: not measured; a note takes the bar's place."""
     controls: Mapping[str, Number] = field(default_factory=dict)
     """By the names in `BarChart.controls`."""
 
 
 @dataclass(frozen=True)
 class BarGroup:
-    """Bars that stand together: a model, a task."""
+    """Bars of one model or task."""
 
     label: str
-    """In words; may be empty where there is one group only."""
+    """In words; may be empty if there is one group only."""
     bars: tuple[Bar, ...]
 
 
@@ -85,23 +65,23 @@ class BarPanel:
     """Groups that share a value axis."""
 
     value_label: str
-    """What the axis shows, in plain words."""
+    """The name of the axis, in plain words."""
     groups: tuple[BarGroup, ...]
     title: str = ""
     limits: tuple[float, float] | None = None
-    """Of the value axis; unset: from zero (or the least value below) to what is drawn."""
+    """Of the value axis; unset: from zero, or the least value below it, to the largest."""
     percent: bool = False
     """Values are shares from 0 to 1, shown as percentages."""
 
 
 @dataclass(frozen=True)
 class BarChart:
-    """Panels of bars."""
+    """Panels with a value axis each, side by side on a wide page if their groups are the same."""
 
     name: str
-    """Small letters, digits, hyphens: the name of its files, and unique in a page."""
+    """Small letters, digits, hyphens: the name of its files, unique in a page."""
     alt: str
-    """What the chart shows, for those who cannot see it."""
+    """A description for screen readers."""
     series: tuple[Series, ...]
     panels: tuple[BarPanel, ...]
     controls: tuple[str, ...] = ()
@@ -110,7 +90,7 @@ class BarChart:
 
 
 def bars(chart: BarChart) -> Drawing:
-    """The chart, checked; drawn when asked for."""
+    """Check the chart; it is drawn on demand."""
     check_name(chart.name)
     every = [bar for panel in chart.panels for group in panel.groups for bar in group.bars]
     if not every:
@@ -126,6 +106,7 @@ def bars(chart: BarChart) -> Drawing:
                 raise ValueError(f"no control {name!r}: add it to the chart's controls")
 
     def draw(narrow: bool) -> Sheet:
+        # Imported late, here and below: it needs matplotlib, which is optional and slow to import.
         from anyorder.report.charts.draw_bars import draw_bars
 
         return draw_bars(chart, narrow)
@@ -170,14 +151,14 @@ class LineChart:
     connect: bool = True
     """False: points only, for instance accuracy against time."""
     x_ticks: tuple[float, ...] = ()
-    """Where to put numbers, for instance (1, 4, 8, 16); unset: round numbers."""
+    """The numbers on the axis, for instance (1, 4, 8, 16); unset: round numbers."""
     y_limits: tuple[float, float] | None = None
     percent: bool = False
     """y values are shares from 0 to 1, shown as percentages."""
 
 
 def lines(chart: LineChart) -> Drawing:
-    """The chart, checked; drawn when asked for."""
+    """Check the chart; it is drawn on demand."""
     check_name(chart.name)
     every = [each for panel in chart.panels for each in panel.series]
     if not any(len(each.x) for each in every):
@@ -205,14 +186,14 @@ def _check_points(series: LineSeries, chart: LineChart) -> None:
     check_finite(what, [*map(float, series.x), *series.y])
     if series.point_labels and (chart.connect or len(series.point_labels) != len(series.x)):
         raise ValueError(f"{what}: point_labels are for connect=False, one for each point")
-    lows = [reach(y)[0] for y in series.y]
+    lows = [reach(y)[0] for y in series.y]  # whiskers must fit on a log axis, too
     for log, values in ((chart.log_x, list(series.x)), (chart.log_y, lows)):
         if log and any(value <= 0 for value in values):
             raise ValueError(f"{what} has values of 0 or less, which a log axis cannot show")
 
 
 MOST_DRAWN, MOST_NARROW = 600, 300
-"""Points of one class in one panel, wide and narrow."""
+"""Most points of one class in one panel, wide and narrow."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +203,7 @@ class PointSet:
     x: Sequence[float]
     y: Sequence[float]
     mean: tuple[Number, Number] | None = None
-    """What to mark, with intervals if known; unset: the plain mean of both coordinates."""
+    """The large mark, with intervals if known; unset: the mean of both coordinates."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +229,7 @@ class PointChart:
 
 
 def points(chart: PointChart) -> Drawing:
-    """The chart, checked; drawn when asked for."""
+    """Check the chart; it is drawn on demand."""
     check_name(chart.name)
     found = [(panel, label, each) for panel in chart.panels for label, each in panel.points.items()]
     check_series(chart.classes, [label for _, label, _ in found])
@@ -275,7 +256,7 @@ def points(chart: PointChart) -> Drawing:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One point."""
+    """A value at its cost."""
 
     cost: Number
     value: Number
@@ -296,7 +277,7 @@ class FrontSeries:
 
 @dataclass(frozen=True)
 class FrontPanel:
-    """A plot; all share the axis of values."""
+    """A plot; all panels share the value axis."""
 
     title: str
     cost_label: str
@@ -312,11 +293,11 @@ class FrontChart:
     value_label: str
     panels: tuple[FrontPanel, ...]
     warning: str = ""
-    """What a reader must know before anything else."""
+    """In bold above the chart."""
 
 
 def front(chart: FrontChart) -> Drawing:
-    """The chart, checked; drawn when asked for."""
+    """Check the chart; it is drawn on demand."""
     check_name(chart.name)
     every = [series for panel in chart.panels for series in panel.series]
     if not any(series.points for series in every):
@@ -338,7 +319,7 @@ def front(chart: FrontChart) -> Drawing:
 
 SOME_STEPS = 6
 FOLDED = 3
-"""So many neighbours with nothing in them are one row."""
+"""At least this many empty neighbours become one row."""
 
 
 @dataclass(frozen=True)
@@ -347,11 +328,11 @@ class SegmentRow:
 
     segment: int
     text: str
-    """The line in full, or the candidate; ignored for an open slot without a candidate."""
+    """The whole line, or the candidate; ignored for an open slot without a candidate."""
     state: Literal["revealed", "committed", "candidate", "open"]
     score: float | None = None
     last: int | None = None
-    """The row stands for all segments from `segment` to this one."""
+    """The row is for all segments from `segment` to this one."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +348,7 @@ class SegmentTraceChart:
     alt: str
     steps: tuple[SegmentStep, ...]
     score_label: str = "score"
-    """What candidates were ranked by, in words."""
+    """The score that ranks candidates, in words."""
 
 
 def segment_trace_chart(
@@ -378,8 +359,8 @@ def segment_trace_chart(
 ) -> SegmentTraceChart:
     """The chart of a trace that has candidates (`anyorder sample --candidates`).
 
-    `steps` chooses some; unset: every step that commits a line with text, and others that proposed
-    something, up to six in all.
+    `steps` selects steps. Unset: all that commit a line with text, and others with candidates while
+    there are fewer than six.
     """
     if trace.segment is None or not trace.candidates:
         raise ValueError("the trace has no candidates: sample with candidates=True")
@@ -397,7 +378,7 @@ def segment_trace_chart(
 
 
 def _some(steps: Sequence[int], telling: Collection[int]) -> list[int]:
-    """All telling steps, and some of the others, spread evenly, where there is room for them."""
+    """All telling steps and, if there is room, some of the others, evenly spaced."""
     others = [step for step in steps if step not in telling]
     room = min(len(others), max(0, SOME_STEPS - len(telling)))
     places = [round(i * (len(others) - 1) / max(1, room - 1)) for i in range(room)]
@@ -405,7 +386,7 @@ def _some(steps: Sequence[int], telling: Collection[int]) -> list[int]:
 
 
 def _rows(trace: Trace, step: int) -> list[SegmentRow]:
-    """The canvas on which a step worked, with what it proposed."""
+    """The canvas before a step, with the candidates of that step."""
     assert trace.segment is not None and trace.candidates is not None
     proposed: dict[int, Candidate] = {
         each.segment: each for each in trace.candidates if each.step == step
@@ -430,7 +411,7 @@ def _rows(trace: Trace, step: int) -> list[SegmentRow]:
 
 
 def _folded(rows: Sequence[SegmentRow]) -> list[SegmentRow]:
-    """Long runs of rows that show nothing are one row."""
+    """Rows with long runs of empty rows joined into one; a committed row is never joined."""
     result: list[SegmentRow] = []
     for kind, group in groupby(rows, key=lambda row: None if row.text.strip() else row.state):
         members = list(group)
@@ -447,7 +428,7 @@ def _folded(rows: Sequence[SegmentRow]) -> list[SegmentRow]:
 
 
 def segment_trace(chart: SegmentTraceChart) -> Drawing:
-    """The chart, checked; drawn when asked for."""
+    """Check the chart; it is drawn on demand."""
     check_name(chart.name)
     if not any(step.rows for step in chart.steps):
         raise ValueError(f"chart {chart.name!r} has no rows: leave it out")
@@ -498,7 +479,7 @@ _ACROSS = {"time": "time, from start (0) to end (1)", "step": "step"}
 def schedule_chart(
     figure: Mapping[str, Mapping[str, Sequence[float]]], name: str = "schedule"
 ) -> ScheduleChart:
-    """The chart of what `anyorder.apps.schedule_figure.schedule_figure` returns."""
+    """The chart of the numbers of `schedule_figure` (apps/report.py)."""
     panels = []
     for kind, curves in figure.items():
         across = "step" if "step" in curves else "time"
@@ -513,7 +494,7 @@ def schedule_chart(
 
 
 def schedule(chart: ScheduleChart) -> Drawing:
-    """The chart, checked; drawn when asked for."""
+    """Check the chart, which is a line chart; it is drawn on demand."""
     panels = []
     for panel in chart.panels:
         series = []

@@ -1,4 +1,4 @@
-"""What colours and marks mean: a line of keys above a chart, or several lines."""
+"""The legend of a chart: keys for colours and marks, in one line or several above the chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anyorder.report.charts.sheet import LINE, SIZE, Sheet, text_width, wrapped
 from anyorder.report.charts.svg import Number, bounds, light
 
 ROW, BELOW = 20.0, 12.0
-"""Height of a line of keys; room below the last."""
+"""The height of a line of keys; the room below the last."""
 SWATCH, GAP, BETWEEN = 20.0, 7.0, 20.0
 
 
@@ -24,19 +24,19 @@ class Key:
 
 
 def interval_key(values: Iterable[Number], shape: str) -> list[Key]:
-    """Says what whiskers or bands are, if there are any."""
+    """The key of whiskers or bands, if there are any."""
     levels = {value.level for value in values if isinstance(value, Interval) and bounds(value)}
     words = " and ".join(f"{100 * level:.3g}%" for level in sorted(levels))
     return [Key(f"{words} interval", shape)] if levels else []
 
 
 def height(keys: Sequence[Key], width: float) -> float:
-    """What `draw` will need."""
+    """The height that `draw` needs."""
     return sum(_row_height(row, width) for row in _rows(keys, width)) + BELOW if keys else 0.0
 
 
 def draw(sheet: Sheet, keys: Sequence[Key], y: float) -> float:
-    """Keys from `y` downwards; what follows may begin at the value returned."""
+    """Draw keys from `y` downwards; returns the y below them."""
     for row in _rows(keys, sheet.width):
         x = 0.0
         for key in row:

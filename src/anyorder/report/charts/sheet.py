@@ -1,19 +1,11 @@
-"""A sheet to draw on: matplotlib with our type, measured in CSS pixels from the top left.
+"""A sheet to draw on, measured in CSS pixels from the top left; axes; and a grid of panels.
 
-A unit of the SVG is a pixel of the page when the sheet has its own width, so sizes of type are
-those that a reader sees: 720 wide, or 352 narrow, which is a phone of 390 less its margins.
+At its own width, a unit of the SVG is a pixel of the page, so type has the size that a reader sees:
+720 pixels wide, or 352 narrow, which is a phone of 390 less its margins. The name of the y axis is
+above the panels, where it can be read without turning one's head.
 
-The only file that imports matplotlib, and nobody imports it before something is drawn (drawing.py).
+This file and draw_*.py import matplotlib; they are imported only when something is drawn.
 Figures are made without pyplot, hence without global state; settings hold only while drawing.
-
-Round numbers for axes, and how numbers are written.
-
-Not here: drawing.
-
-Panels in rows: where each is on the sheet, and its axes with round numbers and names.
-
-Used by charts with two axes (points_drawn.py, lines_drawn.py). The name of the y axis lies above
-the panels, where it can be read without turning one's head.
 """
 
 from __future__ import annotations
@@ -39,20 +31,20 @@ from anyorder.report.charts.svg import light
 
 WIDE, NARROW = 720.0, 352.0
 SIZE, SMALL = 12.5, 11.5
-"""Type: names and titles; numbers and notes."""
+"""Type sizes: names and titles; numbers and notes."""
 LINE = 1.35
-"""Height of a line of text, in its size."""
+"""The height of a line of text, relative to its size."""
 MARGIN = 10.0
 """Around a chart that is saved as a file."""
 UNIT = 72.0
-"""Units to matplotlib's inch."""
+"""Pixels per inch of matplotlib, so that a pixel is a unit of its SVG."""
 
 _SETTINGS: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same widths everywhere
     "svg.fonttype": "none",
-    "svg.hashsalt": "anyorder",
-    "pdf.fonttype": 42,
-    "text.parse_math": False,
+    "svg.hashsalt": "anyorder",  # the same ids on every run
+    "pdf.fonttype": 42,  # TrueType: many journals refuse Type 3 fonts
+    "text.parse_math": False,  # a dollar in a program is a dollar
     "axes.unicode_minus": True,
     "path.simplify": False,
 }
@@ -62,7 +54,7 @@ _NOT_ABOUT_LOOKS = ("backend", "interactive", "toolbar", "webagg", "tk.", "figur
 
 @contextmanager
 def drawing_settings() -> Iterator[None]:
-    """Matplotlib's own defaults and ours, whatever the reader's configuration says."""
+    """Matplotlib's defaults and ours; the user's matplotlibrc has no effect."""
     settings: Any = {
         name: value
         for name, value in mpl.rcParamsDefault.items()
@@ -74,7 +66,7 @@ def drawing_settings() -> Iterator[None]:
 
 
 class Sheet:
-    """A figure whose places are pixels from its top left corner."""
+    """A figure with places in pixels from its top left corner."""
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
@@ -104,7 +96,7 @@ class Sheet:
         )
 
     def lines(self, x: float, y: float, lines: list[str], **more: Any) -> float:
-        """Lines below each other, the first baseline at `y`; the next baseline would be there."""
+        """Lines below each other, the first baseline at `y`; returns the next baseline."""
         step = more.get("size", SIZE) * LINE
         for number, line in enumerate(lines):
             self.text(x, y + number * step, line, **more)
@@ -124,12 +116,12 @@ class Sheet:
         self.figure.add_artist(patch)
 
     def stroke(self, xs: list[float], ys: list[float], **more: Any) -> None:
-        """A line, or marks, through places of the sheet."""
+        """A line through places of the sheet, or marks at them."""
         heights = [self.height - y for y in ys]
         self.figure.add_artist(Line2D(xs, heights, transform=self._pixels(), **more))
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Axes in this place: no frame, a light grid, quiet numbers."""
+        """Axes without a frame, with a light grid and quiet numbers."""
         axes = self.figure.add_axes(
             (
                 x / self.width,
@@ -149,7 +141,7 @@ class Sheet:
         return axes
 
     def with_margins(self) -> Any:
-        """What to save: some white paper around everything."""
+        """The region to save; it adds white paper around the figure."""
         self.box(
             -MARGIN,
             -MARGIN,
@@ -161,13 +153,13 @@ class Sheet:
         return self.figure.bbox_inches.padded(MARGIN / UNIT)
 
     def _pixels(self) -> Any:
-        # As shares of the figure, like its text: at any resolution, with or without margins.
+        # Shares of the figure, as its text has, hold at any resolution and with margins.
         return Affine2D().scale(1 / self.width, 1 / self.height) + self.figure.transFigure
 
 
 @cache
 def text_width(words: str, size: float = SIZE, *, bold: bool = False, mono: bool = False) -> float:
-    """How wide words are in our type; most readers' own type is narrower."""
+    """The width of words in our type; most readers' own type is narrower."""
     font = FontProperties(
         family="DejaVu Sans Mono" if mono else "DejaVu Sans",
         weight="bold" if bold else "normal",
@@ -177,7 +169,7 @@ def text_width(words: str, size: float = SIZE, *, bold: bool = False, mono: bool
 
 
 def wrapped(words: str, width: float, size: float = SIZE, *, bold: bool = False) -> list[str]:
-    """Words on as few lines as fit, of about equal length; a single long word is left whole."""
+    """Words on as few lines as fit, of about equal length; a long word is not broken."""
     pieces = {word: text_width(word, size, bold=bold) for word in set(words.split())}
     space = text_width(" ", size, bold=bold)
 
@@ -194,6 +186,7 @@ def wrapped(words: str, width: float, size: float = SIZE, *, bold: bool = False)
         return lines
 
     best = filled(width)
+    # The narrowest limit that needs no further line gives the most even lines.
     narrower = (filled(width * share / 20) for share in range(19, 8, -1))
     return [best, *(lines for lines in narrower if len(lines) == len(best))][-1]
 
@@ -207,6 +200,7 @@ def linear_ticks(low: float, high: float, most: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     steps = [power * step for step in (*STEPS, 20.0, 50.0)]
     for step in steps:
+        # The tolerance keeps ends that are multiples of the step, such as 0.3 of 0.1.
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first + 1 <= most:
             return [number * step for number in range(first, last + 1)]
@@ -214,9 +208,9 @@ def linear_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Powers of ten, or 1, 2 and 5 of each where there are few powers; at most about `most`.
+    """Powers of ten, with multiples of 2 and 5 if there is room; at most about `most`.
 
-    Within a decade, where that leaves fewer than three: round numbers at even distances.
+    Within a decade that has fewer than three of these: round numbers at even distances.
     """
     assert 0 < low < high
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -231,7 +225,7 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def written(value: float, percent: bool = False) -> str:
-    """A number of an axis, as short as it is exact."""
+    """A number of an axis, without trailing zeros."""
     if percent:
         return signed(f"{100 * value:.6g}%")
     if value and not 1e-4 <= abs(value) < 1e5:
@@ -241,7 +235,7 @@ def written(value: float, percent: bool = False) -> str:
 
 
 def shown(value: float, percent: bool = False) -> str:
-    """A value beside its bar: three figures, the exact number being in a table."""
+    """A value beside its bar, in about three figures; a table has the exact number."""
     if percent:
         return signed(f"{100 * value:.1f}%")
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
@@ -249,14 +243,14 @@ def shown(value: float, percent: bool = False) -> str:
 
 
 def signed(number: str) -> str:
-    """With a minus as wide as a plus, and none before a zero."""
+    """The number with a real minus sign, and none before a zero."""
     if not any(digit in number for digit in "123456789"):
         number = number.removeprefix("-")
     return number.replace("-", "\N{MINUS SIGN}")
 
 
 def spread(low: float, high: float, log: bool = False) -> tuple[float, float]:
-    """A little room on both sides, and some where all values are equal."""
+    """Limits with a little room on both sides, also if all values are equal."""
     if log:
         room = 10 ** (0.05 * max(math.log10(high / low), 0.4))
         return low / room, high * room
@@ -265,16 +259,16 @@ def spread(low: float, high: float, log: bool = False) -> tuple[float, float]:
 
 
 NUMBERS = 20.0
-"""Room of the numbers below a panel."""
+"""Room for the numbers below a panel."""
 ACROSS, DOWN = 22.0, 18.0
 """Between panels."""
 OVER = 6.0
-"""Above a panel's frame: half a number of the y axis reaches there."""
+"""Above a panel's frame, for the upper half of the top number of the y axis."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of all panels."""
+    """An axis: its name, limits and numbers."""
 
     label: str
     limits: tuple[float, float]
@@ -291,7 +285,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panels:
-    """The plan of all panels below the legend; each has an x axis, all the same y axis."""
+    """The layout of the panels below the legend; each has an x axis, all share the y axis."""
 
     width: float
     titles: Sequence[str]
@@ -308,7 +302,7 @@ class Panels:
 
     @property
     def left(self) -> float:
-        """Room of the numbers of the y axis."""
+        """Room for the numbers of the y axis."""
         ticks = self.y.chosen(self._most_y)
         return max(text_width(written(tick, self.y.percent), SMALL) for tick in ticks) + 8
 
@@ -349,7 +343,7 @@ class Panels:
 
     @property
     def _each_says(self) -> bool:
-        """Whether each panel has the name of its x axis, or the last row for all."""
+        """Whether each panel names its x axis; else the last row does so for all."""
         return self.columns == 1 or len({axis.label for axis in self.x}) > 1
 
     @property
@@ -364,7 +358,7 @@ class Panels:
         return wrapped(self.x[number].label, room, SMALL)
 
     def draw(self, sheet: Sheet, top: float) -> list[Axes]:
-        """All axes, their names and titles."""
+        """Draw all axes, their names and titles."""
         lines = self._y_lines
         sheet.lines(0, top + SMALL, lines, size=SMALL, color="muted")
         return [self._draw_one(sheet, top + self._above, number) for number in range(len(self.x))]

@@ -1,28 +1,19 @@
-"""Matplotlib's SVG made fit for a page: small, without ids or rules that reach into others.
+"""Drawings: matplotlib's SVG made fit for a page, the colours, and the parts that charts share.
 
-Colours become CSS variables (palette.py), fonts the reader's own, ids begin with the drawing's
-name, and matplotlib's style sheet, which would hold for the whole page, becomes a property of this
-element. A colour that is not of the palette is our mistake.
+A `Drawing` is rendered on every use, wide and narrow (for a phone). `inline()` holds both, and CSS
+shows the one that fits. The output depends on the chart alone: no dates, ids from a fixed salt.
 
-A chart that can be put into a page, or saved for a paper.
+`for_page` makes the SVG small and self-contained: colours become CSS variables, fonts become those
+of the reader, ids begin with the drawing's name, and matplotlib's style sheet, which would apply to
+the whole page, becomes a property of this element. A colour outside the palette is a bug.
 
-It is drawn anew for every use: wide, and narrow for a phone. Both are in `inline()`, where the
-width of the place decides which one is seen. The output depends on the chart alone: no dates, and
-ids from a fixed salt.
+A family has the same colour in every chart (families/descriptions.py); so have policies and kinds
+of tokens. Colours that can meet in one chart differ for colour-blind readers too
+(tests/report/charts/test_palette.py), and colour is never the only difference. Paper and ink are
+those of player/player.css. Charts are drawn in the light colours. No two names share a light
+colour, so `for_page` can map each one back to its name.
 
-What charts are made of: numbers that may carry an interval, and series with a colour.
-
-Not here: how they look (palette.py, canvas.py).
-
-The colours of charts, by what they mean, on light and dark paper.
-
-A family has the same colour in every chart, which its description gives
-(families/descriptions.py); so have policies and kinds of tokens. What can meet in one chart differs
-for colour-blind readers too (tests/report/charts/test_palette.py), and charts never tell by colour
-alone. The grounds are those of the player (player/player.css).
-
-Charts are drawn in the light colours; as no two names share one, svg.py can turn each into a CSS
-variable afterwards.
+Not here: shapes and layout (sheet.py, legend.py, draw_*.py).
 """
 
 from __future__ import annotations
@@ -56,7 +47,7 @@ GROUNDS: dict[str, Color] = {
     "rule": Color("#e6e4df", "#2c3139"),
     "slot": Color("#e4e2dd", "#343a43"),
 }
-"""Paper, text, quiet text, lines of a grid, what is still masked."""
+"""Paper, text, quiet text, grid lines, masked slots."""
 
 MEANINGS: dict[str, Color] = {
     # Policies: which slot is revealed next.
@@ -71,26 +62,26 @@ MEANINGS: dict[str, Color] = {
     "inserted": Color("#2c5aa8", "#8fb6ff"),
     "masked": Color("#868e99", "#8d96a2"),
     "clean": Color("#c9660f", "#f2a15c"),
-    # What a score is shown by: the better, the stronger.
+    # Scores: the better, the stronger.
     "score": Color("#2d5ba9", "#8eb5fe"),
 }
-"""What has a colour besides families."""
+"""Colours besides those of families."""
 
 
 def chart_colors() -> dict[str, Color]:
-    """Name -> colour: the names that records may use. Families registered later are there too."""
+    """Name -> colour, for records of charts. It includes families that are registered later."""
     known = DESCRIPTIONS.values()
     return {each.name: Color(*each.color) for each in known if each.color} | MEANINGS
 
 
 def spare_colors() -> list[str]:
-    """The names of families' colours in the order in which they serve something without one."""
+    """The names of families whose colours may serve something else, in order of preference."""
     known = sorted(DESCRIPTIONS.values(), key=lambda each: each.spare_color)
     return [each.name for each in known if each.color]
 
 
 def all_colors() -> dict[str, Color]:
-    """The same and the grounds."""
+    """`chart_colors` and the grounds."""
     return GROUNDS | chart_colors()
 
 
@@ -107,7 +98,7 @@ STYLE = """
 
 
 def names_by_light() -> dict[str, str]:
-    """Light colour -> its name. A family may not take the colour of something else."""
+    """Light colour -> name. Fails if two names share a colour."""
     found: dict[str, str] = {}
     for name, color in all_colors().items():
         other = found.setdefault(color.light, name)
@@ -117,12 +108,12 @@ def names_by_light() -> dict[str, str]:
 
 
 def light(name: str) -> str:
-    """What to draw with; a name that is unknown is our mistake."""
+    """The colour to draw with."""
     return all_colors()[name].light
 
 
 def variable(name: str) -> str:
-    """The CSS variable of a colour, with its light value where no style sheet sets it."""
+    """The CSS variable of a colour, with its light value as the fallback."""
     return f"var(--ao-{name.replace('_', '-')}, {all_colors()[name].light})"
 
 
@@ -132,7 +123,7 @@ def style() -> str:
         f"  --ao-{name.replace('_', '-')}: light-dark({color.light}, {color.dark});"
         for name, color in all_colors().items()
     ]
-    # Without weight of its own, so that a page may set other colours.
+    # `:where` has no specificity, so a page can set other colours.
     head = ":where(.ao-chart) {\n  color-scheme: light dark;\n"
     return head + "\n".join(lines) + "\n}" + STYLE
 
@@ -147,7 +138,7 @@ MONO = (
 
 
 def for_page(source: str, name: str, kind: str, alt: str) -> str:
-    """The `<svg>` element of a whole file by matplotlib; `kind` is its class."""
+    """The `<svg>` element of matplotlib's SVG file; `kind` is its class."""
     root = ElementTree.fromstring(source)
     for parent in list(root.iter()):
         for child in list(parent):
@@ -158,7 +149,7 @@ def for_page(source: str, name: str, kind: str, alt: str) -> str:
     for group in list(root.iter(f"{SVG}g")):
         _gather_style(group)
     _prefix_ids(root, f"{name}-{kind[0]}")
-    _prune(root)
+    _prune(root)  # last: the steps before leave groups empty
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.attrib |= {
@@ -172,7 +163,7 @@ def for_page(source: str, name: str, kind: str, alt: str) -> str:
 
 
 def _tidy(element: ElementTree.Element) -> None:
-    """Shorter numbers, our fonts, named colours; text between elements is only line breaks."""
+    """Shorten numbers, name colours, set fonts; text between elements is only line breaks."""
     if element.tag not in (f"{SVG}text", f"{SVG}tspan"):
         element.text = None
     element.tail = None
@@ -213,7 +204,7 @@ def _fonts(style: str) -> str:
 
 
 def _gather_style(group: ElementTree.Element) -> None:
-    """Hundreds of equal marks have their style once."""
+    """Move the style of equal marks to their group: there may be hundreds of them."""
     styles = {child.get("style") for child in group if child.tag == f"{SVG}use"}
     uses = [child for child in group if child.tag == f"{SVG}use"]
     if len(uses) > 1 and len(styles) == 1 and "style" not in group.attrib:
@@ -225,7 +216,8 @@ def _gather_style(group: ElementTree.Element) -> None:
 
 
 def _prefix_ids(root: ElementTree.Element, prefix: str) -> None:
-    """Only ids that are used stay, numbered in their order."""
+    """Number the ids that are used and drop the others."""
+    # A colour such as #e6e4df looks like a reference, too: only known ids are renamed.
     text = " ".join(value for element in root.iter() for value in element.attrib.values())
     used = dict.fromkeys(re.findall(r"#([A-Za-z][\w-]*)", text))
     known = {element.get("id") for element in root.iter()}
@@ -244,7 +236,7 @@ def _prefix_ids(root: ElementTree.Element, prefix: str) -> None:
 
 
 def _prune(element: ElementTree.Element) -> None:
-    """Groups that hold nothing go."""
+    """Remove empty groups."""
     for child in list(element):
         _prune(child)
         if child.tag in (f"{SVG}g", f"{SVG}defs") and len(child) == 0:
@@ -253,6 +245,7 @@ def _prune(element: ElementTree.Element) -> None:
 
 DPI = 200
 NO_MATPLOTLIB = "drawing charts needs matplotlib: pip install 'anyorder[report]'"
+# Equal charts give equal files.
 _NO_DATES = {
     "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
     "png": {"Software": None},
@@ -267,17 +260,17 @@ class Drawing:
     name: str
     """The name of its files, and the beginning of the ids in its SVG."""
     alt: str
-    """What it shows, for those who cannot see it."""
+    """A description for screen readers."""
     draw: Callable[[bool], Sheet]
     """(narrow) -> the finished sheet."""
 
     def svg(self, narrow: bool = False) -> str:
-        """An `<svg>` element: text is text, colours are CSS variables with light fall-backs."""
+        """An `<svg>` element: text stays text, colours are CSS variables with light fallbacks."""
         source = self._saved("svg", narrow=narrow).decode("utf-8")
         return for_page(source, self.name, "narrow" if narrow else "wide", self.alt)
 
     def inline(self) -> str:
-        """Both variants, for a page that has `style()` in its head; CSS shows the one that fits."""
+        """Both widths, for a page that has `style()` in its head; CSS shows the one that fits."""
         return f'<div class="ao-chart">{self.svg()}{self.svg(narrow=True)}</div>'
 
     def save(self, folder: Path) -> list[Path]:
@@ -286,7 +279,7 @@ class Drawing:
         paths = []
         for kind in ("png", "pdf"):
             paths.append(folder / f"{self.name}.{kind}")
-            content = self._saved(kind)
+            content = self._saved(kind)  # before the file: a failure leaves an older one whole
             with replacing(paths[-1]) as file:
                 file.write(content)
         return paths
@@ -309,19 +302,19 @@ class Drawing:
 
 
 Number: TypeAlias = float | Interval
-"""A value, or an estimate with its interval; bounds that are NaN are not drawn."""
+"""A value, or an estimate with its interval; NaN bounds are not drawn."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """What has one colour throughout a chart, and a line in its legend."""
+    """A label and a colour throughout a chart, with a key in its legend."""
 
     label: str
     """Unique in its chart; other records name the series by it."""
     color: str
-    """A name in `chart_colors()`: a family, a policy, or what else has a colour of its own."""
+    """A name in `chart_colors()`, such as a family or a policy."""
     pale: bool = False
-    """A lighter filling with a full outline: a second thing of the same colour."""
+    """A lighter filling with a full outline: a second series of the same colour."""
 
 
 def estimate(value: Number) -> float:
@@ -329,14 +322,14 @@ def estimate(value: Number) -> float:
 
 
 def bounds(value: Number) -> tuple[float, float] | None:
-    """Where the value may lie, if that is known."""
+    """The ends of the value's interval, if known."""
     if not isinstance(value, Interval) or math.isnan(value.low) or math.isnan(value.high):
         return None
     return value.low, value.high
 
 
 def reach(value: Number) -> tuple[float, float]:
-    """The lowest and highest place that a drawing of the value touches."""
+    """The lowest and highest value to draw: the estimate and its interval."""
     low, high = bounds(value) or (estimate(value), estimate(value))
     return min(low, estimate(value)), max(high, estimate(value))
 

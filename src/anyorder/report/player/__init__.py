@@ -2,7 +2,7 @@
 
 The player is plain JavaScript and CSS without a build step: a page holds `style()` in a <style>,
 `script()` in a <script> and a payload of report/traces.py, and calls AnyorderPlayer.create
-(docs/player.md). What it shows and how is decided in the files beside this one, not here.
+(docs/player.md). The .js and .css files decide what it shows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-# In the order of their use; each is one idea.
+# A file uses only names of files before it.
 SCRIPTS = (
     "data.js",
     "dom.js",
@@ -28,13 +28,12 @@ STYLES = ("player.css",)
 
 @cache
 def script() -> str:
-    """All of the script in one scope of its own; it defines `AnyorderPlayer` and nothing else."""
+    """The whole script in a scope of its own; the only global name is `AnyorderPlayer`."""
     return '(() => {\n"use strict";\n' + "\n".join(map(_read, SCRIPTS)) + "})();\n"
 
 
 @cache
 def style() -> str:
-    """All of the style."""
     return "\n".join(map(_read, STYLES))
 
 

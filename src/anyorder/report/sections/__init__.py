@@ -1,4 +1,4 @@
-"""The sections of a report, one file for each; what has no data is told as absent."""
+"""The sections of a report, about one file each. A section without data becomes an `Absent`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
     segments.policies_section,
     insertion.schedule_section,
 )
-"""In the order of the page; None: does not concern these runs."""
+"""In the order of the page. None: the section does not concern these runs."""
 
 
 def all_sections(material: Material) -> Iterator[Section | Absent]:
-    """Every section, or what is missing for it."""
+    """Every section that concerns these runs, or the reason for its absence."""
     for make in SECTIONS:
         found = make(material)
         if found is not None:

@@ -1,7 +1,4 @@
-"""How often the programs are right: every run's pass@1, with what each run is and cost.
-
-pass@k with intervals (paper, tables of appendix D), and the sweep of insertion temperatures.
-"""
+"""How often the programs are right: pass@1 of every run, and pass@k (paper, appendix D, tables)."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ TITLE = "How often is the program right?"
 
 
 def section(material: Material) -> Section | Absent:
-    """The section, or what is missing for it."""
+    """pass@1 of every run."""
     runs = material.gathered.graded()
     if not runs:
         commands = tuple(run.command("grade") for run in material.gathered)
@@ -123,7 +120,7 @@ def repeated(material: Material) -> list[RunFacts]:
 
 
 def passk_section(material: Material) -> Section | Absent:
-    """The section, or what is missing for it."""
+    """pass@k of the runs with several samples a problem."""
     runs = repeated(material)
     if not runs:
         return Absent(
@@ -186,7 +183,7 @@ def _passk_rates(runs: Sequence[RunFacts], ks: Sequence[int]) -> Table:
 
 
 def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
-    """The first run less each other one on the same task, at the largest k that both have."""
+    """The first run minus each other run on the same task, at 1 and the largest k of both."""
     first, *others = runs
     rows = []
     for other in others:

@@ -1,4 +1,4 @@
-"""The sweep of insertion temperatures (paper, appendix D), and the schedule as it was sampled."""
+"""The sweep of insertion temperatures (paper, appendix D), and the schedule counted in traces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _inserts(family: Description) -> bool:
 
 
 def sweeps(material: Material) -> list[list[RunFacts]]:
-    """Graded runs that differ in their insertion temperature alone, by that temperature."""
+    """Groups of graded runs that differ only in their insertion temperature, sorted by it."""
     groups: dict[tuple[object, ...], dict[float, RunFacts]] = {}
     for run in material.gathered.graded():
         if run.description.inserts and run.options.get("insertion_temperature") is not None:
@@ -49,7 +49,7 @@ def sweeps(material: Material) -> list[list[RunFacts]]:
 
 
 def sweep_section(material: Material) -> Section | Absent | None:
-    """The section; None where no model inserts anything."""
+    """Right programs over the insertion temperature; None if no model inserts."""
     found = sweeps(material)
     if not found:
         models = material.gathered.of(_inserts)
@@ -101,7 +101,7 @@ def sweep_section(material: Material) -> Section | Absent | None:
 
 
 def schedule_section(material: Material) -> Section | Absent | None:
-    """How much was inserted, masked and written after each step; None without insertion."""
+    """Shares inserted, masked and written after each step; None if no model inserts."""
     inserting = material.gathered.of(_inserts)
     runs = main_runs([run for run in inserting if run.options.get("clock", "steps") == "steps"])
     if not inserting:
@@ -147,6 +147,6 @@ def _table(run: RunFacts, found: dict[str, list[float]]) -> Table:
 
 
 def _some(count: int) -> Sequence[int]:
-    """Some places of a list, the first and the last among them."""
+    """Evenly spaced places of a list, with the first and the last."""
     shown = min(count, SHOWN_ROWS)
     return sorted({round(number * (count - 1) / max(1, shown - 1)) for number in range(shown)})

@@ -1,11 +1,7 @@
-"""Who takes part: the models in words, the rules for the order, and the command of every run.
+"""The models, their policies and all runs; the table at the top of the page; accuracy against cost.
 
-The main numbers of the main runs in one table, for the top of the page.
-
-Accuracy against what it cost: network calls, and seconds where runs were timed one by one.
-
-Seconds are compared only between runs at batch 1 with the same device and precision
-(bench/timing.py says why); network calls do not depend on the machine.
+Cost is network calls, which do not depend on the machine. Seconds are compared only between runs at
+batch 1 with the same device and precision (bench/timing.py says why).
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ TITLE = "The models, and how they were made to write"
 
 
 def section(material: Material) -> Section:
-    """One line for each family, and a table of all runs."""
+    """A paragraph for each family, the policies, and a table of all runs."""
     gathered = material.gathered
     families = list(dict.fromkeys(run.title for run in gathered))
     told = [
@@ -102,7 +98,7 @@ def _temperature(run: RunFacts) -> Cell:
 
 
 def _full(name: str) -> str:
-    """What an acronym stands for: what stands in brackets in the glossary's title."""
+    """The words behind an acronym: the glossary's title has them in brackets."""
     return TERMS[name].title.partition("(")[2].rstrip(")")
 
 
@@ -110,7 +106,7 @@ ROWS = 9
 
 
 def glance(material: Material) -> Table:
-    """A row for each main run; a column that no run has is left out."""
+    """The main numbers of each main run; columns without numbers are left out."""
     runs = main_runs(material.gathered.runs, ROWS)
     columns = {
         "[[passed|pass all tests]]": [_passed(run) for run in runs],
@@ -157,11 +153,11 @@ def _calls(run: RunFacts) -> Cell | None:
 COST_TITLE = "What does it cost?"
 SECONDS_TITLE = "How long does it take?"
 WIDE = 4
-"""Costs further apart than this stand on a logarithmic axis."""
+"""Costs with a larger ratio than this get a logarithmic axis."""
 
 
 def sections(material: Material) -> list[Section | Absent]:
-    """The section; seconds are absent where no runs can be compared."""
+    """Accuracy against cost; seconds are absent if no runs are comparable."""
     runs = [run for run in material.gathered.graded() if run.timing and run.timing.forwards]
     timed = _timed(material.gathered.graded())
     found: list[Section | Absent] = []
@@ -189,7 +185,7 @@ def sections(material: Material) -> list[Section | Absent]:
 
 
 def _timed(runs: Sequence[RunFacts]) -> list[RunFacts]:
-    """The largest set of runs at batch 1 with one device and precision; empty below two."""
+    """The largest set of runs at batch 1 on one device and precision; empty if below two."""
     groups: dict[tuple[object, ...], list[RunFacts]] = {}
     for run in runs:
         if run.timing is not None and run.timing.batch == 1:
@@ -242,7 +238,7 @@ def _drawing(
     name: str, x_label: str, runs: Sequence[RunFacts], costs: Sequence[Interval]
 ) -> Drawing:
     families = list(dict.fromkeys(run.title for run in runs))
-    named = main_runs(runs)  # names of all of them would lie on top of one another
+    named = main_runs(runs)  # names of all runs would cover each other
     series = []
     for title in families:
         own = [(run, cost) for run, cost in zip(runs, costs, strict=True) if run.title == title]

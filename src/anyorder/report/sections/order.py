@@ -1,4 +1,4 @@
-"""In which order programs are written: AR-ness, and the tree metrics with both controls.
+"""The order in which programs are written: AR-ness, and the tree metrics with their controls.
 
 Paper: figure and table of the any-order metrics (appendix D); docs/order.md, docs/arness.md.
 """
@@ -44,7 +44,7 @@ TITLE = "In which order does it write?"
 SCOPE, PART = "full_output", "split_only"
 CONTROLS = {"left_to_right": "left-to-right order", "random": "random order"}
 LINES = {"segments": "random order of whole lines"}
-"""What only models that commit whole lines are compared with."""
+"""A third control, for models that commit whole lines."""
 METRICS = {
     "cbc": ("CBC", "previewed before the first is finished"),
     "rub": ("RUB", "left unfinished and returned to"),
@@ -55,7 +55,7 @@ LEFTMOST, TAU = "global@1", "tau"
 
 
 def section(material: Material) -> Section | Absent:
-    """The section, or what is missing for it."""
+    """The leftmost-first share and the tree metrics of every run that recorded its steps."""
     runs = [run for run in material.gathered if cell(run, "cbc") is not None and leftmost(run)]
     if not runs:
         return Absent(
@@ -81,20 +81,20 @@ def section(material: Material) -> Section | Absent:
 
 
 def leftmost(run: RunFacts) -> dict[str, Any] | None:
-    """The record of the leftmost-first share; None where no sample has one."""
+    """The record of the leftmost-first share; None if no sample has one."""
     record = (run.measures.get("arness") or {}).get("aggregate", {}).get(LEFTMOST)
     return record if record and record["samples"] else None
 
 
 def cell(run: RunFacts, metric: str) -> dict[str, Any] | None:
-    """The record of a tree metric over nodes with a choice; None where no sample has one."""
+    """The record of a tree metric over nodes with a choice; None if no sample has one."""
     record = (run.measures.get("order") or {}).get("aggregate", {}).get(SCOPE)
     found = record[PART][metric] if record else None
     return found if found and found["samples"] else None
 
 
 def _ends(run: RunFacts) -> tuple[Interval, dict[str, float]]:
-    """How often a run takes the leftmost, and how often its two controls do."""
+    """The leftmost-first share of a run, and of its two controls."""
     record = leftmost(run)
     assert record is not None
     return interval_of(record["interval"]), {
@@ -218,18 +218,18 @@ def _tree_drawing(runs: Sequence[RunFacts]) -> Drawing:
 
 
 def place(run: RunFacts, metric: str) -> Interval | None:
-    """Where a tree metric lies between its controls."""
+    """The place of a tree metric between its controls: 0 is left to right, 1 is random."""
     record = cell(run, metric)
     return interval_of(record["position"]) if record and record["position"] else None
 
 
 def writes_lines(run: RunFacts) -> bool:
-    """Whether whole lines are committed: then places between the two controls say little."""
+    """Whether it commits whole lines; then the place between the two controls says little."""
     return line_order(run)[0] == "segment"
 
 
 def line_order(run: RunFacts) -> tuple[str, Interval, float] | tuple[None, None, float]:
-    """(segment or line, Kendall's tau of their order, that of chance)."""
+    """("segment" or "line", Kendall's tau of their order, tau of a random order)."""
     found = (run.measures.get("order") or {}).get("segments") or {}
     for unit in ("segment", "line"):
         if unit in found:

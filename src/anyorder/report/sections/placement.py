@@ -35,7 +35,7 @@ DEFAULT_REGION = "code"
 
 
 def section(material: Material) -> Section | Absent | None:
-    """The section, or what is missing for it; None where no model has masked slots."""
+    """Mass and localisation, as points and over steps; None if no model has masked slots."""
     runs = [run for run in material.gathered if run.placement is not None]
     possible = material.gathered.of(lambda family: family.masks)
     if not possible:
@@ -68,7 +68,7 @@ def section(material: Material) -> Section | Absent | None:
 
 
 LEAST_MASS = 0.01
-"""Below it a token was hardly expected anywhere: a few such would stretch the axis."""
+"""Tokens with less are not drawn: a few of them would stretch the axis."""
 
 
 def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figure:
@@ -130,7 +130,7 @@ def _cloud(found: dict[str, NDArray[Any]], name: str, mean: tuple[Interval, Inte
 
 
 def _mean(run: RunFacts, *names: str) -> tuple[Interval, Interval]:
-    """What the table says, so that figure and table agree."""
+    """The means of the table, so that figure and table agree."""
     x, y = (interval_of(run.measures["placement"]["all"][name]) for name in names)
     return x, y
 

@@ -45,18 +45,17 @@ MOST_STEPS = 9
 
 
 def _fixed_segments(family: Description) -> bool:
-    """Whether a fixed number of segments is filled."""
     return family.has_segments and not family.inserts
 
 
 def _colors() -> list[tuple[str, bool]]:
-    """A colour for each number of lines, and whether it is pale: those of families of segments."""
+    """(colour, pale) for each number of lines: the colours of families with segments."""
     known = [each for each in DESCRIPTIONS.values() if each.has_segments and each.color]
     return [(each.name, pale) for pale in (False, True) for each in known]
 
 
 def grid(material: Material) -> dict[tuple[str, int], RunFacts]:
-    """(policy, lines a step) -> run: of the model and task with most of them."""
+    """(policy, lines a step) -> run, of the model and task with the most such runs."""
     groups: dict[tuple[object, ...], dict[tuple[str, int], RunFacts]] = {}
     for run in material.gathered.graded():
         if _fixed_segments(run.description) and "k" in run.options:
@@ -67,7 +66,7 @@ def grid(material: Material) -> dict[tuple[str, int], RunFacts]:
 
 
 def policies_section(material: Material) -> Section | Absent | None:
-    """The section; None where no model writes segments."""
+    """Accuracy by policy and lines a step; None if no model fills fixed segments."""
     found = grid(material)
     colors = _colors()
     ks = sorted({k for _, k in found})[: len(colors)]
@@ -132,7 +131,7 @@ def _grid_table(found: dict[tuple[str, int], RunFacts]) -> Table:
 
 
 def trace_section(material: Material) -> Section | Absent | None:
-    """One generation, step by step; None where no model writes segments."""
+    """One generation, step by step; None if no model writes segments."""
     models = material.gathered.of(lambda family: family.has_segments)
     chosen = _telling(models)
     if chosen is None:
@@ -168,7 +167,7 @@ def _shown_steps(shown: int, steps: int) -> str:
 
 
 def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:
-    """A right program in few steps whose lines came out of order, the most so first."""
+    """The sample to show: right, in few steps, and with its lines most out of order."""
     best: tuple[tuple[bool, bool, bool, int], RunFacts, Trace] | None = None
     for run in runs:
         for trace in run.traces:
@@ -176,7 +175,7 @@ def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:
                 continue
             passed = run.verdicts.get((trace.task_id, trace.sample)) == PASSED
             few = len({each.step for each in trace.candidates}) <= MOST_STEPS
-            fixed = not run.description.inserts  # there every line has a candidate in every step
+            fixed = not run.description.inserts  # so every open line has a candidate in every step
             rank = (passed or not run.verdicts, fixed, few, _crossings(trace))
             if best is None or rank > best[0]:
                 best = rank, run, trace
@@ -184,7 +183,7 @@ def _telling(runs: Sequence[RunFacts]) -> tuple[RunFacts, Trace] | None:
 
 
 def _line_steps(trace: Trace) -> dict[int, int]:
-    """Segment -> the step that revealed it, of those with text, in reading order."""
+    """Segment -> the step that revealed it, in reading order, for segments with text."""
     assert trace.segment is not None
     reveal = trace.timing()[1]
     pairs = zip(trace.segment.tolist(), reveal.tolist(), trace.pieces, strict=True)
@@ -192,7 +191,7 @@ def _line_steps(trace: Trace) -> dict[int, int]:
 
 
 def _crossings(trace: Trace) -> int:
-    """Pairs of lines of which the later one came first."""
+    """The number of pairs of lines in which the later line came first."""
     return sum(one > two for one, two in combinations(_line_steps(trace).values(), 2))
 
 
@@ -209,11 +208,11 @@ def _lines_table(trace: Trace) -> Table:
 
 
 def _code(text: str) -> str:
-    """A line as code; indentation does not collapse."""
+    """A line in marks for code, with spaces that HTML does not collapse."""
     plain = text.rstrip("\n").replace("`", "'").replace(" ", "\N{NO-BREAK SPACE}")
     return f"`{plain}`" if plain.strip() else "(empty)"
 
 
 def _one_line(text: str) -> str:
-    """A prompt in a caption: one line, without our marks."""
+    """A prompt on one line for a caption, without characters that would act as marks."""
     return " ".join(text.replace("`", "'").replace("[[", "[ [").split())

@@ -48,7 +48,7 @@ FILTERS = {"valid": "all programs that parse", "correct": "only programs that pa
 
 
 def section(material: Material) -> Section | Absent | None:
-    """The section, or what is missing for it; None where no model has a choice of orders."""
+    """Tree similarity to the left-to-right runs; None if no model has a choice of orders."""
     found = material.comparisons
     free = [run for run in family_mains(material.gathered.runs) if run.description.has_choice]
     if not found and not free:
@@ -143,7 +143,7 @@ def _table(found: Sequence[Comparison]) -> Table:
 def differences(
     found: Sequence[Comparison],
 ) -> list[tuple[SimilarityToReference, SimilarityToReference, Interval]]:
-    """Every policy less the random one of the same model: tree similarity, paired by problem."""
+    """Tree similarity of every policy minus that of the model's random order, paired by problem."""
     pairs = []
     for each in found:
         for row in each.rows:
