@@ -15,7 +15,7 @@ the final program and the number of tokens at each step, and assigns the steps t
 Tokens outside the program and given tokens keep their steps. A permutation depends only on the
 seed, the task and the sample's number.
 
-Letters: R rows (sample and controls), N nodes with children; 2 PARTS, 4 METRICS.
+Letters: R rows (sample and controls), T tokens, N nodes with children; 2 PARTS, 4 METRICS.
 """
 
 from __future__ import annotations
