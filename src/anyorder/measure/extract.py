@@ -277,7 +277,7 @@ class ExtractionInput:
     """The input of a mode."""
 
     text: str
-    """What the model wrote after the prompt."""
+    """The generated text, without the prompt."""
     prefix: str = ""
     """Code that belongs before the text; "" where the text is a whole program."""
     entry_point: str | None = None

@@ -264,6 +264,7 @@ def crossed_interval(
         raise ValueError("sums and counts must be finite: give 0 and 0 where there is no sample")
     if not 0 < level < 1:
         raise ValueError(f"level={level}: give a number between 0 and 1, such as 0.95")
+    # A task without samples would change how often the others are drawn, and nothing else.
     known = below.sum(axis=0) > 0
     above, below = above[:, known], below[:, known]
     tasks = above.shape[1]

@@ -178,6 +178,7 @@ def _cell(
         if found is not None and not math.isnan(found.means[at]):
             tasks.append(sample.task_id)
             values.append([found.means[at], *(_control(found, name, at) for name in controls)])
+    # Sums per task, so that a draw of tasks keeps the samples of each together.
     table = np.array(values).reshape(len(values), 1 + len(controls))
     sums, counts = task_sums(tasks, table)
     columns = dict(zip(controls, sums.T[1:], strict=True))

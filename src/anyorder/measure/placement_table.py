@@ -270,6 +270,7 @@ class PlacementTable:
         worst, compared = 0.0, 0
         for row in self.rows():
             samples[row["task_id"], row["sample"]] = row["span"]
+            # A probability of 0 gives an infinite difference, which JSON shows as null.
             with np.errstate(divide="ignore"):
                 apart = np.abs(np.log(row["committed_probability"]) - row["committed_log_prob"])
             apart = apart[~np.isnan(apart)]

@@ -203,6 +203,7 @@ class Preparation:
         return dict(tasks)
 
     def __call__(self, sample: ProgramSample) -> Prepared:
+        # An extracted program is parsed without its prompt, so equal ones of all tasks share a key.
         key = sample.text, None if sample.extracted else sample.prompt
         if key not in self._known:
             self._known[key] = self.trees(self._parsed(sample))

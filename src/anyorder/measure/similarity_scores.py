@@ -117,7 +117,7 @@ class SimilarityTable:
     settings: Mapping[str, Any]
     """All that the numbers depend on: options, Python's version, the grammar's fingerprint."""
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """Why rows are missing."""
 
     def row(self, policy: str, filter: str = "valid") -> SimilarityRow:
         """The row of a policy; ValueError if there is none."""

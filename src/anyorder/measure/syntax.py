@@ -131,7 +131,7 @@ def parse_program(
     refused: tuple[Status, str] | None = None
     for name in names:
         for source, offset in FALLBACKS[name](clean, limits):
-            if source in tried:
+            if source in tried:  # fallbacks often give the same piece, and parsing is slow
                 continue
             tried.add(source)
             status, tree, detail = parse_source(source, limits.depth)
@@ -139,7 +139,7 @@ def parse_program(
                 if status is Status.PARSED and name != "whole":
                     status = Status.FALLBACK
                 return Parsed(status, source, start + offset, tree, fallback=name)
-            refused = refused or (status, detail)
+            refused = refused or (status, detail)  # the first reason is about the whole text
     status, detail = refused or (Status.UNPARSABLE, "no part of the text to try")
     return Parsed(status, detail=detail)
 

@@ -167,6 +167,7 @@ def blocks(left: TreeRows, right: TreeRows) -> Iterator[EditBlock]:
     if left.starts.size < 2 or right.starts.size < 2:
         return
     mirror = _right_is_cheaper(left, right)
+    # Start from square parts: a long thin part would share fewer subtrees.
     side = max(int(np.sqrt(MEMO_CELLS)), 1)
     for columns in _spans(right.starts, side):
         second = _forest(right.cut(columns.start, columns.stop), mirror)
@@ -377,7 +378,7 @@ def _search(job: EditJob, rename_cost: int) -> Matches:
     known = {identity(tree, rename_cost): number for number, tree in enumerate(columns.trees)}
     for number, tree in enumerate(rows.trees):
         which[number] = known.get(identity(tree, rename_cost), -1)
-    best[which >= 0] = 1.0
+    best[which >= 0] = 1.0  # identical trees need no search
     others = np.flatnonzero(which < 0)
     pairs = rows_of([rows.trees[i] for i in others], columns.trees, rename_cost)
     found = _search_distinct(*pairs, rename_cost)

@@ -155,6 +155,7 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
         known = U(a_class[root_a]) * wide
         for key_b in range(b.begins[r], b.begins[r + 1]):
             root_b = U(b.keys[key_b])
+            # Known for the keyroots, hence for all pairs on their left paths.
             if memo[known + U(b_class[root_b])] > 0:
                 continue
             low_b = b_first[root_b]
@@ -164,7 +165,7 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
                 row = U(a_class[x]) * wide
                 up = (x - low_a) * step + ONE
                 here = up + step
-                best = table[U(0)]
+                best = table[U(0)]  # 0, in the type of the table
                 # The branch is outside the inner loop, so that both loops stay tight.
                 if below == U(0):
                     label = a_labels[x]
@@ -179,6 +180,7 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
                             best = max(best, memo[place], table[up + j])
                         table[here + j] = best
                 else:
+                    # May wrap below 0; adding first[y] >= shift wraps it back.
                     jump = below * step - shift
                     for j in range(width):
                         y = shift + j

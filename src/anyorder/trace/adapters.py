@@ -232,6 +232,7 @@ def _segments(steps: Any, vocab: Vocab) -> dict[str, Any]:
 def _pieces(tokens: Any, text: str, vocab: Vocab) -> tuple[str, ...]:
     """A segment's tokens as strings, from strings or ids, up to its end of sequence."""
     if all(isinstance(token, str) for token in tokens):
+        # Tokens that do not join to the text have no places in it: then the text is one piece.
         return tuple(tokens) if "".join(tokens) == text else (text,) if text else ()
     ids = checks.integers("tokens", tokens).tolist()
     ids = ids[: ids.index(vocab.eos_id)] if vocab.eos_id in ids else ids

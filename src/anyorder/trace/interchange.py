@@ -305,6 +305,7 @@ def _parse_object(line: str, where: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # By default `json` keeps the last of two equal fields silently.
     record = dict(pairs)
     if len(record) != len(pairs):
         names = [name for name, _ in pairs]
@@ -314,4 +315,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
+    # By default `json` reads NaN and Infinity, which JSON does not have.
     raise ValueError(f"{name} is no JSON number, write null")

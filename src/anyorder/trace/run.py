@@ -254,7 +254,7 @@ class Run:
             raise ValueError(f"{folder} is a file: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
         if not together:
-            sweep(folder)
+            sweep(folder)  # temporary files of a killed writer
         path = folder / CARD_FILE
         if not path.exists():
             foreign = sorted(item.name for item in folder.iterdir() if _is_foreign(item.name))

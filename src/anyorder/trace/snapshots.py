@@ -3,8 +3,7 @@
 Import (`History`): other libraries record a generation as one canvas per step. Slots are followed
 forwards: the positions of snapshot s that step s did not create are, in order, the positions in use
 of snapshot s-1. With insertion masks the lineage is exact; without them the canvas must keep its
-length. Otherwise it is an error: adjacent masks cannot be told apart, and a guess would invent an
-order.
+length. Otherwise it is an error: adjacent masks look alike, and a guess would invent an order.
 
 Replay (`Snapshot`): snapshot s has the slots with insert_step <= s in their final left-to-right
 order. Slots are never deleted, so this is the left-packed canvas of that step. A slot shows its

@@ -116,7 +116,7 @@ def from_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
         for name, kind in RECORDS.items():
             if values[name] is not None:
                 values[name] = tuple(kind(**record) for record in values[name])
-        yield Trace(**values)
+        yield Trace(**values)  # checks every value again: a file may have been edited
 
 
 def write_traces(path: Path, traces: Sequence[Trace]) -> None:
@@ -159,6 +159,7 @@ def merge(sources: Sequence[Path], target: Path, *, remedy: str) -> None:
         for source in sources:
             for batch in read_batches(source, remedy=remedy):
                 _check_new(batch, seen, source)
+                # Parts may be tiny; full row groups compress better and read faster.
                 if sum(piece.num_rows for piece in waiting) + batch.num_rows > GROUP_ROWS:
                     writer.write_table(pa.Table.from_batches(waiting, schema=SCHEMA))
                     waiting = []
@@ -236,6 +237,7 @@ def _check_new(batch: pa.RecordBatch, seen: set[tuple[str, int]], source: Path) 
 
 
 def _writer(file: Any) -> pq.ParquetWriter:
+    # Page checksums, because a flipped bit in a column of steps could still be a valid trace.
     return pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
 
 

@@ -145,7 +145,7 @@ class Trace:
     """The number of this sample among those of its task, from 0."""
     prompt: str
     text: str
-    """What was generated, up to the first end-of-sequence token."""
+    """The generated text, up to the first end-of-sequence token."""
     program: str | None = None
     """The program found in the text, where extraction ran."""
     entry_point: str | None = None
@@ -180,6 +180,7 @@ class Trace:
 
     def __post_init__(self) -> None:
         try:
+            # The class is frozen, and values from outside become their stored types only here.
             for name, check in _COLUMNS.items():
                 value = getattr(self, name)
                 if value is not None or name in _REQUIRED:
@@ -248,7 +249,7 @@ class Trace:
         when the canvas grows; `attention_masks[s]` marks the positions in use, where snapshots
         are padded. A slot still masked at the end keeps the mask id and the last step.
         """
-        from anyorder.trace.snapshots import History
+        from anyorder.trace.snapshots import History  # which imports this file
 
         history = History.read(snapshots, mask_id, insertion_masks, attention_masks)
         return history.trace(vocab, prompt_length, **about)
@@ -329,6 +330,7 @@ def spell(vocab: Vocab | None, ids: IntArray) -> tuple[str, IntArray]:
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        # NaN marks a missing number, so it equals itself here.
         return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
     return type(left) is type(right) and bool(left == right)
 

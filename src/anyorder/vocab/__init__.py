@@ -333,7 +333,7 @@ class Vocab:
         """Write vocabulary.json and, for BPE, tokenizer.json; each whole or not at all."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         content = {**self._header(), "digest": self.digest()}
-        # Last, because `load` reads it first: a killed save leaves no vocabulary, or the old one.
+        # Last: a killed save leaves no vocabulary.json, or an old one that its digest refuses.
         last = {VOCABULARY_FILE: json.dumps(content, ensure_ascii=False, indent=1)}
         for name, text in {**self._codec.files(), **last}.items():
             with replacing(Path(folder) / name) as file:

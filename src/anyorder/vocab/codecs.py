@@ -204,7 +204,7 @@ class BpeCodec(Codec):
         from tokenizers import Tokenizer
 
         text = self.text
-        # The library cuts only tokens flagged as special into ordinary ones, so flag the others too.
+        # The library cuts only tokens flagged as special into ordinary ones: flag the others too.
         if (never - self.flagged) & set(self.added.values()):
             spec = json.loads(text)
             for token in spec["added_tokens"]:
