@@ -1,7 +1,7 @@
-"""Loops over arrays, compiled by numba: the one decorator behind every kernel of the package.
+"""The one decorator behind every compiled loop of the package (numba).
 
-Where the compiled code is kept, and what is said when it cannot be. The kernels themselves are in
-measure/tree_kernels.py and data/gram_kernels.py.
+It chooses where compiled code is cached, and warns where it cannot be. The kernels themselves are
+in measure/tree_kernels.py and data/filters.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import njit
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled on its first call, and kept on disk where there is a place for it."""
+    """Compile a function on its first call, and cache it on disk where a folder is writable."""
     try:
         return njit(nogil=True, cache=True)(function)
     except RuntimeError as error:

@@ -1,10 +1,8 @@
-"""Checks of settings that many files share. Each says what is wrong and what to give instead.
+"""Checks of settings that many files share. Each error says what is wrong and what to give instead.
 
-A check raises ValueError, or returns nothing (`whole` returns the number as an int). A value of
-None is a setting that nobody gave, and passes where None is allowed by the type. Checks of several
-settings together are not here: they belong to what uses the settings.
-
-This file imports nothing of ours, and never torch: every room may use it.
+A check raises ValueError or returns nothing (`whole` returns an int). None means that a setting was
+not given, and passes where the type allows it. Checks of several settings together belong to the
+file that uses the settings. This file imports no other file of the package, and never torch.
 """
 
 from __future__ import annotations
@@ -19,37 +17,37 @@ SEEDS = 1 << 63
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number, numpy's included; True and False are none."""
+    """Whether a value is a whole number, of numpy too; True and False are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def at_least(name: str, value: float | None, least: int = 1) -> None:
-    """Refuse what is below a bound, and what is no number."""
-    if value is not None and not value >= least:
+    """Refuse a value below a bound, and NaN."""
+    if value is not None and not value >= least:  # NaN fails every comparison
         raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
-    """Refuse what is not a whole number, or below a bound."""
+    """The value as an int; refuse all but whole numbers from a bound on."""
     if not is_whole(value) or value < least:
         raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
     return int(value)
 
 
 def positive(name: str, value: float) -> None:
-    """Refuse zero, what is below it, infinity, and what is no number."""
+    """Refuse zero, negative numbers, infinity and NaN."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name}={value}: give a positive number")
 
 
 def check_seed(name: str, value: int) -> None:
-    """Refuse what the keyed noise cannot start from."""
+    """Refuse a seed that the keyed noise cannot use."""
     if not 0 <= value < SEEDS:
         raise ValueError(f"{name} must be from 0 to 2^63 - 1, not {value}")
 
 
 def one_of(name: str, value: Any, known: Iterable[str], where: str = "") -> None:
-    """Refuse a value of a setting that is not one of the known ones (`where`: only then)."""
+    """Refuse a value that is not among the known ones; `where` says when the rule holds."""
     known = tuple(known)
     if value not in known:
         place = f" {where}" if where else ""
@@ -57,7 +55,7 @@ def one_of(name: str, value: Any, known: Iterable[str], where: str = "") -> None
 
 
 def refuse_unknown(kind: str, name: str, names: Iterable[str]) -> None:
-    """Refuse the name of a thing of some kind that is not there."""
+    """Refuse a name that is not among those of its kind."""
     names = tuple(names)
     if name not in names:
         raise ValueError(f"no {kind} {name!r}: choose one of {', '.join(names)}")

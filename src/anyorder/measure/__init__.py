@@ -1,4 +1,4 @@
-"""Traces and programs to numbers, each with its controls and intervals; never torch.
+"""Measures: traces and programs to numbers, with controls and intervals. Never torch.
 
 `order`, `arness`, `similarity`, `diversity` and `placement` measure runs:
 `anyorder.measure.order(run)`. Each is imported on first use. No module here may have one of these

@@ -1,44 +1,36 @@
 """AR-ness of traces: does the sampler write from left to right? With chance and mirror.
 
-The scores are those of reveal_order.py: global and local AR-ness at k (DiffuCoder, arXiv
-2506.20639), adjacent moves and Kendall's tau. Which tokens they are computed on:
+Scores: global and local AR-ness at k (DiffuCoder, arXiv 2506.20639), adjacent moves, Kendall's tau.
 
-    items     the generated tokens that share a character with the sample's program (all text where
-              none was looked for), in their final places. Tokens that were given are not items.
-    silent    generated tokens without text: end of sequence, padding. Never items, because on a
-              fixed canvas they outnumber the code and come first; told apart (`TextlessTokens`).
+Items are the generated tokens that share a character with the sample's program (with all text where
+no program was looked for), in their final places. Given tokens are not items. Nor are tokens
+without text (end of sequence, padding): on a fixed canvas they outnumber the code and come first,
+so they are reported apart (`TextlessTokens`). An item counts as hidden until it has its final
+token, even if its slot is not inserted yet, so ar, mdm and flexmdm are judged alike.
 
-A place is an item's number among the items, and what is hidden before a step is every item that
-has not its final token yet, also one whose slot is not inserted yet: a sampler that inserts a mask
-and fills it at once chose that place. So ar, mdm and flexmdm are judged alike.
+Items 0..N-1 go from left to right; `times[i]` is the step that reveals item i. A step may reveal
+several items; they have no order among themselves, so an item is judged by the canvas *before* its
+step. Steps that reveal something are numbered e = 0, 1, ...; step e reveals n_e items, of m_e that
+are hidden before it.
 
-`ties` is the share of the sampler's choices that a tie rule made: where it is large, the order is
-that rule's and not the model's.
-
-How far an order is left to right: AR-ness, adjacent moves, Kendall's tau, from times alone.
-
-Items 0..N-1 stand from left to right; `times[i]` is the step that reveals item i. Steps may reveal
-several items; inside a step there is no order, so an item is judged by what was there *before* its
-step. Let e = 0, 1, ... number the steps that reveal something, n_e items each, m_e items still
-hidden before step e.
-
-    global@k   share of items that are among the k leftmost hidden before their step (DiffuCoder)
+    global@k   share of items that are among the k leftmost hidden before their step
     local@k    share of items i, of those revealed at e >= k, with item i-1 revealed at step e-1,
                i-2 at e-2, ..., i-k at e-k: k moves to the next place in a row
     adjacent   share of items, of those at e >= 1, with a neighbour on either side revealed at e-1
     tau        Kendall's tau-b of place and time; a pair of one step is tied and counts for neither
                side: (concordant - discordant) / sqrt(pairs * pairs not tied); NaN if all are tied
 
-With one item a step, strict left to right has 1 in all of them. With more it cannot, so every value
-comes with `left_to_right`, the same steps dealt out in that order, and with its `chance`, the
-expectation when they are dealt out at random, here in closed form:
+With one item a step, strict left to right scores 1 everywhere. With more it cannot, so every value
+comes with `left_to_right`, the same step sizes in that order, and with `chance`, the expectation
+over random orders, in closed form:
 
     global@k   sum_e n_e min(k, m_e) / m_e / N
     local@k    (N-k) sum_{e>=k} n_e n_{e-1} ... n_{e-k} / (N (N-1) ... (N-k)) / sum_{e>=k} n_e
     adjacent   sum_{e>=1} [2 a b / N - a b (a-1) / (N (N-1))] / sum_{e>=1} b,  a = n_{e-1}, b = n_e
     tau        0: mirroring an order changes its sign
 
-Which tokens are items is decided in arness.py.
+`ties` is the share of the sampler's choices that a tie rule made. Where it is large, the order is
+that rule's and not the model's.
 """
 
 from __future__ import annotations
@@ -62,18 +54,18 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OrderScore:
-    """One score of one order, beside what the same steps give in other orders."""
+    """One score of one order, beside the scores of the same steps in other orders."""
 
     value: float
     chance: float
     left_to_right: float
-    """What the same steps score when they are dealt out from left to right."""
+    """The score of the same steps in left-to-right order."""
     mirrored: float
     """The same score read from right to left."""
 
 
 def order_scores(times: ArrayLike, ks: Sequence[int]) -> dict[str, OrderScore]:
-    """`global@k` and `local@k` for each k, `adjacent` and `tau`; NaN where there is none."""
+    """`global@k` and `local@k` for each k, `adjacent` and `tau`; NaN where undefined."""
     own = np.asarray(times, dtype=np.int64)
     sizes = np.unique(own, return_counts=True)[1]
     chances = _chances(sizes, ks)
@@ -104,6 +96,7 @@ def _values(times: IntArray, ks: Sequence[int]) -> dict[str, float]:
 
 def _left_counts(times: IntArray) -> tuple[IntArray, IntArray]:
     """Per item: how many to its left are revealed later, and how many in the same step."""
+    # A sorted list, because both counts are then two bisections instead of a scan of the prefix.
     seen: list[int] = []
     later, same = [], []
     for time in times.tolist():
@@ -140,7 +133,7 @@ def _chances(sizes: IntArray, ks: Sequence[int]) -> dict[str, float]:
     for k in ks:
         products = np.ones(max(0, len(sizes) - k))
         for back in range(k + 1):
-            # Divided as they come, so that nothing overflows: n (n-1) ... (n-k) is huge.
+            # Divide at each factor, because n (n-1) ... (n-k) as a whole may overflow.
             products = products * sizes[k - back : len(sizes) - back] / (n - back)
         chances[f"local@{k}"] = _ratio((n - k) * products.sum(), sizes[k:].sum())
     before, now = sizes[:-1].astype(float), sizes[1:].astype(float)
@@ -166,7 +159,7 @@ class TextlessTokens:
     share: float
     """Of all generated tokens."""
     early: float
-    """Share of them that came before the median item; NaN where there are none."""
+    """Share of them that came before the median item; NaN without any."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
@@ -184,7 +177,7 @@ class SampleArness:
     scores: dict[str, OrderScore] = field(default_factory=dict)
     silent: TextlessTokens | None = None
     ties: float | None = None
-    """None where the trace does not say."""
+    """None where the trace does not record it."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
@@ -211,7 +204,7 @@ class ArnessCell:
     mean: float
     samples: int
     interval: Interval
-    """Over tasks, each with all of its samples."""
+    """Draws tasks, each with all of its samples."""
     chance: float
     left_to_right: float
     mirrored: float
@@ -237,20 +230,20 @@ class ArnessCell:
 
 @dataclass(frozen=True)
 class ArnessTable:
-    """What `arness` found."""
+    """The result of `arness`."""
 
     ks: tuple[int, ...]
     samples: tuple[SampleArness, ...]
     statuses: dict[str, int]
-    """How many samples have each status; together all of them."""
+    """How many samples have each status."""
     cells: dict[str, ArnessCell]
     silent: TextlessTokens
     """Means over the scored samples; `early` over those that have silent tokens."""
     ties: float
-    """Mean share of ties; NaN where no trace says."""
+    """Mean share of ties; NaN where no trace records them."""
 
     def to_record(self, *, samples: bool = True) -> dict[str, Any]:
-        """As JSON; without `samples` only what is over all of them."""
+        """As JSON; `samples` adds a record for each sample."""
         record: dict[str, Any] = {
             "measure": "arness",
             "ks": list(self.ks),
@@ -289,9 +282,9 @@ def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> A
 def sample_arness(
     trace: Trace, ks: Sequence[int] = KS, *, looked_for: bool = False
 ) -> SampleArness:
-    """One sample; never an exception because of its text.
+    """One sample; its text never raises.
 
-    looked_for: a program was looked for in every sample, so one without a program has no code.
+    looked_for: extraction ran on every sample, so a sample without a program has no code.
     """
     if trace.reveal_step is None or trace.char_end is None:
         return SampleArness(trace.task_id, trace.sample, NO_STEPS)
@@ -317,7 +310,7 @@ def sample_arness(
 
 def _tie_share(trace: Trace) -> float | None:
     chosen = int((trace.timing()[1] > 0).sum())
-    # Where tokens were masked again, their earlier reveals were choices too.
+    # A token that was masked again had earlier reveals; those were choices too.
     chosen += sum(event.piece is not None for event in trace.events or ())
     return trace.ties / chosen if trace.ties is not None and chosen else None
 

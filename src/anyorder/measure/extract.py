@@ -1,15 +1,15 @@
-"""From what a model wrote to the program that is graded: named modes, one default for each task.
+"""Extraction: from the text of a sample to the program that is graded. Named modes.
 
-Four modes are the paper's release (a sample's text is what follows the prompt; the prefix is what
-belongs before it, such as a function's head):
+Four modes are the paper's release. A sample's text follows the prompt; the prefix is the code that
+belongs before it, such as a function's head:
 
-    sanitize_completion   clean-up (extract_sanitize.py) of prefix + text
-    sanitize_cleaned      the same of prefix + the text before the first fence, stripped
+    sanitize_completion   `sanitize` of prefix + text
+    sanitize_cleaned      `sanitize` of prefix + the text before the first fence, stripped
     before_fence          prefix + the text before the first fence, as it is
     cleaned               the text before the first fence, stripped, alone
 
-The release calls a sample right if any of the four passes. Here that union has its own name in
-grading, any_of_4, and is never taken silently. Further modes:
+The release calls a sample right if any of the four passes. Grading calls that union any_of_4; it is
+never taken silently. Further modes:
 
     completion   prefix + the text up to the first fence, or up to the margin where it begins as
                  an indented body (the next top-level definition, a call, prose)
@@ -19,38 +19,26 @@ grading, any_of_4, and is never taken silently. Further modes:
                  less the last lines that do not compile
     plain        the text as it is
 
-Stop rules are part of a mode (a fence, the margin, 100 lines) and are applied here and nowhere
-else: decoding never looks at text. None means that there is no code. Nothing here runs a program,
-and no text raises.
-
-The longest run of lines that parses as Python, found without trying every run.
-
-A module is a sequence of top-level statements, and whether one of them parses does not depend on
-its neighbours. So from a line where a statement may begin, the run goes on statement by statement
-until one fails; of that one the longest beginning that parses is still taken. What is known about a
-line is kept, so each statement is parsed once, and not once for every run that holds it.
-
-    range(i) = lines i .. e, where e = the end of the chain of statements that begins at line i
-    result   = the range with the most lines that are not blank; of equals the first
-
-That is the rule of the paper's release (trying all runs of at most 100 lines, some 5,000 parses),
-with the same result. Nothing here runs a program or raises on any text.
-
-The published clean-up of a generated program: keep what the entry point needs.
-
-The rule of the paper's release and of Dream-Coder's evaluation, step by step:
+`sanitize` is the clean-up of the release and of Dream-Coder's evaluation:
 
     1. tabs become four spaces, line ends "\\n"; blanks at both ends go
-    2. of the first 100 lines, the longest run that parses, by lines that are not blank (the first
-       among equals)
+    2. of the first 100 lines, the longest run that parses (`longest_range`)
     3. keep imports, classes, functions that hold a `return`, and assignments to a plain name; of
        two with one name the later one, in the place of the earlier
     4. drop what the entry point does not reach by name. The walk does not look inside attributes:
        in `helper(x).y` it sees `y` alone, so `helper` is dropped (a quirk that is kept)
     5. write the trees out again, imports first
 
-A function that only prints, top-level code, annotated and tuple assignments are lost by this rule,
-honest programs among them: measure/extract.py has other modes. Nothing here runs a program.
+It loses functions that only print, top-level code, and annotated or tuple assignments.
+
+`longest_range` gives the result of the release, which parses all runs of lines (some 5,000), with
+one parse per statement. Top-level statements parse independently of their neighbours, so from a
+line where one may begin, the run extends statement by statement until one fails; of that one the
+longest beginning that parses is still taken. The winner has the most lines that are not blank; of
+equals the first.
+
+Stop rules (a fence, the margin, 100 lines) are applied here and nowhere else: decoding never looks
+at text. None means that there is no code. Nothing here runs a program, and no text raises.
 """
 
 from __future__ import annotations
@@ -65,37 +53,37 @@ from dataclasses import dataclass
 
 from anyorder.checks import refuse_unknown
 
-# What Python's parser says to texts that are no programs: null bytes and surrogates (ValueError),
-# nesting beyond its limits (the last three).
+# Python's parser raises these on texts that are no programs: null bytes and surrogates
+# (ValueError), nesting beyond its limits (the last three).
 UNPARSEABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 _CONTINUES = frozenset({"else", "elif", "except", "finally"})
-"""Words that go on with a statement although they stand at the margin."""
+"""Words at the margin that continue a statement."""
 LONGEST_LINE = 10_000
-"""Characters of the longest line that is looked at: nobody writes such lines, and Python's
-tokenisers need minutes for some. A text that parses whole may have longer ones."""
+"""Longer lines end a run: Python's tokenisers need minutes for some of them. A text that parses
+whole may have longer ones."""
 _UNREADABLE = re.compile(r"[\0\ud800-\udfff]|^\s*\\\s*$")
-"""Null and surrogates, which not even a comment may hold; and lines that are one backslash, which
-Python's tokenisers read in different ways (a text that parses whole may have them)."""
+"""Null and surrogates, which not even a comment may hold; and lines of one backslash, which
+releases of Python's tokeniser read differently (a text that parses whole may have them)."""
 _BETWEEN = frozenset(
     {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
 )
 
 
 def parse(source: str) -> ast.Module | None:
-    """The syntax tree of a text, or None where it is no program."""
+    """The syntax tree of a text; None if it is not a program."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd escapes in a sample are no concern of the user
+            warnings.simplefilter("ignore")  # about odd escapes in a sample
             return ast.parse(source)
     except UNPARSEABLE:
         return None
 
 
 def longest_range(lines: Sequence[str]) -> tuple[int, int]:
-    """The first and one past the last line of the longest run that parses; (0, 0): there is none.
+    """[first, stop) of the longest run of lines that parses; (0, 0) for none.
 
-    `lines` have no line ends inside (as from `str.splitlines`); each counts as ended.
+    `lines` hold no line ends (as from `str.splitlines`).
     """
     solid = [bool(line.strip()) for line in lines]
     if lines and parse("\n".join([*lines, ""])) is not None:
@@ -103,7 +91,7 @@ def longest_range(lines: Sequence[str]) -> tuple[int, int]:
     chains = _Chains(lines)
     best, most, left = (0, 0), 0, sum(solid)
     for first in range(len(lines)):
-        if left <= most:
+        if left <= most:  # no later run can have more lines
             break
         stop = chains.stop(first)
         count = sum(solid[first:stop])
@@ -114,7 +102,7 @@ def longest_range(lines: Sequence[str]) -> tuple[int, int]:
 
 
 class _Chains:
-    """How far the statements go on from each line."""
+    """How far the statements reach from each line; each result is computed once."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
@@ -127,7 +115,7 @@ class _Chains:
         self._stops = {wall: wall for wall in self._walls}
 
     def stop(self, first: int) -> int:
-        """One past the last line of the longest run that begins at `first`; `first`: none does."""
+        """One past the last line of the longest run from `first`; `first` itself if none."""
         path = []
         stop, whole = first, True
         while whole and stop not in self._stops:
@@ -135,17 +123,18 @@ class _Chains:
             stop, whole = self._step(stop)
         if whole:
             stop = self._stops[stop]
+        # Every line on the path is the start of a statement of the same chain, with the same end.
         for line in path:
             self._stops[line] = stop
         return stop
 
     def _step(self, first: int) -> tuple[int, bool]:
-        """One past what begins at `first` (a comment, a statement), and whether it is whole."""
+        """One past the comment or statement that begins at `first`, and whether it is whole."""
         line = self._lines[first]
         if _is_empty(line):
             return first + 1, True
         if line[0].isspace():
-            return first, False  # nothing can begin with an indented line
+            return first, False  # a top-level statement is not indented
         ends, whole = self._statement(first)
         for number, end in enumerate(reversed(ends)):
             if parse("\n".join([*self._lines[first:end], ""])) is not None:
@@ -161,7 +150,7 @@ class _Chains:
         """Where the statement that begins at `first` may end, and whether the last is its end."""
         ends: list[int] = []
         wall = next(wall for wall in self._walls if wall > first)
-        complete = False  # not while there is nothing but decorators
+        complete = False  # decorators alone are no statement
         try:
             for text, column, end in _logical_lines(self._lines[first:wall]):
                 if complete and column == 0 and text not in _CONTINUES:
@@ -192,7 +181,7 @@ def _logical_lines(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def _is_empty(line: str) -> bool:
-    """Whether the line, outside strings, has no code."""
+    """Whether a line, unless inside a string, has no code."""
     text = line.strip()
     return not text or text.startswith("#")
 
@@ -263,7 +252,7 @@ def _written(node: ast.stmt, lines: list[str]) -> str:
     try:
         return ast.unparse(node)
     except RecursionError:
-        # Too deep to write out again: the statement's own lines say the same.
+        # Too deep for `unparse`: the source lines mean the same.
         decorators = getattr(node, "decorator_list", [])
         first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
         return "\n".join(lines[first - 1 : node.end_lineno])
@@ -277,20 +266,20 @@ _OPENING = re.compile(r"[ \t]*```[ \t]*(?:python3?|py)?[ \t]*$", re.IGNORECASE)
 _MARKED = re.compile(r"[ \t]*```[ \t]*(?:python3?|py)[ \t]*$", re.IGNORECASE)
 _DEF = re.compile(r"^(?:async[ \t]+)?def ", re.MULTILINE)
 _ANY_DEF = re.compile(r"\bdef ")
-"""As published; the margin goes first, because prose and strings may say "def " as well."""
-# The margin after an indented line. Closing brackets, strings and comments may stand at the margin
-# within a statement.
+"""As published. Tried after _DEF, because prose and strings may hold "def " too."""
+# A line at the margin that ends an indented body. Closing brackets, strings and comments may be at
+# the margin within a statement.
 _MARGIN = re.compile(r"(?<=\n)[^\s#)\]}'\"]")
 
 
 @dataclass(frozen=True)
 class ExtractionInput:
-    """What a mode sees."""
+    """The input of a mode."""
 
     text: str
-    """What the model wrote after the prompt."""
+    """The generated text, without the prompt."""
     prefix: str = ""
-    """What belongs before it to make a program; "" where the text is one by itself."""
+    """Code that belongs before the text; "" where the text is a whole program."""
     entry_point: str | None = None
 
 
@@ -318,7 +307,7 @@ def sensitivity(
     prefix: str = "",
     modes: Sequence[str] | None = None,
 ) -> dict[str, str | None]:
-    """The program by each mode (default: the release's four), to be graded side by side."""
+    """The program by each mode (default: the four of the release), to grade side by side."""
     chosen = RELEASE_MODES if modes is None else modes
     return {
         mode: extract(text, mode=mode, entry_point=entry_point, prefix=prefix) for mode in chosen
@@ -352,7 +341,7 @@ def _cleaned(sample: ExtractionInput) -> str:
 def _completion(sample: ExtractionInput) -> str | None:
     text = _before_fence(sample.text)
     begun = text.lstrip("\r\n")
-    if sample.prefix and begun[:1].isspace():  # else it is a program of its own
+    if sample.prefix and begun[:1].isspace():  # else it is a whole program
         margin = _MARGIN.search(text, len(text) - len(begun))
         text = text[: margin.start()] if margin else text
     return sample.prefix + text if text.strip() else None
@@ -395,7 +384,7 @@ def _function(sample: ExtractionInput) -> str | None:
         shorter = "\n".join(code[: len(code) - dropped])
         if _compiles(shorter):
             return shorter
-    return "\n".join(code)  # graded as what it is: a program with a syntax error
+    return "\n".join(code)  # graded as it is: a program with a syntax error
 
 
 def _lines(text: str) -> list[str]:
@@ -413,7 +402,7 @@ def _compiles(source: str) -> bool:
 
 
 RELEASE_MODES = ("sanitize_completion", "sanitize_cleaned", "before_fence", "cleaned")
-"""The four whose union the paper's release counts; grading knows the union as ANY_OF_4."""
+"""The four whose union the paper's release counts; grading calls the union ANY_OF_4."""
 ANY_OF_4 = "any_of_4"
 
 EXTRACTIONS: dict[str, Extraction] = {

@@ -1,40 +1,30 @@
-"""Intervals: how far a mean over tasks, a difference or a ratio would move with other tasks.
+"""Intervals over tasks: how far a mean, a difference or a ratio would move with other tasks.
 
-The percentile bootstrap: tasks are drawn with replacement, the statistic is computed on each draw,
-and the (1 - level) / 2 quantiles on both sides are the interval. One value per task, so a task's
-samples must be brought together first (their mean, their pass@k). Paired data are drawn together:
-for a difference, the same tasks on both sides.
+The percentile bootstrap: draw tasks with replacement, compute the statistic on each draw, and take
+the (1 - level) / 2 quantiles on both sides. Give one value per task, so combine a task's samples
+first (their mean, their pass@k). Paired data are drawn together. The draws depend only on the seed
+and the number of tasks.
 
-What it says and does not say: tasks count as a random draw from a population of tasks. Its coverage
-falls short for few tasks (below about 20) and rare events, and it cannot see what no task showed:
-of constant values the interval is that value. `rate_interval` repairs this last case for rates.
-The draws depend on the seed, the number of tasks and nothing else.
+Limits: tasks count as a random draw from a population of tasks. Coverage falls short for few tasks
+(below about 20) and rare events. The bootstrap cannot see what no task showed: constant values give
+an interval of width 0. `rate_interval` repairs this last case for rates.
 
-Intervals for the same tasks under several trainings: tasks and seeds are both drawn.
-
-A cell (s, t) holds what seed s made of task t: the sum of its samples' values and their number. The
-estimate is the mean over all samples,
+`crossed_interval`: the same tasks under several trainings. A cell (s, t) holds the sum a_st of the
+samples of seed s on task t, and their number n_st. The estimate is the mean over all samples,
 
     sum_st a_st / sum_st n_st
 
-and each draw of the bootstrap takes seeds with replacement and, independently, tasks with
-replacement, so that a cell counts as often as its seed times as often as its task (the pigeonhole
-bootstrap of Owen, Annals of Applied Statistics 2007). A task's samples, and a task's cells of all
-seeds, stay together. With one seed this is the bootstrap over tasks of intervals.py.
+and each draw takes seeds and, independently, tasks with replacement (the pigeonhole bootstrap of
+Owen, Annals of Applied Statistics 2007). With one seed this is the bootstrap over tasks. It is a
+little wide for the tasks; for two or three seeds their part is itself uncertain, so show each seed.
 
-What it says and does not say: it is a little wide for the tasks. For two or three seeds the part
-that is due to them is uncertain itself, so a result of three seeds also needs each seed shown.
+Means skip missing values: NaN here, null in JSON. `sample_interval` is a mean over samples, as
+published; it draws tasks, each with all of its samples, so mean and interval are of one number.
 
-Bringing the values of samples together: means that skip what is missing, intervals over tasks.
+`on_front` finds the Pareto front. A point beats another if it costs no more, is worth no less, and
+differs. Equal points do not beat one another. The front compares estimates, not their intervals.
 
-Missing is NaN here and null in JSON. A mean is over samples, as published; its interval draws
-tasks, each with all of its samples, so both are of the same number. Drawing is intervals.py.
-
-The Pareto front: what nothing else beats in both cost and value.
-
-A point beats another if it costs no more and is worth no less, and is better in one of the two.
-Points that are equal in both do not beat one another: they are on the front together, or not at
-all. The front is a statement about estimates; how sure these are is for their intervals to say.
+Letters: R draws, S seeds, T tasks.
 """
 
 from __future__ import annotations
@@ -56,18 +46,18 @@ FloatArray = NDArray[np.float64]
 LEVEL, RESAMPLES = 0.95, 10_000
 
 DRAWN_AT_ONCE = 1 << 20
-"""Indices held in memory at a time (8 MiB of them); how many does not change the result."""
+"""Indices held in memory at a time (8 MiB); it does not change the result."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and where it may lie. Bounds are NaN where there is nothing to tell them from."""
+    """An estimate and its bounds, which are NaN where the data cannot give any."""
 
     estimate: float
     low: float
     high: float
     n: int
-    """Tasks (or what else was drawn)."""
+    """Tasks, or other units that were drawn."""
     level: float
     method: str = "bootstrap"
     """bootstrap; wilson; constant: all values were equal; single, empty: too few for bounds."""
@@ -79,7 +69,7 @@ class Interval:
         return plain | {"n": self.n, "level": self.level, "method": self.method}
 
     def times(self, factor: float) -> Interval:
-        """The same in another unit: of k samples instead of one, for instance."""
+        """The interval in another unit, such as per k samples instead of one."""
         low, high = factor * self.low, factor * self.high
         return replace(self, estimate=factor * self.estimate, low=low, high=high)
 
@@ -94,8 +84,8 @@ def mean_interval(
 ) -> Interval:
     """The mean of one value per task.
 
-    No value: everything is NaN. One value: the bounds are NaN. Equal values: all three are that
-    value, which means that no task showed variation, and not that there is none.
+    No value: everything is NaN. One value: the bounds are NaN. Equal values: the bounds are that
+    value, which says that no task showed variation, not that there is none.
     """
     return bootstrap(_mean, [values], level=level, resamples=resamples, seed=seed)
 
@@ -133,8 +123,8 @@ def rate_interval(
 ) -> Interval:
     """The mean of one rate per task, each from 0 to 1, with bounds also where all are 0 or all 1.
 
-    There the bootstrap has nothing to vary. A mean of values from 0 to 1 is at most the share of
-    tasks above 0, and Wilson's interval for that share (0 of n) bounds it; likewise at 1.
+    A bootstrap of constant values has no width. A mean of values from 0 to 1 is at most the share
+    of tasks above 0, and Wilson's interval for that share (0 of n) bounds it; likewise at 1.
     """
     rates = _checked(values)
     if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
@@ -155,7 +145,7 @@ def wilson_interval(successes: int, n: int, *, level: float = LEVEL) -> Interval
     rate = successes / n
     centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    # The score interval touches 0 and 1 exactly; rounding may miss them.
+    # The exact bound is 0 or 1 here; rounding may miss it.
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == n else centre + half
     return Interval(rate, low, high, n, level, "wilson")
@@ -169,7 +159,7 @@ def bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Any statistic of per-task arrays, which are drawn together.
+    """The interval of any statistic of per-task arrays, which are drawn together.
 
     `statistic` gets each array with tasks along its last axis, (draws, tasks) or (1, tasks), and
     reduces that axis: `lambda a: np.median(a, axis=-1)`.
@@ -234,7 +224,7 @@ def _aligned(arrays: Sequence[ArrayLike]) -> list[FloatArray]:
 
 
 def _checked(values: ArrayLike) -> FloatArray:
-    """One finite number per task; a missing one is refused, because leaving it out is a choice."""
+    """One finite number per task. Leaving missing ones out is a choice for the caller."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -252,7 +242,7 @@ def _checked(values: ArrayLike) -> FloatArray:
 
 CROSSED_RESAMPLES = 2_000
 MOST_EMPTY = 0.05
-"""Draws that hold no sample are left out; if they are a larger share, there is no interval."""
+"""Draws without a sample are left out; above this share of them there is no interval."""
 
 
 def crossed_interval(
@@ -263,7 +253,7 @@ def crossed_interval(
     resamples: int = CROSSED_RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """The mean over all samples; `sums` and `counts` are seeds x tasks, 0 where there is none."""
+    """The mean over all samples; `sums` and `counts` are S T, 0 where there is no sample."""
     above, below = (np.asarray(table, dtype=np.float64) for table in (sums, counts))
     if above.ndim != 2 or above.shape != below.shape:
         raise ValueError(
@@ -274,6 +264,7 @@ def crossed_interval(
         raise ValueError("sums and counts must be finite: give 0 and 0 where there is no sample")
     if not 0 < level < 1:
         raise ValueError(f"level={level}: give a number between 0 and 1, such as 0.95")
+    # A task without samples would change how often the others are drawn, and nothing else.
     known = below.sum(axis=0) > 0
     above, below = above[:, known], below[:, known]
     tasks = above.shape[1]
@@ -292,9 +283,10 @@ def crossed_interval(
 
 
 def _drawn(above: FloatArray, below: FloatArray, resamples: int, seed: int) -> FloatArray | None:
-    """The mean on every draw that holds a sample; None where many hold none."""
+    """The mean on every draw that holds a sample; None if too many draws hold none."""
     seeds, tasks = above.shape
     seed_weight, task_weight = _weights(seeds, tasks, resamples, seed)
+    # One product for both tables: a cell counts as often as its seed times as often as its task.
     by_seed = task_weight @ np.concatenate([above, below]).T  # R 2S
     total = (by_seed[:, :seeds] * seed_weight).sum(axis=1)
     count = (by_seed[:, seeds:] * seed_weight).sum(axis=1)
@@ -306,7 +298,7 @@ def _drawn(above: FloatArray, below: FloatArray, resamples: int, seed: int) -> F
 
 @lru_cache(maxsize=8)
 def _weights(seeds: int, tasks: int, resamples: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """How often each seed (R S) and each task (R T) is drawn; tables ask for the same often."""
+    """How often each seed (R S) and each task (R T) is drawn; cached, as tables repeat calls."""
     generator = np.random.default_rng(seed)
     return tuple(  # type: ignore[return-value]
         generator.multinomial(count, np.full(count, 1 / count), size=resamples).astype(np.float64)
@@ -315,7 +307,7 @@ def _weights(seeds: int, tasks: int, resamples: int, seed: int) -> tuple[FloatAr
 
 
 def task_sums(tasks: Sequence[str], table: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The sum and the number of each task's rows, tasks in the order of their names."""
+    """The sum and the number of each task's rows, tasks sorted by name."""
     if not len(table):
         return table, np.zeros(0)
     names, which = np.unique(np.array(tasks), return_inverse=True)
@@ -336,7 +328,7 @@ def known_mean(values: Iterable[float]) -> float:
 
 
 def plain(value: float) -> float | None:
-    """A number for JSON, which has no NaN."""
+    """A number for JSON, where NaN is null."""
     return None if math.isnan(value) else float(value)
 
 
@@ -345,18 +337,18 @@ Point = tuple[float, float]
 
 
 def beats(left: Point, right: Point) -> bool:
-    """Whether left costs no more than right and is worth no less, and they are not equal."""
+    """Whether left costs no more than right, is worth no less, and differs."""
     return left != right and left[0] <= right[0] and left[1] >= right[1]
 
 
 def on_front(points: Sequence[Point]) -> list[bool]:
-    """Whether each point is beaten by none."""
+    """Per point: whether no other point beats it."""
     for point in points:
         if any(math.isnan(number) for number in point):
             raise ValueError("a point without cost or value cannot be compared: leave it out")
     best, found = -math.inf, [False] * len(points)
-    # By rising cost, the best value of each cost first: a point is beaten iff something at least as
-    # cheap is worth more, or something cheaper is worth as much.
+    # By rising cost, the best value of each cost first, so one pass suffices: a point is beaten iff
+    # an earlier one is worth as much, unless the two are equal.
     order = sorted(range(len(points)), key=lambda number: (points[number][0], -points[number][1]))
     last: Point | None = None
     for number in order:

@@ -1,22 +1,21 @@
 """CBC, RUB, RUB+ and OBW of every parent node, from token steps alone (appendix D).
 
-A parent has k child blocks; a block is the set of tokens in a child's subtree. Block c is opened by
-its first token and finished by its last; a block is open between the two.
+A parent has k child blocks; a block is the set of tokens in a child's subtree. A block is opened by
+its first token, finished by its last, and open between the two.
 
     CBC    blocks opened when the first of them is finished, / k
     RUB    blocks during which a sibling got a token, strictly after the block was opened and
            strictly before it was finished, / k
     RUB+   per block min(visits - 1, 2) / 2, the mean over the blocks. A visit is a maximal run of
-           steps that reveal a token of the block, among the steps that reveal one in any block of v
+           steps that reveal a token of the block, among the steps that reveal one in any of the k
     OBW    the largest number of blocks that are open after one and the same step, / k
 
 With k = 1 all four are 1 by convention. All parents, and all rows of steps (a sample and its
-controls), are computed at once by sorting; nothing loops over steps or tokens.
+controls), are computed at once by sorting; nothing loops over steps or tokens. `exact` and `compat`
+differ by the switches of `NodeRules`.
 
-Not here: trees, scopes, traces. `exact` and `compat` differ by the switches of `NodeRules`.
-
-Letters: R rows of steps, T tokens, C children, P parents, M (child, token) pairs, E entries: a
-parent and a step that reveals something below it.
+Not here: trees, scopes, traces. Letters: R rows of steps, T tokens, C children, P parents,
+M (child, token) pairs, E entries: a parent and a step that reveals something below it.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ FloatArray = NDArray[np.float64]
 METRICS = ("cbc", "rub", "rub_plus", "obw")
 
 UNSEEN = -1
-"""The step of a token that no token of the trace covers: it is in the prompt, or misaligned."""
+"""The step of a Python token that the trace does not cover: in the prompt, or misaligned."""
 
 RETURNS_COUNTED = 2
 
-# Pairs handled at a time, so that a huge program costs time and not memory.
+# Pairs handled at a time: a huge program then costs time, not memory.
 PAIRS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class NodeRules:
-    """What counts as generated, and whether a width can be 0."""
+    """Where `exact` and `compat` differ."""
 
     first_step: int
-    """Tokens revealed before this step were given, not generated: 1 leaves step 0 out."""
+    """Tokens revealed before this step count as given: 1 leaves step 0 out."""
     empty_children: bool
     """Whether a child without a generated token is one of the k."""
     unseen_open: bool
-    """Whether an UNSEEN token keeps its block open for ever; otherwise it counts as given."""
+    """Whether an UNSEEN token keeps its block open for ever; else it counts as given."""
     width_floor: bool
     """OBW is at least 1 / k once something was generated."""
 
@@ -112,7 +111,7 @@ class _ChildSpans:
     parent: IntArray
     opened: IntArray
     finished: IntArray
-    """UNSEEN tokens are never revealed: then this is beyond every entry."""
+    """Beyond every entry where an UNSEEN token keeps the block open."""
     returned: NDArray[np.bool_]
     visits: IntArray
     entry_parent: IntArray  # E
@@ -120,6 +119,7 @@ class _ChildSpans:
 
 def _score(steps: IntArray, blocks: Blocks, rules: NodeRules) -> NodeScores:
     rows, children, parents = len(steps), len(blocks.parent), blocks.parents
+    # Children and parents get distinct numbers per row, so one pass scores all rows.
     shift = np.arange(rows)[:, None]
     step = steps[:, blocks.token]  # R M
     child = shift * children + blocks.child
@@ -156,7 +156,8 @@ def _per_child(total: FloatArray, k: IntArray) -> FloatArray:
 def _lives(
     child: IntArray, step: IntArray, parent_of: IntArray, unseen: NDArray[np.bool_]
 ) -> _ChildSpans:
-    """Sort (child, step) pairs into lives; equal pairs count once."""
+    """Sort (child, step) pairs into spans; equal pairs count once."""
+    # One integer per pair: sorting integers is much faster than sorting rows.
     base = int(step.max(initial=0)) + 1
     pairs = np.sort(child * base + step)
     who, when = np.divmod(pairs[_new(pairs)], base)
@@ -174,7 +175,7 @@ def _lives(
     run_starts[1:] |= entry[1:] != entry[:-1] + 1
 
     size = len(parent_of)
-    inside = (sharing[entry] == 1) & ~first & ~last  # an entry that revealed this child alone
+    inside = (sharing[entry] == 1) & ~first & ~last  # entries of this child alone
     alone = np.bincount(who[inside], minlength=size)
     present = who[first]
     opened, finished = entry[first], entry[last]
@@ -203,7 +204,7 @@ def _visits_credit(lives: _ChildSpans) -> FloatArray:
 
 
 def _opened_at_commit(lives: _ChildSpans, parents: int) -> NDArray[np.bool_]:
-    """Whether a child was opened when the first of its siblings was finished; no, if none was."""
+    """Whether a child was opened when the first of its siblings was finished; False if none."""
     never = len(lives.entry_parent)
     commit = np.full(parents, never)
     np.minimum.at(commit, lives.parent, lives.finished)
@@ -219,6 +220,7 @@ def _widest(lives: _ChildSpans, parents: int) -> IntArray:
         return widest
     ends = np.bincount(lives.finished, minlength=size + 1)[:size]
     change = np.bincount(lives.opened, minlength=size) - ends
+    # One running sum over all parents: each parent subtracts what was open before its first entry.
     after = np.cumsum(change)
     owner = lives.entry_parent
     starts = np.flatnonzero(_new(owner))

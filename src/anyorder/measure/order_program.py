@@ -1,9 +1,27 @@
-"""A text made ready for the order metrics: its tree, its tokens, and the blocks to compare.
+"""A text made ready for the order metrics: its statements, its tokens, and the blocks to compare.
 
 Text -> program (syntax.py) -> statements -> Python tokens -> blocks: which tokens lie below which
-child of which parent. None of it depends on the order in which the tokens came, so equal texts and
-all controls share it. A text that goes on where the prompt stopped inside a function is no program
-by itself: exact then reads both together, and what the prompt gave is given.
+child of which parent. None of it depends on the order of the tokens, so equal texts and all
+controls share it. Where a text continues a function that its prompt began, exact parses both
+together, and the prompt's tokens count as given.
+
+Statements: compat is `syntax.statement_tree`, the release's. exact differs where the release does
+something that appendix D does not say:
+
+    strings           only docstrings are collapsed into their owner; a bare string in the body of a
+                      loop or an `if` is a statement like any other
+    try ... except*   has children like every try
+    generated tests   the statements after the *last* definition of the module, if one of them is a
+                      test ("trailing generated tests"); the release takes everything from the first
+                      statement after the *first* definition, later definitions included
+    decorators        the `@` belongs to the function it decorates; in the release to no statement
+
+Tokens (appendix D, "Parsing into trees") are those of `tokenize`, as character spans of the source;
+tokens without width do not count. A token belongs to the deepest syntax node that overlaps it,
+hence to the statement that holds this node. So a statement's newline and indentation belong to the
+compound statement around it, `except`, `case` and `else` to their Try, Match and If, a docstring to
+its owner; comments and newlines at the top belong to no statement. All Pythons agree: f-strings,
+which come in pieces from 3.12 on, and names that earlier releases break up are joined.
 
 Scopes, each a root and the nodes that are left out with all below them:
 
@@ -14,39 +32,9 @@ Scopes, each a root and the nodes that are left out with all below them:
                    code_only. exact also finds a method by its dotted name, such as `Solution.f`
 
 A child that is left out does not count in its parent's k; its tokens still belong to the blocks
-above. Steps and scores are not here: see order_nodes.py and order.py.
+above. Not here: steps and scores (order_nodes.py, order_scores.py).
 
 Letters: T Python tokens, C children, P parents.
-
-Which Python token belongs to which statement (appendix D, "Parsing into trees").
-
-Tokens are those of the standard `tokenize`, as character spans of the source; those without width
-(DEDENT, the newline after the last line) do not count. A token belongs to the deepest syntax node
-that overlaps it, hence to the statement that holds this node. So a statement's own newline and
-indentation belong to the compound statement around it, `except`, `case` and `else` to their Try,
-Match and If, a docstring to its owner; comments and newlines at the top belong to nobody.
-
-The same on every Python: from 3.12 on an f-string comes in pieces, which are joined again, and
-what stands inside one is not looked at (before 3.12 its positions are wrong); names that earlier
-releases break up are whole.
-
-Only statements and the outermost expressions below them are looked at: an expression never holds
-a statement, and inside it everything has the same owner.
-
-The statement tree of the order metrics: as the paper says (exact), as the release does (compat).
-
-compat is syntax_statements.py as it stands. exact differs where the release does something that
-appendix D does not say:
-
-    strings           only docstrings are collapsed into their owner; a bare string in the body of a
-                      loop or an `if` is a statement like any other
-    try ... except*   has children like every try
-    generated tests   the statements after the *last* definition of the module, if one of them is a
-                      test ("trailing generated tests"); the release takes everything from the first
-                      statement after the *first* definition, later definitions included
-    decorators        the `@` belongs to the function it decorates; in the release to nobody
-
-Both give statements in the order of the source, parents before children, and tokens with owners.
 """
 
 from __future__ import annotations
@@ -90,7 +78,7 @@ class Token(NamedTuple):
     start: int
     end: int
     kind: str
-    """The name that `tokenize` gives; an f-string is a STRING."""
+    """The name in `tokenize`; an f-string is a STRING."""
     node: int
     """The number of its statement, or NOBODY."""
 
@@ -98,8 +86,8 @@ class Token(NamedTuple):
 def assign_tokens(source: str, tree: Sequence[Statement], *, compat: bool = False) -> list[Token]:
     """The tokens of a program, each with the statement it belongs to.
 
-    `compat` takes the beginnings of lines from `str.splitlines`, as the release does: form feeds
-    and other rare separators then shift everything after them.
+    `compat` finds line starts by `str.splitlines`, as the release does: form feeds and other rare
+    separators then shift everything after them.
     """
     starts = _line_starts(source, compat)
     owner = _owners(source, tree, starts)
@@ -110,9 +98,9 @@ def assign_tokens(source: str, tree: Sequence[Statement], *, compat: bool = Fals
 
 
 def _spans(source: str, starts: list[int]) -> Iterator[tuple[int, int, str]]:
-    """(start, end, kind) of the tokens with width; after an error, those before it."""
+    """(start, end, kind) of the tokens with width, up to the first error."""
     size = len(source)
-    # A lone carriage return ends a line for the parser, but not for every release of tokenize.
+    # A lone carriage return ends a line for the parser, but not in every release of `tokenize`.
     readable = _LONE_RETURN.sub("\n", source)
     opened: list[tuple[str, tuple[int, int]]] = []
     try:
@@ -122,6 +110,7 @@ def _spans(source: str, starts: list[int]) -> Iterator[tuple[int, int, str]]:
                 opened.append((_ENDS[kind], begin))
                 continue
             if opened:
+                # Tokens inside an f-string are skipped: before 3.12 their positions are wrong.
                 if kind != opened[-1][0]:
                     continue
                 begin = opened.pop()[1]
@@ -141,10 +130,10 @@ def _spans(source: str, starts: list[int]) -> Iterator[tuple[int, int, str]]:
 
 
 def _whole_names(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The same with every name in one piece.
+    """Join names that a release of Python breaks up.
 
-    Before 3.12 a character such as the middle dot breaks a name up and is an ERRORTOKEN itself, as
-    is the blank before it (which `_spans` leaves out); a program that parses has no others.
+    Before 3.12 a character such as the middle dot breaks a name up and is an ERRORTOKEN, as is the
+    blank before it (which `_spans` leaves out). A program that parses has no other ERRORTOKENs.
     """
     held: tuple[int, int, str] | None = None
     for start, end, kind in spans:
@@ -169,7 +158,7 @@ def _place(starts: list[int], line: int, column: int, size: int) -> int:
 def _owners(source: str, tree: Sequence[Statement], starts: list[int]) -> list[tuple[int, int]]:
     """Per character: (rank, statement number) of the deepest node over it; (0, NOBODY) for none.
 
-    Nodes are painted from shallow to deep and, at one depth, from wide to narrow.
+    Nodes are painted from shallow to deep and, at equal depth, from wide to narrow.
     """
     numbers = {id(node): statement.number for statement in tree for node in statement.nodes}
     columns = _Columns(source, starts)
@@ -182,11 +171,12 @@ def _owners(source: str, tree: Sequence[Statement], starts: list[int]) -> list[t
             start, end = columns.span(node)
             if end > start:
                 found.append((depth, start - end, start, end, number))
+            # An expression never holds a statement, so all below it has the same owner.
             if isinstance(node, ast.expr):
                 continue
         waiting += [(child, depth + 1, number) for child in ast.iter_child_nodes(node)]
     owner = [(0, NOBODY)] * len(source)
-    # Equal in depth and width: the one that comes first in the source stays on top.
+    # At equal depth and width the first in the source is painted last, so it stays on top.
     found.sort(key=lambda item: (item[0], item[1], -item[2]))
     for rank, (_, _, start, end, number) in enumerate(found, 1):
         owner[start:end] = [(rank, number)] * (end - start)
@@ -194,7 +184,7 @@ def _owners(source: str, tree: Sequence[Statement], starts: list[int]) -> list[t
 
 
 class _Columns:
-    """Places of syntax nodes in characters; the parser counts the bytes of UTF-8."""
+    """Syntax nodes as character spans: the parser counts bytes of UTF-8."""
 
     def __init__(self, source: str, starts: list[int]) -> None:
         self.source, self.starts = source, starts
@@ -237,7 +227,7 @@ WITH_ELSE = (ast.For, ast.AsyncFor, ast.While, ast.If)
 
 
 def order_tree(module: ast.Module, source: str, mode: str) -> tuple[list[Statement], list[Token]]:
-    """The statements of a program and its tokens, each with its statement's number."""
+    """The statements of a program, parents first, and its tokens with their statements."""
     return TREES[mode](module, source)
 
 
@@ -259,7 +249,7 @@ def exact_tree(module: ast.Module) -> list[Statement]:
     waiting: list[tuple[tuple[ast.stmt, ...], int]] = [((node,), 0) for node in body[:tests]]
     if tests < len(body):
         waiting.append((tuple(body[tests:]), 0))
-    waiting.reverse()
+    waiting.reverse()  # a stack: the first statement must be popped first
     while waiting:
         nodes, parent = waiting.pop()
         is_tests = parent == 0 and tests < len(body) and nodes[0] is body[tests]
@@ -293,7 +283,7 @@ def start_of_trailing_tests(body: Sequence[ast.stmt]) -> int:
 
 
 def _with_decorators(source: str, tree: Sequence[Statement], tokens: list[Token]) -> list[Token]:
-    """The `@` in front of a decorator gets the owner of the decorator."""
+    """Give the `@` in front of a decorator the owner of the decorator."""
     if not any(getattr(statement.nodes[0], "decorator_list", None) for statement in tree):
         return tokens
     following = [token.node for token in tokens[1:]] + [NOBODY]
@@ -306,8 +296,8 @@ def _with_decorators(source: str, tree: Sequence[Statement], tokens: list[Token]
 
 
 def _is_decorator_sign(source: str, token: Token) -> bool:
-    """Whether it is an `@` that begins its line. One that multiplies may do so inside brackets, but
-    then it has the owner of what follows it anyway."""
+    """Whether it is an `@` that begins its line. A matrix product may do so inside brackets, but
+    then both sides have one owner anyway."""
     if source[token.start : token.end] != "@":
         return False
     line = max(source.rfind(sign, 0, token.start) for sign in "\n\r") + 1
@@ -326,7 +316,7 @@ EXCLUDED_WORDS = ("generated tests", "test cases", "examples", "reference")
 SPECIAL_SPELLINGS = ("<|beginoftext|>", "<|endoftext|>", "[M]")
 FUNCTIONS = ("FunctionDef", "AsyncFunctionDef")
 
-# (token, child) pairs beyond which a program is not measured: some seconds with all controls.
+# A program with more (token, child) pairs is not measured: it would take seconds with all controls.
 MOST_PAIRS = 1_000_000
 
 TOO_LARGE = "too_large"
@@ -334,7 +324,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True)
 class Scope:
-    """Which part of a tree is looked at."""
+    """A part of a tree: a root, less some nodes."""
 
     root: int
     excluded: frozenset[int] = frozenset()
@@ -342,7 +332,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Parent:
-    """A node, and those of its children that count in some scope."""
+    """A node and those of its children that count in a scope."""
 
     number: int
     kind: str
@@ -353,29 +343,29 @@ class Parent:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """What a sample keeps of its program: no syntax tree and no tokens, which are large."""
+    """The part of a program that its sample keeps; syntax tree and tokens are large."""
 
     status: str
-    """What became of the text: see syntax.Status; `too_large` also for too many pairs."""
+    """See syntax.Status; `too_large` also for too many pairs."""
     found: str | None = None
     """Which part of the text the program is; `continued` where the prompt begins it."""
     misaligned: bool = False
-    """compat only: the release does not find the program in the text and takes it to start at 0."""
+    """compat only: the release does not find the program in the text and assumes offset 0."""
     parents: tuple[Parent, ...] = ()  # P
     excluded: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Per scope: the nodes that it leaves out."""
+    """Per scope: the nodes left out."""
 
 
 @dataclass(frozen=True)
 class OrderProgram:
-    """Everything about a text that does not depend on the order of its tokens."""
+    """All of a text that does not depend on the order of its tokens."""
 
     facts: ProgramFacts
     spans: IntArray  # T 2
-    """Of each Python token: its characters in the text, where the trace's tokens are looked up."""
+    """The characters of each Python token in the trace's text."""
     blocks: Blocks
     scopes: dict[str, IntArray | None]
-    """Per scope: which of the parents are in it; None where there is no entry point."""
+    """Per scope: the parents in it; None where there is no entry point."""
     extent: tuple[int, int]
     """[first, after the last) character of the program; negative if it begins in the prompt."""
 
@@ -383,9 +373,9 @@ class OrderProgram:
 def prepare(
     trace: Trace, scopes: Sequence[str], mode: str = "exact"
 ) -> OrderProgram | ProgramFacts:
-    """The program in a trace's text, ready to be scored, or the facts where nothing can be.
+    """The program in a trace's text, ready to be scored; only facts where it cannot be.
 
-    Never an exception because of the text.
+    The text never raises.
     """
     parsed, offset = FINDERS[mode](trace)
     start = offset or 0
@@ -419,13 +409,13 @@ def prepare(
 
 
 def _find_exact(trace: Trace) -> tuple[Parsed, int | None]:
-    """The text, else the text as it goes on from its prompt, else the fallbacks."""
+    """The text, else the prompt and the text together, else the fallbacks."""
     parsed = parse_answer(trace.prompt, trace.text)
     return parsed, parsed.offset
 
 
 def _find_compat(trace: Trace) -> tuple[Parsed, int | None]:
-    """As the release: spelled special tokens taken out, then the first place that has the text."""
+    """As the release: remove spelled special tokens, then take the first place of the program."""
     clean = trace.text
     for spelling in SPECIAL_SPELLINGS:
         clean = clean.replace(spelling, "")
@@ -446,7 +436,7 @@ FINDERS: dict[str, Callable[[Trace], tuple[Parsed, int | None]]] = {
 def _parents(
     statements: Sequence[Statement], views: dict[str, Scope | None]
 ) -> tuple[tuple[Parent, ...], dict[str, IntArray | None]]:
-    """The distinct (node, children that count) of all scopes, and which of them each scope has."""
+    """The distinct (node, children that count) of all scopes, and the indices in each scope."""
     ends = subtree_ends(statements)
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     members: dict[str, IntArray | None] = {}
@@ -472,7 +462,9 @@ def _parents(
 def _blocks(
     statements: Sequence[Statement], families: Sequence[Sequence[int]], owner: IntArray
 ) -> Blocks | None:
-    """The (child, token) pairs; None where there are too many."""
+    """The (child, token) pairs; None if there are too many."""
+    # Subtrees are ranges of statement numbers, so with tokens sorted by owner each child's block is
+    # one slice. Count the pairs before building them: their number can be quadratic.
     by_owner = np.argsort(owner, kind="stable")
     ordered = owner[by_owner]
     children = np.array([number for kept in families for number in kept], dtype=np.int64)
@@ -493,7 +485,7 @@ def _blocks(
 
 
 def subtree_ends(statements: Sequence[Statement]) -> list[int]:
-    """Per statement: one past the last below it. Parents come first, so subtrees are ranges."""
+    """Per statement: one past the last one below it. Parents come first, so subtrees are ranges."""
     ends = [item.number + 1 for item in statements]
     for item in reversed(statements):
         if item.parent is not None:

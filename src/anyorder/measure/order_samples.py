@@ -1,22 +1,21 @@
 """One sample's order metrics: its nodes, their means, its controls, and its record in JSON.
 
-The mean over the nodes with children (overall) and over those with two or more (split_only), for
-the sample and, averaged over their rows, for its controls. Over samples: order_table.py.
+Means are over the nodes with children (overall) and over those with two or more (split_only), for
+the sample and for each control, whose rows are averaged. Aggregation over samples: order_table.py.
 
-What the same program would score had its tokens come in another order.
-
-A high order score is not good by itself: random order scores higher than any model. A control keeps
-the final program and the sample's own steps, as many tokens at each step as before, and deals them
-out anew:
+A high order score is not good as such: random order scores higher than any model. A control keeps
+the final program and the number of tokens at each step, and assigns the steps to other tokens:
 
     left_to_right    the steps sorted
     right_to_left    the same, backwards
     random           permuted, once per seed
-    segments         the segments' last steps permuted over the segments, once per seed: what chance
-                     scores for a sampler that commits a segment at once
+    segments         the segments' last steps permuted over the segments, once per seed: chance for
+                     a sampler that commits a segment at once
 
-Tokens outside the program and tokens that were given keep their steps. A permutation depends on
-the seed, the task and the sample's number, and on nothing else.
+Tokens outside the program and given tokens keep their steps. A permutation depends only on the
+seed, the task and the sample's number.
+
+Letters: R rows (sample and controls), T tokens, N nodes with children; 2 PARTS, 4 METRICS.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ PARTS = ("overall", "split_only")
 
 @dataclass(frozen=True)
 class ScopeOrder:
-    """One sample in one scope. N nodes that have children."""
+    """One sample in one scope."""
 
     parents: IntArray  # N
-    """Which of the program's parents they are."""
+    """Indices into the program's parents."""
     children: IntArray  # N
     depth: IntArray  # N
     scores: FloatArray  # 4 N
     """In the order of METRICS."""
     means: FloatArray  # 2 4
-    """By PARTS and METRICS; NaN where there is no such node."""
+    """By PARTS and METRICS; NaN without such a node."""
     controls: dict[str, FloatArray]  # 2 4 each
-    """The same for each control, its rows averaged."""
+    """The means of each control, its rows averaged."""
     control_scores: dict[str, FloatArray]  # 4 N each
-    """Per node, likewise."""
+    """The scores of each control per node, its rows averaged."""
 
     @classmethod
     def of(
@@ -66,7 +65,7 @@ class ScopeOrder:
         scores: FloatArray,
         where: dict[str, slice],
     ) -> ScopeOrder:
-        """From the scores of all rows (4 R N), of which the first is the sample's own."""
+        """From the scores of all rows (4 R N); the first row is the sample's own."""
         means = np.stack([mean(scores), mean(scores[:, :, children > 1])])  # 2 4 R
         there = {name: rows for name, rows in where.items() if rows.stop > rows.start}
         controls = {name: mean(means[:, :, rows]) for name, rows in there.items()}
@@ -76,20 +75,20 @@ class ScopeOrder:
 
 @dataclass(frozen=True)
 class SegmentOrder:
-    """In which order the segments of one sample were finished."""
+    """The order in which the segments of one sample were finished."""
 
     unit: str
     """segment, or line where the trace has no segments."""
     count: int
     tau: float
-    """Kendall's tau-b; NaN where there is one segment, or all came at once."""
+    """Kendall's tau-b; NaN for one segment, or if all came at once."""
     chance: float
-    """Mean tau of the control: of segments 0; of lines not, since a longer line ends later."""
+    """Mean tau of the control: 0 for segments, not for lines, since a longer line ends later."""
 
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """One sample, scored or not; `status` says what became of it."""
+    """One sample, scored or not; `status` says which."""
 
     task_id: str
     sample: int
@@ -151,7 +150,7 @@ class SampleOrder:
 
 
 def mean(values: FloatArray) -> FloatArray:
-    """The mean along the last axis; NaN of nothing, without a warning."""
+    """The mean along the last axis; NaN for an empty axis, without a warning."""
     if not values.shape[-1]:
         return np.full(values.shape[:-1], np.nan)
     return np.asarray(values.mean(axis=-1))
@@ -174,13 +173,14 @@ class MovableTokens:
 
     steps: IntArray
     segments: IntArray | None
-    """The segment of each, -1 for none; None where the trace has no segments."""
+    """The segment of each, -1 for none; None if the trace has no segments."""
     keys: tuple[tuple[int, int, int], ...]
-    """What the permutations depend on: one key per seed."""
+    """One per seed; a permutation depends on nothing else."""
 
 
 def control_keys(trace: Trace, seeds: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     """Seed, sample and task, as numbers."""
+    # crc32, because `hash` of a string differs between processes.
     return tuple((seed, trace.sample, zlib.crc32(trace.task_id.encode())) for seed in seeds)
 
 
@@ -205,7 +205,7 @@ def _segments(dealt: MovableTokens) -> list[IntArray]:
 
 
 def segment_steps(steps: IntArray, which: IntArray) -> IntArray:
-    """The last step of each segment, when tokens belong to segments 0, 1, 2, ..."""
+    """The last step of each segment; `which` numbers the segments 0, 1, 2, ..."""
     last = np.zeros(int(which.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(last, which, steps)
     return last
@@ -222,9 +222,9 @@ CONTROLS: dict[str, Callable[[MovableTokens], list[IntArray]]] = {
 def deal(
     steps: IntArray, movable: NDArray[np.bool_], dealt: MovableTokens, names: Sequence[str]
 ) -> tuple[IntArray, dict[str, slice]]:
-    """The steps of a sample and of its controls, one row each, and which rows are whose.
+    """The steps of a sample and its controls (R T), and the rows of each control.
 
-    `steps` are those of all tokens, of which `movable` marks the ones that `dealt` holds.
+    `steps` are those of all tokens; `movable` marks the ones in `dealt`.
     """
     rows = [steps]
     where = {}

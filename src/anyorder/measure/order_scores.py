@@ -3,15 +3,17 @@
     table = order(run)                       exact: the paper's definitions
     table = order(run, mode="compat")        the release's choices, number for number
 
-Per sample: text -> program and blocks (order_program.py), the trace's steps -> a step per Python
-token, own and controls (order_controls.py), -> CBC, RUB, RUB+, OBW per node (order_nodes.py).
-Aggregation is order_table.py. Where the two modes differ is listed in docs/order.md.
+Per sample: text -> program and blocks (order_program.py); the trace's steps -> one step per Python
+token, for the sample and its controls (order_samples.py); -> CBC, RUB, RUB+, OBW per node
+(order_nodes.py). order_table.py aggregates. docs/order.md lists where the two modes differ.
 
-A Python token is revealed when the last of the trace's tokens that share a character with it is.
-exact takes the step at which a slot got its final token, compat the first at which it showed any.
+A Python token is revealed when the last of the trace's tokens that overlap it is. exact takes the
+step at which a slot got its final token, compat the first at which it showed any.
 
-A sample that has no score is in the table with its status: what syntax.Status says of its text,
-`no_steps` where only the text is known, `given` where no token of the program was generated.
+A sample without a score is in the table with its status: that of syntax.Status, `no_steps` where
+only the text is known, or `given` where no token of the program was generated.
+
+Letters: R rows of steps (sample and controls), N tokens of the trace, T Python tokens, P parents.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ Prepared = OrderProgram | ProgramFacts
 NO_STEPS, GIVEN = "no_steps", "given"
 NEWLINE = re.compile("\n")
 
-# Samples of one task are often equal, and each distinct text is prepared once.
+# Samples of one task are often equal, so a cache of the last few texts catches most repetitions.
 PROGRAMS_KEPT = 256
 
 
@@ -78,7 +80,7 @@ def order(
 
 
 class _Programs:
-    """The programs of one call, each distinct text prepared once."""
+    """The most recent programs of one call, by text."""
 
     def __init__(self, setting: OrderSetting) -> None:
         self.setting = setting
@@ -97,7 +99,7 @@ class _Programs:
 def measure_sample(
     trace: Trace, setting: OrderSetting, programs: _Programs | None = None
 ) -> SampleOrder:
-    """One trace; never an exception because of its text."""
+    """One trace; its text never raises."""
     program = (programs or _Programs(setting)).of(trace)
     facts = program if isinstance(program, ProgramFacts) else program.facts
     status = NO_STEPS if trace.reveal_step is None else facts.status
@@ -151,8 +153,7 @@ class _Places:
 def reveal_steps(trace: Trace, *, first_shown: bool = False) -> IntArray:
     """The step at which each slot got its final token, or first showed any.
 
-    What stood there at step 0, before the network was asked, was not shown by any step: duo's
-    canvases begin as noise.
+    Tokens of step 0 do not count as shown: duo's canvases begin as noise.
     """
     steps = trace.timing()[1].astype(np.int64)
     if first_shown:
@@ -163,13 +164,15 @@ def reveal_steps(trace: Trace, *, first_shown: bool = False) -> IntArray:
 
 
 def revealed_at(start: IntArray, end: IntArray, steps: IntArray, spans: IntArray) -> IntArray:
-    """Per row of steps (R N) the step of each Python token (R T), the largest it overlaps."""
+    """The step of each Python token (R T): the latest of the trace's tokens (R N) it overlaps."""
     first = np.searchsorted(end, spans[:, 0], side="right")
     after = np.searchsorted(start, spans[:, 1], side="left")
+    # `reduceat` needs indices below the length, so a last column makes N itself a valid bound.
     padded = np.concatenate([steps, np.full((len(steps), 1), UNSEEN)], axis=1)
     if not len(spans):
         return padded[:, :0]
     bounds = np.stack([first, np.maximum(after, first)], axis=1).ravel()
+    # Bounds come in pairs; every second result is the gap between two tokens.
     latest = np.maximum.reduceat(padded, bounds, axis=1)[:, ::2]
     return np.where(after > first, latest, UNSEEN)
 
@@ -192,10 +195,10 @@ def _by_scope(
 
 
 def _segment_order(trace: Trace, places: _Places, random: IntArray) -> SegmentOrder | None:
-    """The order of the segments, or of the lines where there are none; by their last steps.
+    """The order of the segments' last steps, or of the lines' where there are no segments.
 
-    `random` are the rows of the random control (R N). Segments dealt out anew have a tau of 0 on
-    average; tokens dealt out anew have not, where lines differ in length.
+    `random` are the rows of the random control (R N). Permuted segments have a tau of 0 on average;
+    permuted tokens do not, where lines differ in length.
     """
     steps = places.steps[places.movable]
     if places.segments is not None:

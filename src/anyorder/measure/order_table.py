@@ -1,13 +1,13 @@
 """The table of the order metrics: samples, means over them, controls, intervals.
 
 As published: each sample has the mean over its nodes with children (overall) and over those with
-two children or more (split_only; none if there is no such node), then the plain mean over all
-samples that have one. Beside it stand the controls, averaged in the same way, and
+two children or more (split_only; none without such a node); then comes the plain mean over all
+samples that have one. Controls are averaged in the same way, and
 
     position = (score - left_to_right) / (random - left_to_right)
 
-so 0 is what strict left to right scores on the same programs and 1 what chance does. Intervals
-come from drawing tasks, each with all of its samples.
+so strict left to right scores 0 on the same programs, and chance 1. Intervals draw tasks, each with
+all of its samples.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class OrderCell:
     mean: float
     """Over samples, as published."""
     samples: int
-    """How many have a value."""
+    """Samples with a value."""
     interval: Interval
     """Over tasks."""
     controls: dict[str, float]
-    """The same mean for each control; `segments` only where traces have segments."""
+    """The mean of each control; `segments` only where traces have segments."""
     position: Interval | None
     """Between left to right (0) and random (1); None without these controls."""
 
@@ -95,12 +95,12 @@ class SegmentCell(NamedTuple):
     samples: int
     tau: Interval
     chance: float
-    """The same mean for the control; NaN without it."""
+    """The mean of the control; NaN without it."""
 
 
 @dataclass(frozen=True)
 class OrderSetting:
-    """What was asked for."""
+    """The arguments of `order`."""
 
     mode: str
     scopes: tuple[str, ...]
@@ -110,12 +110,12 @@ class OrderSetting:
 
 @dataclass(frozen=True)
 class OrderTable:
-    """What `order` found."""
+    """The result of `order`."""
 
     setting: OrderSetting
     samples: tuple[SampleOrder, ...]
     statuses: dict[str, int]
-    """How many samples have each status; together all of them."""
+    """How many samples have each status."""
     misaligned: int
     cells: dict[tuple[str, str, str], OrderCell]
     """By scope, part and metric."""
@@ -124,7 +124,7 @@ class OrderTable:
     """Per unit, segment or line."""
 
     def to_record(self, *, samples: bool = True, nodes: bool = True) -> dict[str, Any]:
-        """As JSON; without `samples` only what is over all of them."""
+        """As JSON; `samples` adds a record for each sample, `nodes` its nodes."""
         aggregate: dict[str, Any] = {}
         for scope in self.setting.scopes:
             aggregate[scope] = {
@@ -178,6 +178,7 @@ def _cell(
         if found is not None and not math.isnan(found.means[at]):
             tasks.append(sample.task_id)
             values.append([found.means[at], *(_control(found, name, at) for name in controls)])
+    # Sums per task, so that a draw of tasks keeps the samples of each together.
     table = np.array(values).reshape(len(values), 1 + len(controls))
     sums, counts = task_sums(tasks, table)
     columns = dict(zip(controls, sums.T[1:], strict=True))
@@ -203,15 +204,15 @@ def _control(order: ScopeOrder, name: str, at: tuple[int, int]) -> float:
 
 
 def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
-    """Where the mean lies between its controls, tasks drawn together; NaN where they are equal.
+    """The position of the mean between its controls; NaN where these are equal.
 
-    Given are the sums over each task's samples; their number cancels.
+    Arguments are sums over each task's samples; their number cancels.
     """
     if not own.size or math.isclose(low.mean(), high.mean(), abs_tol=1e-12):
         return Interval(math.nan, math.nan, math.nan, own.size, LEVEL, "equal controls")
     try:
         return bootstrap(_between, [own, low, high])
-    except ValueError:  # some draws hold only tasks on which the two controls are equal
+    except ValueError:  # on some draws the two controls are equal
         estimate = float(_between(own[None], low[None], high[None])[0])
         return Interval(estimate, math.nan, math.nan, own.size, LEVEL, "too few tasks")
 
@@ -269,7 +270,7 @@ def _segments(samples: Sequence[SampleOrder]) -> dict[str, SegmentCell]:
 
 
 def _mean_of_some(rows: FloatArray) -> FloatArray:
-    """The mean over the first axis of what is not NaN."""
+    """The mean over the first axis, NaN left out; `nanmean` would warn where all are NaN."""
     known = ~np.isnan(rows)
     count = known.sum(axis=0)
     total = np.where(known, rows, 0).sum(axis=0)

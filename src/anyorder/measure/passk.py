@@ -6,11 +6,11 @@ Three estimators of a task's value from its n samples, c of them right:
                 (Chen et al. 2021); its expectation is 1 - (1 - p)^k for any n >= k
     any_of_k    1 if any of the first k samples is right, else 0: what "K attempts" reports;
                 the same expectation, more noise, and it depends on the order of the samples
-    fixed_n     unbiased with n given, samples that are missing counted as wrong (the convention
-                of FlexMDM's release); biased downwards by what is missing
+    fixed_n     unbiased with a given n; missing samples count as wrong (the convention of
+                FlexMDM's release), which biases it downwards
 
-k larger than a task's n is an error: no estimator without bias exists there. Verdicts come from
-bench/; nothing here runs or reads programs.
+k larger than a task's n is an error: no unbiased estimator exists there. Verdicts come from bench/;
+nothing here runs or reads programs.
 """
 
 from __future__ import annotations
@@ -37,17 +37,15 @@ Verdicts = Mapping[str, Sequence[bool]]
 
 @lru_cache(maxsize=1 << 14)
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The unbiased estimate from c right ones of n samples.
-
-    In whole numbers with one division at the end, hence exact to the last bit for any n. Exchanging
-    c and k leaves C(n - c, k) / C(n, k) as it is, so the smaller one is chosen of.
-    """
+    """The unbiased estimate from c right samples of n, exact to the last bit for any n."""
     if not 0 <= c <= n:
         raise ValueError(f"{c} right of {n} samples: give 0 <= c <= n")
     if k < 1:
         raise ValueError(f"pass@{k}: k must be at least 1")
     if k > n:
         raise ValueError(f"pass@{k} needs at least {k} samples of a task, not {n}")
+    # C(n - c, k) / C(n, k) is symmetric in c and k, so take the cheaper binomials. Integers until
+    # one division at the end: products of floats would lose digits.
     fewer, more = min(c, k), max(c, k)
     subsets = comb(n, fewer)
     return (subsets - comb(n - more, fewer)) / subsets
@@ -106,11 +104,11 @@ class Rate:
     interval: Interval
     """Over tasks."""
     samples: tuple[int, int]
-    """Fewest and most samples of a task that there were."""
+    """Fewest and most samples of a task."""
     n: int | None = None
-    """fixed_n: samples that a task should have."""
+    """fixed_n: the samples that each task should have."""
     unpaired: int = 0
-    """Differences: tasks that only one of the two runs has, which are left out."""
+    """Differences: tasks of only one of the two runs, which are left out."""
 
     def to_record(self) -> dict[str, Any]:
         record = {"k": self.k, "estimator": self.estimator, **self.interval.to_record()}
@@ -215,7 +213,7 @@ def _sizes(correct: Verdicts) -> tuple[int, int]:
 
 
 def _remedy(estimator: str, passed: Sequence[bool], k: int) -> str:
-    """What to do about too few samples."""
+    """The remedy for too few samples, to end an error."""
     if len(passed) >= k or estimator == "fixed_n":
         return ""
     return (

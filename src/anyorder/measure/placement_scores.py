@@ -1,7 +1,7 @@
 """Positional uncertainty: how much of a token a canvas wants, and how well it knows where.
 
 Paper, Section 3.2 and appendix C. With f_i(v) the untempered posterior of position i, and sums over
-the masked positions that are looked at (those of the code), a token v has
+the masked positions of the region (those of the code), a token v has
 
     mass                  m(v)    = sum_i f_i(v)
     localisation          LOC(v)  = max_i f_i(v) / m(v)
@@ -10,40 +10,32 @@ the masked positions that are looked at (those of the code), a token v has
     k-LOC(v)              the share of m(v) in its k best positions, k = max(1, round m(v))
 
 and a token v that is committed at position i has the committed-position localisation f_i(v) / m(v).
-LOC punishes a token for occurring several times: one that surely stands in five places has LOC 0.2
-and k-LOC 1. Halves are rounded up; entropies are in nats.
+LOC punishes repeated tokens: one that is certain in five places has LOC 0.2 and k-LOC 1. Halves are
+rounded up; entropies are in nats. A canvas keeps the tokens of largest mass and the committed ones,
+each with its measures and the largest entries of its profile f(v).
 
-Kept of a canvas are the tokens of largest mass and those committed. Each keeps its measures, which
-are computed from its whole profile f(v), and the largest entries of that profile.
+A source of posteriors has positions, masses and profiles: the network's view of a canvas
+(families/replay.py), an array (`Dense`), or candidates of segments (families/replay_segments.py),
+which number their (segment, place) pairs.
 
-A source of posteriors is whatever has positions, masses and profiles: the network's view of a
-canvas (decode/replayer.py), an array (`Dense`), or tokens along the candidates of segments, whose
-positions are then (segment, place) pairs numbered by the source.
-
-Not here: networks, traces, tables (placement_table.py). Letters: N positions, V vocabulary,
-K chosen tokens, C committed ones.
-
-Which tokens of a sample count as code when placement is measured.
-
-Appendix C of the paper computes everything on the positions of the extracted program. A position
-of an unfinished canvas belongs to it if its *final* text does, which the trace knows:
+The region: appendix C computes everything on the positions of the extracted program. A position of
+an unfinished canvas belongs to it if its *final* text does, which the trace knows.
 
     code    the sample's program, where it is found in the text:
-              exact   as it stands there; or, where it begins as the prompt does, the rest of it
+              exact   verbatim; or, where it begins as the prompt does, the rest of it
               lines   from the first to the last line that the two have in common, in order
                       (extraction may leave lines out, or put some before)
-              none    nowhere, or there is none: then nothing of the sample counts
+              none    not found, or the sample has none: then nothing of the sample counts
               text    no program was looked for: all tokens before the first end of sequence
     all     every token, those after the end of sequence too
 
-A token belongs to a span of characters if it shares one with it. A token without characters of its
-own (a later byte of a character, a special token) does if it stands inside the span or closes its
-last character; never from the end of sequence on.
+A token belongs to a span if they share a character. A token without characters (a later byte of a
+character, a special token) does if it lies inside the span or closes its last character, but never
+from the end of sequence on. An open segment counts, with every place of its tentative text, if any
+of its final tokens is inside.
 
-Where whole segments are revealed, an open one is looked at if any of its final tokens is inside:
-then every place of its tentative text counts (decode/segment_moments.py).
-
-Not here: extraction itself, and the networks. Letters: N tokens.
+Not here: extraction, networks, traces, tables (placement_table.py). Letters: N positions or tokens,
+V vocabulary, K chosen tokens, C committed ones.
 """
 
 from __future__ import annotations
@@ -65,13 +57,13 @@ IntArray = NDArray[np.int64]
 
 TOKENS, PLACES, COVERED = 200, 16, 0.99
 LEAST_MASS = 1e-4
-"""Tokens that a canvas wants less of are not kept, unless they are committed."""
+"""Tokens of less mass are not kept, unless they are committed."""
 TOP = 2
-"""The paper's green points: so many tokens of largest mass."""
+"""The number of tokens of largest mass that are the paper's green points."""
 
 
 class PosteriorSource(Protocol):
-    """The posterior of one canvas, asked for in the two ways that never need all of it at once."""
+    """The posterior of one canvas, in two views that never need all of it (N V) in memory."""
 
     @property
     def positions(self) -> IntArray:
@@ -116,7 +108,7 @@ class Dense:
 
 
 class Commit(NamedTuple):
-    """A token that the sampler committed to next, at a position of the source."""
+    """A token that the sampler committed next, and its position in the source."""
 
     position: int
     token: int
@@ -140,7 +132,7 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What the profiles of K tokens say."""
+    """The measures of K profiles."""
 
     mass: FloatArray  # K
     loc: FloatArray  # K
@@ -156,12 +148,12 @@ class CanvasPlacement:
     """The kept tokens by falling mass, equals by id."""
     measures: Measures
     profiles: tuple[tuple[IntArray, FloatArray], ...]  # K
-    """Positions and f_i(v), by falling f, as much as is kept."""
+    """The kept positions and f_i(v), by falling f."""
     commits: tuple[Commit, ...]  # C
     committed: FloatArray  # C
     """f_i(v) of the committed tokens."""
     committed_token: IntArray  # C
-    """Where each stands among the kept tokens."""
+    """The index of each among the kept tokens."""
 
     @property
     def localisation(self) -> FloatArray:
@@ -176,7 +168,7 @@ def measures(profile: FloatArray) -> Measures:
     some = mass > 0
     share = np.divide(profile, mass, out=np.zeros_like(profile), where=some)
     logs = np.log(share, out=np.zeros_like(share), where=share > 0)
-    # Rounding may leave -0.0 or -1e-17 of an entropy that is 0.
+    # Rounding may turn an entropy of 0 into -0.0 or -1e-17.
     entropy = np.where(some, np.maximum(-(share * logs).sum(axis=0), 0.0), np.nan)
     if not len(profile):
         return Measures(mass, entropy.copy(), entropy, entropy.copy())
@@ -190,14 +182,15 @@ def measures(profile: FloatArray) -> Measures:
 
 
 def copies(mass: FloatArray) -> IntArray:
-    """max(1, round m): in how many places a token of that mass stands.  # K"""
+    """max(1, round m): how often a token of that mass occurs.  # K"""
+    # Not `np.round`, which rounds halves to even.
     return np.maximum(np.floor(mass + 0.5), 1.0).astype(np.int64)
 
 
 def place(
     source: PosteriorSource, commits: Sequence[Commit] = (), keep: Keep | None = None
 ) -> CanvasPlacement:
-    """The numbers of one canvas that is looked at through `source`."""
+    """The numbers of the canvas behind `source`."""
     keep = keep or Keep()
     mass = source.mass()
     wanted = np.asarray([commit.token for commit in commits], dtype=np.int64)
@@ -220,13 +213,14 @@ def place(
 
 
 def largest(mass: FloatArray, count: int) -> IntArray:
-    """The ids of the `count` largest masses, the lowest ids among equals, by id.
+    """The ids of the `count` largest masses, sorted; among equals the lowest ids.
 
-    Masses below LEAST_MASS are left out, except of the first two.
+    Masses below LEAST_MASS are left out, except those of the first two.
     """
     count = min(count, max(int((mass >= LEAST_MASS).sum()), min(TOP, int((mass > 0).sum()))))
     if not count:
         return np.zeros(0, dtype=np.int64)
+    # A partition is linear in V, where a sort is not; equals are cut by id to be deterministic.
     least = np.partition(mass, len(mass) - count)[len(mass) - count]
     above = np.flatnonzero(mass > least)
     equal = np.flatnonzero(mass == least)[: count - len(above)]
@@ -236,7 +230,7 @@ def largest(mass: FloatArray, count: int) -> IntArray:
 def _heads(
     positions: IntArray, profile: FloatArray, places: int
 ) -> tuple[tuple[IntArray, FloatArray], ...]:
-    """The largest entries of each column, until they hold nearly all of its mass.  # N K -> K"""
+    """The largest entries of each column, until they hold COVERED of its mass.  # N K -> K"""
     order = np.argsort(-profile, axis=0, kind="stable")[:places]
     values = np.take_along_axis(profile, order, axis=0)
     before = values.cumsum(axis=0) - values
@@ -246,7 +240,7 @@ def _heads(
 
 
 def _rows(positions: IntArray, wanted: Sequence[int]) -> IntArray:
-    """Where each wanted position stands in `positions`."""
+    """The index of each wanted position in `positions`."""
     where = {int(position): row for row, position in enumerate(positions)}
     missing = [position for position in wanted if position not in where]
     if missing:
@@ -258,7 +252,7 @@ def _rows(positions: IntArray, wanted: Sequence[int]) -> IntArray:
 
 
 NOTHING = place(Dense(np.zeros(0, dtype=np.int64), np.zeros((0, 0))))
-"""Of a canvas on which nothing is masked where one looks."""
+"""For a canvas without a masked position in the region."""
 
 
 BoolArray = NDArray[np.bool_]
@@ -267,13 +261,13 @@ Extent = tuple[int, int]
 
 
 def programs_looked_for(run: Run) -> bool:
-    """Whether the samples' programs were looked for: then one without a program has no code."""
+    """Whether programs were extracted: then a sample without a program has no code."""
     programs = run.table(["program"]).column("program")
     return bool(programs.null_count < len(programs))
 
 
 def find_program(trace: Trace, looked_for: bool = False) -> tuple[str, Extent]:
-    """How the program was found in the text (exact, lines, text, none), and where."""
+    """How the program was found in the text (exact, lines, text, none), and its extent."""
     if trace.program is None and not looked_for:
         return "text", (0, len(trace.text))
     program = (trace.program or "").strip("\r\n")
@@ -290,18 +284,18 @@ def find_program(trace: Trace, looked_for: bool = False) -> tuple[str, Extent]:
 
 
 def _after_prompt(trace: Trace, program: str) -> Extent:
-    """Where the program goes on in the text, if it begins as the prompt does."""
+    """The extent of the program's rest in the text, if it begins as the prompt does."""
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(program, trace.prompt, strict=False))
     rest = program[sum(1 for _ in pairs) :].strip()
     at = trace.text.find(rest) if rest else -1
     if at < 0:
         return 0, 0
-    line = trace.text[:at].rstrip(" \t")  # indentation is code
+    line = trace.text[:at].rstrip(" \t")  # indentation counts as code
     return len(line), at + len(rest)
 
 
 def _common_lines(text: str, program: str) -> Extent:
-    """From the first to the last line that both have, in order; blank lines say nothing."""
+    """From the first to the last line that both have, in order; blank lines do not count."""
     lines, shown, at = [], [], 0
     for line in text.splitlines(keepends=True):
         if line.strip():
@@ -349,9 +343,9 @@ REGIONS: dict[str, Callable[[Trace, int | None, bool], tuple[str, BoolArray]]] =
 def tokens_inside(
     trace: Trace, region: str, eos_id: int | None, *, looked_for: bool = False
 ) -> tuple[str, BoolArray]:
-    """How the region was found, and which of the trace's tokens are inside.  # N
+    """How the region was found, and whether each of the trace's tokens is inside.  # N
 
-    looked_for: a program was looked for in every sample, so a sample without one has no code.
+    looked_for: extraction ran on every sample, so a sample without a program has no code.
     """
     one_of("region", region, REGIONS)
     if trace.token_ids is None or trace.char_end is None:

@@ -1,24 +1,14 @@
-"""The table of placement: what the canvases of a run say together.
+"""The table of placement: one row per canvas, its Parquet file, and summaries over a run.
 
-A summary gives means with bootstrap intervals over tasks: of a canvas over its points, of a sample
-over its canvases, of a task over its samples. Beside LOC and k-LOC stands what the same masses
-would give if they were spread evenly over the masked positions: the floor of both. The gap is
-committed minus top, on canvases that have both.
-
-Not here: the mathematics (placement.py), the file (placement_rows.py), reading runs
-(apps/placement.py).
-
-Placement as rows: one for each canvas that was looked at, and the Parquet file of them.
-
-`placement.parquet` opens in pandas, polars or DuckDB; what was measured, on what and how is in the
-file's metadata (key `anyorder.placement`, JSON). Columns, for each canvas:
+`placement.parquet` opens in pandas, polars or DuckDB. Its metadata (key `anyorder.placement`, JSON)
+says what was measured, and how. Columns, for each canvas:
 
     task_id, sample, step, steps        which canvas of which sample
-    time                                what the network was told; null where it has no time
-    span                                how the code was found (placement_span.py)
-    open, masked                        open slots on the canvas, and positions that were looked at:
+    time                                the time given to the network; null where it takes none
+    span                                how the code was found (placement_scores.py)
+    open, masked                        open slots on the canvas, and positions of the region:
                                         masked slots inside the code, or places along the tentative
-                                        texts of open segments (decode/segment_replayer.py)
+                                        texts of open segments (families/replay_segments.py)
     token_ids, mass, loc, entropy, k_loc    the kept tokens by falling mass: the first two are the
                                         paper's green points
     profile_positions, profile          per kept token, its largest f_i(v) and where
@@ -26,8 +16,12 @@ file's metadata (key `anyorder.placement`, JSON). Columns, for each canvas:
                                         position, token, mass, probability f_i(v), localisation
                                         f_i(v) / m(v), k_loc, and log_prob as the trace has it
 
-Files are written whole or not at all, and a damaged or foreign one is refused by name.
-Not here: the mathematics (placement.py), summaries (placement_table.py).
+A summary gives means with bootstrap intervals over tasks: of a canvas over its points, of a sample
+over its canvases, of a task over its samples. even_loc and even_k_loc are the floors of LOC and
+k-LOC: the values if each mass were even over the masked positions. The gap is committed minus top,
+on canvases that have both.
+
+Not here: the mathematics (placement_scores.py), reading runs (apps/placement.py).
 """
 
 from __future__ import annotations
@@ -112,7 +106,7 @@ class CanvasRow:
 
 
 def to_table(rows: Sequence[CanvasRow], about: dict[str, Any]) -> pa.Table:
-    """Rows as columns, with what they are about."""
+    """Rows as columns, with `about` as metadata."""
     records = [row.to_record() for row in rows]
     columns = [pa.array([each[field.name] for each in records], field.type) for field in SCHEMA]
     return pa.Table.from_arrays(columns, schema=_schema(about))
@@ -147,7 +141,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a file of placement says of itself; ValueError where it is none that we can read."""
+    """The metadata of a file of placement; ValueError if it is foreign or damaged."""
     with _opened(path) as file:
         text = (file.schema_arrow.metadata or {}).get(ABOUT_KEY)
         about = {} if text is None else json.loads(text)
@@ -177,9 +171,9 @@ class StepSummary:
 
     step: int | None
     canvases: int
-    """With something masked inside."""
+    """Those with a masked position in the region."""
     values: dict[str, Interval]
-    """By quantity, over the tasks that have it (`n` says how many)."""
+    """By quantity, over the `n` tasks that have it."""
 
     def to_record(self) -> dict[str, Any]:
         plain = {name: value.to_record() for name, value in self.values.items()}
@@ -187,7 +181,7 @@ class StepSummary:
 
 
 class _Canvas(NamedTuple):
-    """What a summary needs of one canvas."""
+    """The part of a canvas that a summary needs."""
 
     step: int
     sample: tuple[str, int]
@@ -195,7 +189,7 @@ class _Canvas(NamedTuple):
 
 
 class PlacementTable:
-    """All canvases of a run, read piece by piece: its profiles need not fit in memory."""
+    """All canvases of a run, read in batches: the profiles need not fit in memory."""
 
     def __init__(
         self,
@@ -205,7 +199,7 @@ class PlacementTable:
         self.batches = batches
         """(columns, or None for all) -> the rows, some at a time."""
         self.about = about
-        """What was measured, on what, and how."""
+        """The metadata."""
 
     @classmethod
     def of_rows(cls, rows: Sequence[CanvasRow], about: dict[str, Any]) -> PlacementTable:
@@ -219,7 +213,7 @@ class PlacementTable:
         return cls(lambda columns: read_batches(path, columns), read_about(path))
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows as an Arrow table, whole or some columns."""
+        """The rows as an Arrow table, all columns or some."""
         names = list(columns or SCHEMA.names)
         schema = pa.schema([SCHEMA.field(name) for name in names])
         return pa.Table.from_batches(
@@ -255,8 +249,8 @@ class PlacementTable:
         }
 
     def summary(self, steps: Sequence[int] | None = None) -> list[StepSummary]:
-        """A line for each step, or for those asked for, and last one over all of these."""
-        # Only the means of a canvas are kept: its tokens would hold the whole file in memory.
+        """One summary for each step, all or those in `steps`, and last one over all of these."""
+        # Keep only the means of a canvas: its tokens would hold the whole file in memory.
         found = [
             _Canvas(row["step"], (row["task_id"], row["sample"]), numbers_of(row))
             for row in self.rows()
@@ -276,6 +270,7 @@ class PlacementTable:
         worst, compared = 0.0, 0
         for row in self.rows():
             samples[row["task_id"], row["sample"]] = row["span"]
+            # A probability of 0 gives an infinite difference, which JSON shows as null.
             with np.errstate(divide="ignore"):
                 apart = np.abs(np.log(row["committed_probability"]) - row["committed_log_prob"])
             apart = apart[~np.isnan(apart)]
@@ -329,7 +324,7 @@ def _summed(step: int | None, canvases: Sequence[_Canvas]) -> StepSummary:
 
 
 def _values(column: Any) -> list[Any]:
-    """A column's entries; those of a list column as arrays."""
+    """A column's entries; those of a list column as arrays, without an object per number."""
     if not pa.types.is_list(column.type):
         return list(column.to_pylist())
     flat, bounds = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()

@@ -1,11 +1,11 @@
 """The programs of a run: their texts, which of them are correct, and their trees.
 
-Where a run has extracted programs, a sample's text is its own, which must parse as it is; one for
-which none was found has none. Otherwise it is what was generated, read after its prompt and with
-the fallbacks of syntax.py. Verdicts come from the run's
-verdicts.parquet or as a mapping. Every sample ends with a status; equal texts are parsed once.
+Where a run has extracted programs, a sample's text is its program, which must parse as it is; a
+sample without one has an empty text. Otherwise it is the generated text, parsed after its prompt
+and with the fallbacks of syntax.py. Verdicts come from the run's verdicts.parquet or as a mapping.
+Every sample ends with a status; equal texts are parsed once.
 
-Comparing is similarity.py and diversity.py.
+Not here: comparing programs (similarity_scores.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anyorder.measure.trees import Tree, TreeOptions, ast_and_coarse, grammar_tr
 from anyorder.trace.run import VERDICTS_FILE, Run
 
 METRICS = {"TSED": 0, "ASTD": 1, "Coarse": 1}
-"""What is compared, and what a rename costs there."""
+"""Metric -> the cost of a rename."""
 
 PASSED = "passed"
 
@@ -44,16 +44,16 @@ class ProgramSample(NamedTuple):
     sample: int
     text: str
     extracted: bool = False
-    """Whether the text is a program already, and not an answer that holds one."""
+    """Whether the text is a program, and not an answer that holds one."""
     correct: bool | None = None
     """None: not graded."""
     prompt: str = ""
-    """What the text may go on from, where it is an answer."""
+    """The text may continue it, where it is an answer."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What one policy wrote."""
+    """The samples of one policy."""
 
     name: str
     samples: tuple[ProgramSample, ...]
@@ -70,9 +70,9 @@ class Programs:
     ) -> Programs:
         """The samples of a run; its name is its policy, or else its folder's.
 
-        Verdicts are those given, or the run's own where it was graded; `extraction` chooses among
-        several gradings. `texts` are programs extracted elsewhere, to be compared in place of the
-        run's own: a completion needs its prompt, for instance. A sample without one has none.
+        `verdicts` default to those of the run, where it was graded; `extraction` chooses among
+        several gradings. `texts` are programs that replace those of the run, such as completions
+        with their prompts; a sample that is not among them has no program.
         """
         table = run.table(["task_id", "sample", "prompt", "text", "program", "policy"])
         looked_for = texts is not None or programs_looked_for(run)
@@ -116,9 +116,9 @@ class Programs:
 
 
 def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, bool]:
-    """Which samples passed in the run's one grading, or in the one of this extraction.
+    """Which samples passed in the run's only grading, or in the one of this extraction.
 
-    Where several have the same extraction, their task or the grading's own name tells them apart.
+    Where several have the same extraction, give the task or the grading's name instead.
     """
     table = run.verdicts()
     columns = [name for name in ("grading", "task", "extraction") if name in table.schema.names]
@@ -142,13 +142,13 @@ def _gradings(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list
 
 @dataclass(frozen=True)
 class TreeLimits:
-    """Beyond these a program is not compared: an exact distance would take seconds or more."""
+    """A larger program is not compared: an exact distance would take seconds or more."""
 
     nodes: int = 4_000
     cells: int = 20_000
-    """Along the better of its two decompositions (see tree_forest.py); a pair costs the product."""
+    """Along the better of its two decompositions (tree_edit.py); a pair costs the product."""
     cells_worse: int = 100_000
-    """Along the worse one, which counts where the other tree needs it."""
+    """Along the worse one, which applies where the other tree needs it."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ class ProgramOptions:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sample's trees, by metric; none where the status says why."""
+    """A sample's trees, by metric; where there are none, the status says why."""
 
     sample: ProgramSample
     status: Status
     trees: Mapping[str, Tree] = field(default_factory=dict)
     anonymous: Tree | None = None
-    """The tree of ASTD, whatever the metrics: what tells programs apart but for names."""
+    """The tree of ASTD, whatever the metrics: programs that differ in names alone share it."""
 
 
 class TextTrees(NamedTuple):
@@ -203,6 +203,7 @@ class Preparation:
         return dict(tasks)
 
     def __call__(self, sample: ProgramSample) -> Prepared:
+        # An extracted program is parsed without its prompt, so equal ones of all tasks share a key.
         key = sample.text, None if sample.extracted else sample.prompt
         if key not in self._known:
             self._known[key] = self.trees(self._parsed(sample))
@@ -215,7 +216,7 @@ class Preparation:
         return parse_answer(sample.prompt, sample.text, self.options.fallbacks, limits)
 
     def trees(self, parsed: Parsed) -> TextTrees:
-        """Of a parsed text: its trees, or the status that says why there are none."""
+        """The trees of a parsed text, or the status that says why there are none."""
         if not parsed.valid or parsed.tree is None:
             return TextTrees(parsed.status, {}, None)
         options = self.options.trees
@@ -232,7 +233,8 @@ class Preparation:
         limits = self.options.tree_limits
         if tree.size > limits.nodes:
             return True
-        if tree.size * (tree.size + 1) // 2 <= limits.cells:  # whatever its shape
+        # An upper bound for every shape, which spares small programs the kernel.
+        if tree.size * (tree.size + 1) // 2 <= limits.cells:
             return False
         better, worse = sorted(decomposition_cells(tree))
         return better > limits.cells or worse > limits.cells_worse
@@ -244,7 +246,7 @@ def count_statuses(prepared: Iterable[Prepared]) -> dict[str, int]:
 
 
 def as_programs(value: Any) -> list[Programs]:
-    """One or several runs or Programs, by themselves, in a sequence or by name."""
+    """Runs or Programs: one, a sequence, or a mapping of names to them."""
     if isinstance(value, Run | Programs):
         value = [value]
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""How close a policy's programs are to those of left-to-right decoding (Section 3.1, appendix B).
+"""Structural similarity to left-to-right decoding (Section 3.1, appendix B), and diversity.
 
 For a prompt q with samples D and reference samples R, and a similarity s of two programs,
 
@@ -9,27 +9,21 @@ rename cost 1), TSED (tree-sitter's trees, rename cost 0), Coarse (statements, r
 Filters: `valid`, both programs parse; `correct`, both pass the tests. A prompt counts where a
 sample and a reference pass the filter.
 
-Beside the policies stands a ceiling of our own: the reference's samples, each matched among the
-others. A policy that only rediscovers what left-to-right finds scores about that, not 1.
+`SimilarityTable` has the rows of tables 1 to 3 of the paper, one per policy and filter, with
+intervals over prompts. Differences between policies are paired by prompt. The ceiling is our own:
+the reference's samples, each matched among the others. A policy that only rediscovers what
+left-to-right finds scores about that, not 1.
 
-The table of structural similarity: tables 1 to 3 of the paper, for any runs, with intervals.
-
-One row per policy and filter: the mean over prompts of each metric, an interval over prompts, and
-how many prompts and samples are behind it. Differences between policies are paired by prompt, over
-the prompts that both have. Computing the values is similarity.py.
-
-How different the programs of one policy are from each other.
-
-Per prompt, over the samples that parse (or that are correct):
+Diversity: how the programs of one policy differ. Per prompt, over the samples that pass the filter:
 
     distinct texts   their number / samples
     distinct trees   the same by anonymised syntax tree (that of ASTD), so names do not count
     nearest          mean over samples of the similarity to the most similar other sample
     pairwise         mean similarity over all pairs of samples
 
-then the mean over the prompts with two samples or more, with an interval over prompts. Shares fall
-with the number of samples: compare equal numbers. And low similarity is not good by itself: wrong
-programs differ easily, which is what the filters are for.
+then the mean over the prompts with two samples or more. Shares fall with the number of samples:
+compare equal numbers. Low similarity is not good as such: wrong programs differ easily, which is
+why there are filters.
 """
 
 from __future__ import annotations
@@ -79,7 +73,7 @@ class SimilarityRow:
     per_prompt: Mapping[str, Mapping[str, float]]
     """task_id -> metric -> mean best match of its samples."""
     ceiling: bool = False
-    """Whether this is the reference itself, each sample matched among the others."""
+    """Whether this is the reference, each sample matched among the others."""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
@@ -121,12 +115,12 @@ class SimilarityTable:
     statuses: Mapping[str, Mapping[str, int]]
     """policy -> status -> samples; the reference included."""
     settings: Mapping[str, Any]
-    """Options, and what else the numbers depend on: Python's version, the grammar's fingerprint."""
+    """All that the numbers depend on: options, Python's version, the grammar's fingerprint."""
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """Why rows are missing."""
 
     def row(self, policy: str, filter: str = "valid") -> SimilarityRow:
-        """The row of a policy; ValueError where there is none."""
+        """The row of a policy; ValueError if there is none."""
         for row in self.rows:
             if row.policy == policy and row.filter == filter and not row.ceiling:
                 return row
@@ -146,7 +140,7 @@ class SimilarityTable:
         }
 
     def __str__(self) -> str:
-        """Lines to print: estimate and interval per metric."""
+        """A table to print: estimate and interval per metric."""
         head = ["against " + self.reference, "filter", "prompts", "samples", *self.metrics]
         lines = [head, *(self._cells(row) for row in self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
@@ -176,7 +170,7 @@ FILTERS: dict[str, Callable[[Prepared], bool]] = {
 
 @dataclass(frozen=True)
 class SimilarityOptions:
-    """What to compare and how to say it."""
+    """How to compare, and how to draw intervals."""
 
     programs: ProgramOptions = field(default_factory=ProgramOptions)
     filters: tuple[str, ...] | None = None
@@ -201,17 +195,17 @@ class SimilarityOptions:
 
 
 class Group(NamedTuple):
-    """The prompts of one row: per task the samples, and what they are matched with."""
+    """The prompts of one row: per task the samples and their references."""
 
     policy: str
     filter: str
     samples: dict[str, list[Prepared]]
     references: dict[str, list[Prepared]] | None
-    """None: the other samples."""
+    """None: each sample is matched with the others."""
     of_samples: int
 
     def tasks(self) -> list[str]:
-        """Those with something to compare."""
+        """The tasks with something to compare."""
         if self.references is None:
             return [task for task, rows in self.samples.items() if len(rows) > 1]
         return [task for task in self.samples if self.references.get(task)]
@@ -222,7 +216,7 @@ def similarity(
 ) -> SimilarityTable:
     """The similarity of each run to the reference run.
 
-    `runs` is a run, several, or a mapping of names to them; a run may also be given as `Programs`.
+    `runs` is a run or `Programs`, a sequence of them, or a mapping of names to them.
     """
     options = options or SimilarityOptions()
     policies, [base] = as_programs(runs), as_programs(reference)
@@ -261,6 +255,7 @@ def matched(
     groups: Sequence[Group], metrics: Sequence[str], threads: int | None
 ) -> list[dict[str, dict[str, float]]]:
     """Per group: task -> metric -> mean best match."""
+    # All groups of a metric go to one call, so that its threads share the whole work.
     found: list[dict[str, dict[str, float]]] = [{} for _ in groups]
     where = [(number, task) for number, group in enumerate(groups) for task in group.tasks()]
     for metric in metrics:
@@ -272,7 +267,7 @@ def matched(
 
 
 def settings(options: ProgramOptions) -> dict[str, Any]:
-    """What the numbers depend on, for the record."""
+    """All that the numbers depend on, for the record."""
     record: dict[str, Any] = {**asdict(options), "python": platform.python_version()}
     if "TSED" in options.metrics:
         record["grammar"] = fingerprint()
@@ -291,7 +286,7 @@ def _trees(items: Sequence[Prepared], metric: str) -> list[Tree]:
 def usable_filters(
     programs: Sequence[Programs], asked: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The filters to use, and what to say about one that cannot be."""
+    """The filters to use, and a note where one cannot be used."""
     ungraded = [item.name for item in programs if not item.graded]
     if asked is None:
         if not ungraded:
@@ -327,7 +322,7 @@ def _groups(
 
 
 def _kept(tasks: Mapping[str, list[Prepared]], name: str) -> dict[str, list[Prepared]]:
-    """The tasks that have samples which pass the filter, with those."""
+    """The samples that pass the filter, by task; tasks without any are left out."""
     passes = FILTERS[name]
     kept = {task: [item for item in items if passes(item)] for task, items in tasks.items()}
     return {task: items for task, items in kept.items() if items}
@@ -374,10 +369,10 @@ class DiversityRow:
     policy: str
     filter: str
     prompts: int
-    """Those with two samples or more that pass the filter."""
+    """Prompts with two samples or more that pass the filter."""
     samples: int
     distinct: Mapping[str, Interval]
-    """texts and trees: how many there are / samples."""
+    """texts and trees: distinct ones / samples."""
     nearest: Mapping[str, Interval]
     """By metric."""
     pairwise: Mapping[str, Interval]
@@ -418,7 +413,7 @@ class DiversityTable:
 def diversity(runs: Any, options: SimilarityOptions | None = None) -> DiversityTable:
     """The diversity of each run: a run, several, or a mapping of names to them.
 
-    Of the options, `ceiling` plays no part here.
+    The option `ceiling` has no effect here.
     """
     options = options or SimilarityOptions()
     policies = as_programs(runs)

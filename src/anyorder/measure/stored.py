@@ -1,13 +1,12 @@
-"""measures.json: what `anyorder measure` left in a run folder, read back.
+"""Two JSON files read back: a run's measures.json, and the paper's tables (published.json).
 
-It begins with a head (schema, the digest of the traces that were measured, versions); each other
-entry is one measure's record. Who writes it is apps/measuring.py.
+measures.json begins with a head (schema, the digest of the measured traces, versions); each other
+entry is one measure's record. apps/measure.py writes it.
 
-The tables of the paper as data (published.json), to print beside one's own numbers.
-
-Kinds: `similarity` (appendix B), `order` (appendix D, any-order metrics), `pass_at_k` (appendix D,
-insertion temperature) and `segments` (appendix E, LatentMDM on GSM8K). Policies carry our names:
-the paper's Top-K is `confidence`. Numbers only: nothing here says that two protocols are alike.
+The paper's tables are printed beside one's own numbers. Kinds: `similarity` (appendix B), `order`
+(appendix D, any-order metrics), `pass_at_k` (appendix D, insertion temperature) and `segments`
+(appendix E, LatentMDM on GSM8K). Policies carry our names: the paper's Top-K is `confidence`.
+Nothing here claims that two protocols are alike.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _HEAD = ("schema", "traces", "versions")
 
 
 def traces_digest(run: Run) -> str | None:
-    """What says that measures are of these traces."""
+    """The digest that ties measures to their traces."""
     return run.card.files.get(TRACES_FILE)
 
 
 def stored_measures(run: Run) -> dict[str, Any]:
-    """The entries that are there, if they are of the same traces and format."""
+    """The stored entries; none if they are of other traces or of another format."""
     path = run.folder / MEASURES_FILE
     try:
         record = dict(json.loads(path.read_bytes()))

@@ -1,37 +1,33 @@
-"""Text to a syntax tree: every program gets a status, never an exception.
+"""Text to a syntax tree, and to the statement-level tree. Every text gets a status; none raises.
 
 The fallbacks are those of the paper's release (appendix D, "Parsing into trees"), tried in order,
 first success wins:
 
     whole           the text, stripped
     fenced          the first fenced block, marked python, py or not at all
-    before_fence    what stands before the first fence
+    before_fence    the text before the first fence
     longest_lines   the longest run of lines that parses, among the first 100 (by lines that are
                     not blank; of equals the first)
 
-A text that goes on where its prompt stopped, inside a function, is no program by itself:
-`parse_answer` then reads both together.
+`parse_answer` also handles a text that continues a function which its prompt began: it parses both
+together.
 
-What follows from the tree is elsewhere: syntax_statements.py (statement-level tree),
-syntax_tokens.py (which token belongs to which statement), syntax_ast.py and syntax_grammar.py
-(the trees that similarity compares). Nothing here runs a program.
+The statement-level tree: every statement is a node; expressions belong to their statement.
+Children:
 
-The statement-level tree of a program (appendix D, "Parsing into trees").
-
-Every statement is a node; expressions belong to their statement. Children:
-
-    def, class, module   the body, without a string that stands first (the docstring)
+    def, class, module   the body, without its docstring
     for, while, if       body then else, under one node; strings in the body are left out anywhere;
                          `elif` is an If below its If
     with                 the body
     try, match           all bodies in order, under one node
     everything else      a leaf (`try ... except*` too: the release's choice)
 
-Tests that a model appends to its answer become one leaf: after the first def or class of the
-module, the first statement from which on some statement is an assert, a call, or an `if` that
-guards or holds one, starts it, and it reaches to the end.
+Tests that a model appends to its answer become one leaf. It begins after the first def or class of
+the module, at the first statement from which on some statement is an assert, a call, or an `if`
+that guards or holds one, and it reaches to the end.
 
-It does not say which token belongs to which node: see syntax_tokens.py.
+Not here: which token belongs to which statement (order_program.py), and the trees that similarity
+compares (trees.py). Nothing here runs a program.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ from anyorder.measure.extract import longest_range
 
 FENCE = "```"
 
-# Names, operators, contexts and imports: nothing nests in them.
+# Names, operators, contexts and imports: nothing nests in them, so the depth check skips them.
 _SHALLOW = {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "asname", "module", "level"}
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")  # where Python's parser begins a new line
@@ -60,33 +56,33 @@ CONTINUED = "continued"
 
 
 class Status(StrEnum):
-    """What became of a text."""
+    """The outcome of parsing a text."""
 
     PARSED = "parsed"
     """The whole text is a program."""
     FALLBACK = "fallback"
-    """A part of the text is one; `Parsed.fallback` says which."""
+    """A part of the text is a program; `Parsed.fallback` says which."""
     EMPTY = "empty"
-    """No statement in it: nothing, blanks or comments."""
+    """No statement: nothing, blanks or comments."""
     UNPARSABLE = "unparsable"
     NULL_BYTES = "null_bytes"
     NOT_TEXT = "not_text"
-    """It has surrogates, which no file can hold."""
+    """It holds surrogates, which no file can."""
     TOO_DEEP = "too_deep"
-    """Nested beyond the limit, or beyond what Python's parser takes."""
+    """Nested beyond our limit or that of Python's parser."""
     TOO_LARGE = "too_large"
 
 
 @dataclass(frozen=True)
 class ParseLimits:
-    """How far parsing goes, in counts and not in seconds: the same on every machine."""
+    """Limits as counts, not seconds, so that every machine agrees."""
 
     characters: int = 100_000
-    """A longer text is not tried."""
+    """A longer text is not parsed."""
     depth: int = 500
-    """Levels of the syntax tree. Python's own limit differs between versions; this one does not."""
+    """Levels of the syntax tree; Python's own limit differs between versions."""
     lines: int = 100
-    """How many lines `longest_lines` looks at."""
+    """The lines that `longest_lines` reads."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Parsed:
     offset: int = 0
     """Negative where the program begins in the prompt."""
     tree: ast.Module | None = None
-    """None where nothing parsed."""
+    """None if nothing parsed."""
     fallback: str = ""
     """The fallback that won, `whole` included; CONTINUED where the prompt begins the program."""
     detail: str = ""
@@ -135,7 +131,7 @@ def parse_program(
     refused: tuple[Status, str] | None = None
     for name in names:
         for source, offset in FALLBACKS[name](clean, limits):
-            if source in tried:
+            if source in tried:  # fallbacks often give the same piece, and parsing is slow
                 continue
             tried.add(source)
             status, tree, detail = parse_source(source, limits.depth)
@@ -143,7 +139,7 @@ def parse_program(
                 if status is Status.PARSED and name != "whole":
                     status = Status.FALLBACK
                 return Parsed(status, source, start + offset, tree, fallback=name)
-            refused = refused or (status, detail)
+            refused = refused or (status, detail)  # the first reason is about the whole text
     status, detail = refused or (Status.UNPARSABLE, "no part of the text to try")
     return Parsed(status, detail=detail)
 
@@ -154,10 +150,10 @@ def parse_answer(
     fallbacks: Sequence[str] | None = None,
     limits: ParseLimits = ParseLimits(),  # noqa: B008 - frozen
 ) -> Parsed:
-    """The program in a text that was generated after a prompt: the text, or the text as it goes on
-    from its prompt, or what the fallbacks find.
+    """The program in a text that was generated after a prompt: the text, or the prompt and the text
+    together, or the part that a fallback finds.
 
-    Indented text goes on, even if it would be a program without its first blanks.
+    Indented text continues its prompt, even if it would parse without its first blanks.
     """
     if not prompt or (fallbacks is not None and "whole" not in fallbacks):
         return parse_program(text, fallbacks, limits)
@@ -166,6 +162,7 @@ def parse_answer(
     if goes_on or alone.status is Status.UNPARSABLE:
         both = parse_program(prompt + text, ["whole"], limits)
         offset = both.offset - len(prompt)
+        # The program must reach from the prompt into the text; else the text added no code.
         if both.valid and offset < 0 < offset + len(both.source):
             return replace(both, offset=offset, fallback=CONTINUED)
     return alone if alone.valid else parse_program(text, fallbacks, limits)
@@ -174,10 +171,10 @@ def parse_answer(
 def parse_source(
     source: str, depth: int = ParseLimits.depth
 ) -> tuple[Status, ast.Module | None, str]:
-    """Exactly this text as a program: a status, the tree if there is one, else why not."""
+    """This text, unchanged, as a program: a status, the tree or None, and why it failed."""
     try:
         with warnings.catch_warnings():
-            # Odd escapes in a sample concern nobody here, and must not become errors under -W.
+            # Warnings about odd escapes in a sample must not become errors under -W.
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (RecursionError, MemoryError) as error:
@@ -185,7 +182,7 @@ def parse_source(
     except UnicodeEncodeError as error:
         return Status.NOT_TEXT, None, _one_line(error)
     except (SyntaxError, ValueError) as error:
-        # Python 3.11 says so with a ValueError, or not, depending on its patch release.
+        # On null bytes, patch releases of Python 3.11 differ in which of the two they raise.
         status = Status.NULL_BYTES if "\0" in source else Status.UNPARSABLE
         return status, None, _one_line(error)
     if _deeper_than(tree, depth):
@@ -241,7 +238,7 @@ def _stripped(text: str) -> Candidate:
 
 
 def _deeper_than(tree: ast.AST, depth: int) -> bool:
-    """Level by level, because a tree as deep as this would overflow a recursion."""
+    """Level by level, because such a deep tree would overflow a recursion."""
     level: list[ast.AST] = [tree]
     for _ in range(depth):
         below: list[ast.AST] = []
@@ -261,7 +258,7 @@ def _deeper_than(tree: ast.AST, depth: int) -> bool:
 
 @cache
 def _inner_fields(cls: type) -> tuple[str, ...]:
-    """The fields that may hold nodes with nodes below them; other values have no fields at all."""
+    """The fields that may hold nodes with nodes below them."""
     fields: tuple[str, ...] = getattr(cls, "_fields", ())
     return tuple(name for name in fields if name not in _SHALLOW and cls is not ast.Constant)
 
@@ -277,13 +274,13 @@ GENERATED_TESTS_LABEL = "Generated Tests / Examples"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
-# The release cuts labels at these lengths.
+# The release cuts labels at these lengths, and its exclusions search the cut labels.
 TARGET_LIMIT, LOOP_LIMIT, EXPRESSION_LIMIT, IMPORT_LIMIT = 48, 36, 56, 72
 
 
 @dataclass(eq=False)
 class Statement:
-    """A node. `number` is its place in the tree, parents before children, in source order."""
+    """A node. `number` is its index in the tree: parents before children, in source order."""
 
     number: int
     kind: str
@@ -291,12 +288,12 @@ class Statement:
     parent: int | None
     depth: int
     nodes: tuple[ast.AST, ...]
-    """The syntax nodes it stands for: one, or all the statements of generated tests."""
+    """Its syntax nodes: one, or all the statements of generated tests."""
     children: list[int] = field(default_factory=list)
 
     @property
     def label(self) -> str:
-        """What the release prints for it; its `compat` exclusions look for words in this."""
+        """The release's label, in which the exclusions of `compat` look for words."""
         if self.kind == GENERATED_TESTS:
             return GENERATED_TESTS_LABEL
         node = self.nodes[0]
@@ -317,7 +314,7 @@ def statement_tree(module: ast.Module, *, group_tests: bool = True) -> list[Stat
     pending: list[tuple[tuple[ast.AST, ...], int]] = [((node,), 0) for node in body[:split]]
     if split < len(body):
         pending.append((tuple(body[split:]), 0))
-    pending.reverse()
+    pending.reverse()  # a stack: the first statement must be popped first
     while pending:
         nodes, parent = pending.pop()
         is_tests = parent == 0 and split < len(body) and nodes[0] is body[split]
@@ -381,7 +378,7 @@ _CHILDREN: dict[type, Callable[..., list[ast.stmt]]] = {
 
 
 def _start_of_tests(body: Sequence[ast.stmt]) -> int:
-    """The index of the statement from which on the module's statements are generated tests."""
+    """The index of the first statement of the generated tests; the length if there are none."""
     last_marker = max((i for i, node in enumerate(body) if is_test_marker(node)), default=-1)
     defined = False
     for index, node in enumerate(body):
@@ -409,7 +406,7 @@ def is_test_marker(node: ast.stmt) -> bool:
 
 
 def _guards_main(test: ast.expr) -> bool:
-    """Whether the text of a condition has both words; every text of it shows in a leaf."""
+    """Whether a condition holds both words, as the release finds them in its text."""
     words = []
     for node in ast.walk(test):
         if isinstance(node, ast.Name):

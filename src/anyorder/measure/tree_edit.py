@@ -3,32 +3,25 @@
     TED(T, T')   the least number of insertions, deletions and renames; a rename costs 0 or 1
     Sim(T, T')   max(0, 1 - TED / max(|T|, |T'|))
 
-At rename cost 0 labels do not matter: they are made equal, and the same kernel (tree_kernels.py)
-serves. Identical trees are computed once. `best_match` finds for every sample its most similar
-reference without computing all pairs: an identical one ends the search at once, and a pair whose
-lower bound (tree_bounds.py) cannot beat the best so far is left out. Its results equal those of the
-full matrix, the first of equals included.
+At rename cost 0 all labels are made equal, so the same kernel (tree_kernels.py) serves. Identical
+trees are computed once. Trees become arrays, with numbers for labels that both sides share. Of the
+two decompositions, along left paths or along right ones (left paths of mirrored trees), a pair of
+sets takes the one with fewer table entries: for Python's trees mostly the right one.
 
-The kernels hold no lock, so jobs run side by side on all cores. Importing this compiles nothing;
-the first call does, once per machine.
-
-Sets of trees as the arrays that the kernels read, and how a large comparison is cut up.
-
-Labels become numbers shared by both sides. Of the two decompositions, along left paths or along
-right ones (the same on mirrored trees), a pair of forests takes the one with fewer table entries in
-all: for Python's trees mostly the right one. Nothing is computed about distances here.
-
-Lower bounds of the tree edit distance, so that a best-match search skips most pairs.
+`best_match` finds the most similar reference of every sample without computing all pairs: an
+identical one ends the search, and a pair is skipped if its lower bound cannot beat the best so far.
+The result equals that of the full matrix, the first of equals included. Lower bounds:
 
     rename cost 1   preorder,      the Levenshtein distance of the labels read in that order: an
                     postorder      edit of the tree is an edit of either string
     rename cost 0   parentheses    half the insertions and deletions between the two shapes written
                                    as parentheses: a node is a pair of them
-    both            size           | |T| - |T'| |; the strings' bounds are never below it
 
-Nor are the strings' bounds ever below the number of nodes without an equal label on the other side,
-so label counts are not looked at: bit-parallel strings (rapidfuzz) take about a microsecond a pair,
-and there is nothing left to save. Bounds are checked against exact distances in the tests.
+These are never below the difference in size, or the count of labels without a partner, so such
+bounds are not needed; bit-parallel strings (rapidfuzz) take about a microsecond a pair.
+
+The kernels hold no lock, so jobs run in threads on all cores. Importing this file compiles nothing;
+the first call does, once per machine.
 """
 
 from __future__ import annotations
@@ -48,25 +41,25 @@ from anyorder.measure.trees import Tree
 
 IntArray = NDArray[np.int64]
 
-# Gains are kept in 16 bits, and a gain is at most the nodes of both trees.
+# Gains are int16, and a gain is at most the nodes of both trees together.
 LARGEST_TREE = 16_000
 
-# Nodes of samples times nodes of references that one memo may cover: at most 128 MB.
+# Most entries of one memo (nodes of samples times nodes of references): 128 MB.
 MEMO_CELLS = 1 << 26
 
 
 @dataclass(frozen=True)
 class Distinct:
-    """Trees without repetition, and where each of the given ones is among them."""
+    """Trees without repetition, and the index of each given tree among them."""
 
     trees: list[Tree]
     index: IntArray
     first: IntArray
-    """Per distinct tree: the first of the given ones that is this tree."""
+    """Per distinct tree: the first given tree that equals it."""
 
 
 def distinct(trees: Sequence[Tree], rename_cost: int) -> Distinct:
-    """At rename cost 0 trees of the same shape count as the same."""
+    """Remove repetitions; at rename cost 0 trees of the same shape are equal."""
     known: dict[Any, int] = {}
     kept: list[Tree] = []
     first: list[int] = []
@@ -82,7 +75,7 @@ def distinct(trees: Sequence[Tree], rename_cost: int) -> Distinct:
 
 
 def identity(tree: Tree, rename_cost: int) -> Any:
-    """What two trees at distance 0 have in common."""
+    """A key that is equal exactly for trees at distance 0."""
     return tree if rename_cost else tree.depths
 
 
@@ -109,7 +102,7 @@ class TreeRows:
 def rows_of(
     left: Sequence[Tree], right: Sequence[Tree], rename_cost: int
 ) -> tuple[TreeRows, TreeRows]:
-    """Both sides, with common numbers for labels; all 0 at rename cost 0."""
+    """Both sides, with shared numbers for labels; all 0 at rename cost 0."""
     numbers: dict[str, int] = {}
     sides = []
     for trees in (left, right):
@@ -141,11 +134,11 @@ class Forest(NamedTuple):
     begins: IntArray
     starts: IntArray
     subtrees: int
-    """How many distinct ones there are."""
+    """The number of distinct subtrees."""
 
 
 class Workspace(NamedTuple):
-    """What the kernels write: S of pairs of subtree classes, and the table of one pair of trees."""
+    """Arrays that the kernels write: S per pair of classes, and the table of one pair of trees."""
 
     memo: NDArray[np.int16]
     table: NDArray[np.int16]
@@ -162,7 +155,7 @@ class EditBlock:
     columns: slice
 
     def workspace(self) -> Workspace:
-        """Room for the computation; a new one knows nothing."""
+        """A new workspace, in which nothing is computed."""
         rows = int(np.diff(self.left.starts).max()) + 1
         stride = int(np.diff(self.right.starts).max()) + 1
         memo = np.zeros(self.left.subtrees * self.right.subtrees, np.int16)
@@ -170,10 +163,11 @@ class EditBlock:
 
 
 def blocks(left: TreeRows, right: TreeRows) -> Iterator[EditBlock]:
-    """All pairs, in parts whose memo is bounded; one part unless the trees are many and large."""
+    """All pairs, in parts whose memo is bounded; mostly one part."""
     if left.starts.size < 2 or right.starts.size < 2:
         return
     mirror = _right_is_cheaper(left, right)
+    # Start from square parts: a long thin part would share fewer subtrees.
     side = max(int(np.sqrt(MEMO_CELLS)), 1)
     for columns in _spans(right.starts, side):
         second = _forest(right.cut(columns.start, columns.stop), mirror)
@@ -184,7 +178,7 @@ def blocks(left: TreeRows, right: TreeRows) -> Iterator[EditBlock]:
 
 
 def _spans(starts: IntArray, nodes: int) -> Iterator[slice]:
-    """Consecutive trees with about so many nodes together, at least one tree each."""
+    """Consecutive trees with at most `nodes` nodes together, at least one tree each."""
     begin, count = 0, starts.size - 1
     while begin < count:
         end = int(np.searchsorted(starts, starts[begin] + nodes, side="right")) - 1
@@ -202,7 +196,7 @@ _SIDES = (False, True)
 
 
 def cells(rows: TreeRows, mirror: bool) -> IntArray:
-    """Per tree; the table entries of a pair are the product of both numbers."""
+    """Cells per tree; the table entries of a pair are the product of its two."""
     from anyorder.measure import tree_kernels as kernels
 
     _, first = kernels.postorder(rows.labels, rows.depths, rows.starts, mirror)
@@ -210,7 +204,7 @@ def cells(rows: TreeRows, mirror: bool) -> IntArray:
 
 
 def decomposition_cells(tree: Tree) -> tuple[int, int]:
-    """What the tree contributes to the cost of a pair, along left paths and along right ones."""
+    """The cells of a tree along left paths and along right ones."""
     rows, _ = rows_of([tree], [], 0)
     return int(cells(rows, False)[0]), int(cells(rows, True)[0])
 
@@ -228,7 +222,7 @@ Bounds = NDArray[np.int32]
 
 
 def lower_bounds(left: TreeRows, right: TreeRows, rename_cost: int) -> Bounds:
-    """For every pair a number that its distance is not below."""
+    """A lower bound of the distance of every pair."""
     return _BOUNDS[rename_cost](left, right)
 
 
@@ -268,7 +262,7 @@ def _postorder(rows: TreeRows) -> list[str]:
 
 
 def _parentheses(rows: TreeRows) -> list[str]:
-    # When node i of its tree opens, i nodes have opened before it and all of them but its ancestors
+    # When node i opens, i nodes have opened before it, and all of them but its `depth` ancestors
     # have closed: its parenthesis is number 2i - depth.
     number = np.arange(rows.labels.size) - np.repeat(rows.starts[:-1], rows.sizes)
     signs = np.zeros(2 * rows.labels.size, np.int32)
@@ -292,7 +286,7 @@ class EditJob(NamedTuple):
 
     samples: Sequence[Tree]
     references: Sequence[Tree] | None
-    """None: the other samples. An equal one among them counts, a sample itself does not."""
+    """None: the other samples, equal ones included, but never the sample itself."""
 
 
 @dataclass(frozen=True)
@@ -300,11 +294,11 @@ class Matches:
     """The best match of every sample."""
 
     similarity: FloatArray
-    """NaN where there are no references."""
+    """NaN without references."""
     reference: IntArray
-    """Which reference, the first of equals; -1 where there are none."""
+    """The index of the reference, the first of equals; -1 without references."""
     computed: int
-    """Pairs that needed the exact distance; the rest were identical, repeated or ruled out."""
+    """Pairs that needed the exact distance."""
 
 
 def distance(left: Tree, right: Tree, rename_cost: int = 1) -> int:
@@ -355,7 +349,7 @@ def best_match(
 def best_matches(
     jobs: Sequence[EditJob], rename_cost: int = 1, *, threads: int | None = None
 ) -> list[Matches]:
-    """The best matches of several jobs (prompts), side by side on all cores."""
+    """The best matches of several jobs (prompts), in threads on all cores."""
     _check(rename_cost)
     search = partial(_search, rename_cost=rename_cost)
     threads = min(threads or cores(), len(jobs))
@@ -366,7 +360,7 @@ def best_matches(
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -384,7 +378,7 @@ def _search(job: EditJob, rename_cost: int) -> Matches:
     known = {identity(tree, rename_cost): number for number, tree in enumerate(columns.trees)}
     for number, tree in enumerate(rows.trees):
         which[number] = known.get(identity(tree, rename_cost), -1)
-    best[which >= 0] = 1.0
+    best[which >= 0] = 1.0  # identical trees need no search
     others = np.flatnonzero(which < 0)
     pairs = rows_of([rows.trees[i] for i in others], columns.trees, rename_cost)
     found = _search_distinct(*pairs, rename_cost)
@@ -393,7 +387,7 @@ def _search(job: EditJob, rename_cost: int) -> Matches:
 
 
 def _search_among(rows: Distinct, rename_cost: int) -> Matches:
-    """Each sample's best match among the others: a copy if there is one."""
+    """The best match of each sample among the others: a copy if there is one."""
     count = rows.index.size
     if count < 2:
         return Matches(np.full(count, np.nan), np.full(count, -1, np.int64), 0)
@@ -407,7 +401,7 @@ def _search_among(rows: Distinct, rename_cost: int) -> Matches:
     which = rows.first.copy()
     best[alone], which[alone] = found.similarity, rows.first[found.reference]
     which = which[rows.index]
-    for place, tree in enumerate(rows.index):  # the first copy is matched with the second
+    for place, tree in enumerate(rows.index):  # the first copy matches the second
         if repeated[tree] and which[place] == place:
             which[place] = int(np.flatnonzero(rows.index == tree)[1])
     return Matches(best[rows.index], which, found.computed)
@@ -416,7 +410,7 @@ def _search_among(rows: Distinct, rename_cost: int) -> Matches:
 def _search_distinct(
     left: TreeRows, right: TreeRows, rename_cost: int, barred: IntArray | None = None
 ) -> Matches:
-    """Best matches of trees none of which is on the right, but for the one that is `barred`."""
+    """Best matches of trees that are not on the right, except at `barred`, which does not count."""
     from anyorder.measure import tree_kernels as kernels
 
     count = left.starts.size - 1
@@ -429,7 +423,7 @@ def _search_distinct(
     computed = 0
     for block in blocks(left, right):
         rows, columns = block.rows, block.columns
-        limits = np.ascontiguousarray(bounds[rows, columns])  # another layout compiles anew
+        limits = np.ascontiguousarray(bounds[rows, columns])  # another layout would compile again
         known = best[rows], which[rows]
         computed += kernels.search(
             block.left, block.right, limits, block.workspace(), *known, columns.start

@@ -10,15 +10,13 @@ of two subtrees obeys, over forests that end in x and y (the empty forest gains 
     H(x, y) = max( H(x-1, y), H(x, y-1), H(x-1, y-1) + 2 - [labels differ] )   both on the left path
     H(x, y) = max( H(x-1, y), H(x, y-1), H(first x - 1, first y - 1) + S(x, y) )   otherwise
 
-and is never 0, so a memo of zeros knows what is missing. Identical subtrees have one number
-(`class`), and S is kept per pair of classes: what two trees share with earlier ones is not computed
-again. If S of two keyroots is known, so is S of all pairs on their left paths: they were filled in
-the same pass.
+and is never 0, so a 0 in the memo means "not computed". Identical subtrees share one number
+(`class`), and S is kept per pair of classes, so parts that trees share are computed once. If S of
+two keyroots is known, so is S of all pairs on their left paths: one pass fills them.
 
-Written for the machine: flat arrays and unsigned indices (numba then leaves out the handling of
-negative ones, which costs half the time). No Python objects and no GIL. All kernels are in this
-file because numba's cache does not see changes in another one. What to compute is decided in
-tree_edit.py.
+Flat arrays and unsigned indices: numba then omits the handling of negative ones, which costs half
+the time. No Python objects and no GIL. All kernels are in this file because numba's cache does not
+see changes in another one. tree_edit.py decides what to compute.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ def postorder(labels: Array, depths: Array, starts: Array, mirror: bool) -> tupl
             top -= 1
             size[stack[top]] = end - stack[top]
         for node in range(begin, end):
-            # The preorder backwards is the postorder of the mirror image.
+            # The preorder backwards is the postorder of the mirror image, so no second walk.
             place = node - depths[node] + size[node] - 1
             if mirror:
                 place = begin + end - 1 - node
@@ -70,7 +68,7 @@ def postorder(labels: Array, depths: Array, starts: Array, mirror: bool) -> tupl
 
 @kernel
 def keyroots(first: Array, starts: Array) -> tuple[Array, Array, Array]:
-    """(keyroots, where those of each tree begin, cells): roots and nodes with a left sibling.
+    """(keyroots, the first of each tree, cells). Keyroots are roots and nodes with a left sibling.
 
     The table of two trees has cells[left] * cells[right] entries.
     """
@@ -95,7 +93,7 @@ def keyroots(first: Array, starts: Array) -> tuple[Array, Array, Array]:
 @kernel
 def classes(labels: Array, first: Array) -> tuple[Array, int]:
     """(class of each node, number of classes): equal exactly if the subtrees are identical."""
-    capacity = 16
+    capacity = 16  # a power of two at most half full, so that linear probing stays short
     while capacity < 2 * labels.size:
         capacity *= 2
     mask = U(capacity - 1)
@@ -128,7 +126,7 @@ def classes(labels: Array, first: Array) -> tuple[Array, int]:
 
 @kernel
 def _identical(labels: Array, first: Array, node: int, other: int) -> bool:
-    """Postorder with sizes determines a tree, so equal hashes are checked and not believed."""
+    """Equal hashes are not proof: compare labels and sizes, which determine a tree in postorder."""
     if node - first[node] != other - first[other]:
         return False
     shift = node - other
@@ -144,7 +142,7 @@ def _identical(labels: Array, first: Array, node: int, other: int) -> bool:
 def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
     """TED of tree `s` of forest `a` and tree `r` of forest `b`; S of their subtrees into the memo.
 
-    `a` and `b` are tree_forest.Forest, `work` its Workspace. Row 0 and column 0 of the table stay
+    `a` and `b` are tree_edit.Forest, `work` is its Workspace. Row 0 and column 0 of the table stay
     zero.
     """
     memo, table, stride = work
@@ -157,6 +155,7 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
         known = U(a_class[root_a]) * wide
         for key_b in range(b.begins[r], b.begins[r + 1]):
             root_b = U(b.keys[key_b])
+            # Known for the keyroots, hence for all pairs on their left paths.
             if memo[known + U(b_class[root_b])] > 0:
                 continue
             low_b = b_first[root_b]
@@ -166,7 +165,8 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
                 row = U(a_class[x]) * wide
                 up = (x - low_a) * step + ONE
                 here = up + step
-                best = table[U(0)]
+                best = table[U(0)]  # 0, in the type of the table
+                # The branch is outside the inner loop, so that both loops stay tight.
                 if below == U(0):
                     label = a_labels[x]
                     for j in range(width):
@@ -180,6 +180,7 @@ def fill(a: Any, b: Any, s: int, r: int, work: Any) -> int:
                             best = max(best, memo[place], table[up + j])
                         table[here + j] = best
                 else:
+                    # May wrap below 0; adding first[y] >= shift wraps it back.
                     jump = below * step - shift
                     for j in range(width):
                         y = shift + j
@@ -212,7 +213,7 @@ def search(a: Any, b: Any, bounds: Array, work: Any, best: Array, which: Array, 
     """Per tree of `a` its most similar tree of `b`, the first of equals; how many were computed.
 
     `bounds` are lower bounds of the distances, or BARRED for a pair that does not count. `best` and
-    `which` hold what was found before (-1 for nothing) and after; tree r of `b` has the number
+    `which` hold the best match so far (-1 for none) and are updated; tree r of `b` has the number
     offset + r there. Trees are tried by their bound until none can be better.
     """
     computed = 0
@@ -227,6 +228,7 @@ def search(a: Any, b: Any, bounds: Array, work: Any, best: Array, which: Array, 
             r = int(np.argmax(top))
             if top[r] < max(best[s], 0.0):
                 break
+            # An equal bound can only win as the earlier of equals, so a later tree is skipped.
             if top[r] > best[s] or offset + r < which[s]:
                 exact = fill(a, b, s, r, work)
                 value = likeness(exact, size, b.starts[r + 1] - b.starts[r])

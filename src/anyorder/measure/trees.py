@@ -1,24 +1,22 @@
-"""The trees of ASTD and Coarse: Python's syntax tree without the names people choose (appendix B).
+"""The trees that similarity compares: ASTD, Coarse and TSED (appendix B).
 
-Nodes are those of Python's `ast`, children in the order of its fields. A label is the node's kind
+A tree is two rows: labels and depths in preorder.
+
+ASTD: the nodes of Python's `ast`, children in the order of its fields. A label is the node's kind
 and its values: `Constant(1)`, `Attribute(append)`. Names of variables, arguments, functions and
-classes become placeholders, numbered by first occurrence (`v0, v1, ...`) or all alike (`v`);
-literals keep their values; docstrings of the module and of its definitions are left out, and so are
+classes become placeholders, numbered by first occurrence (`v0, v1, ...`) or all alike (`v`).
+Literals keep their values. Docstrings of the module and of its definitions are left out, and so are
 the empty pieces that some releases of Python find in f-strings.
 
-Coarse keeps the statements of the same tree, each below the nearest statement around it; what lies
-between is collapsed into the label of its statement.
+Coarse: the statements of the same tree, each below the nearest statement around it; nodes between
+are collapsed into the label of their statement.
+
+TSED: the named nodes of tree-sitter's Python grammar, labelled by type, as the public TSED counts
+them; comments and docstrings are nodes. Releases of the grammar differ in what they call a node
+(some drop `expression_statement`), not always with a new version: `fingerprint` digests the parse
+of a fixed program, and every table of TSED carries it.
 
 The paper leaves open what `TreeOptions` names; docs/similarity.md says what each choice does.
-
-An ordered labelled tree as two rows: labels and depths in preorder. Only the data.
-
-The tree of TSED: what tree-sitter's Python grammar makes of a program (appendix B).
-
-Named nodes only, labelled by their type, as the public TSED counts them; comments and docstrings
-are nodes. Releases of the grammar differ in what they call a node (some drop
-`expression_statement`) and do not always say so in their version: `fingerprint` digests the parse
-of a fixed program, and every table of TSED carries it.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class Tree(NamedTuple):
         return len(self.labels)
 
     def checked(self) -> Tree:
-        """Itself, or a ValueError where the two rows are no tree."""
+        """The tree itself; ValueError if the two rows are no tree."""
         if len(self.labels) != len(self.depths) or not self.depths:
             raise ValueError("a tree has one label and one depth per node, and at least a root")
         steps = zip(self.depths, self.depths[1:], strict=False)
@@ -92,7 +90,7 @@ class TreeOptions:
 
 _CHOICES = {"placeholders": ("indexed", "single"), "statement_labels": ("kind", "expression")}
 
-# Fields that hold a name somebody chose. All other strings and numbers stay in the label.
+# Fields that hold a name chosen by the programmer. Other strings and numbers stay in the label.
 _NAMES = {
     **dict.fromkeys(("FunctionDef", "AsyncFunctionDef", "ClassDef", "ExceptHandler"), "name"),
     **dict.fromkeys(("MatchAs", "MatchStar", "TypeVar", "ParamSpec", "TypeVarTuple"), "name"),
@@ -104,7 +102,7 @@ _NAMES = {
 }
 _ATTRIBUTES = {"Attribute": "attr", "keyword": "arg", "MatchClass": "kwd_attrs"}
 
-# Says nothing about the program: how a string was spelt, type comments, parentheses.
+# Fields without meaning: how a string was spelt, type comments, parentheses.
 _SILENT = {"kind", "type_comment", "simple", "type_ignores"}
 
 # The fields whose values are part of the label.
@@ -128,7 +126,7 @@ def ast_tree(module: ast.Module, options: TreeOptions = TreeOptions()) -> Tree: 
 
 
 def coarse_tree(module: ast.Module, options: TreeOptions = TreeOptions()) -> Tree:  # noqa: B008
-    """The statement-level tree of the same, as Coarse compares it."""
+    """The statement-level tree of a program, as Coarse compares it."""
     return ast_and_coarse(module, options)[1]
 
 
@@ -139,12 +137,13 @@ def ast_and_coarse(module: ast.Module, options: TreeOptions) -> tuple[Tree, Tree
 
 
 def _flattened(module: ast.Module, options: TreeOptions) -> tuple[Tree, list[bool]]:
-    """The tree, and which of its nodes are statements (the module is one)."""
+    """The tree, and whether each node is a statement (the module is one)."""
     labels: list[str] = []
     depths: list[int] = []
     statements: list[bool] = []
     plans = _plans(options)
     names = _Names(options.placeholders == "indexed")
+    # A stack, not recursion: programs may be deeper than Python's recursion limit.
     stack: list[tuple[Any, int]] = [(module, 0)]
     while stack:
         node, depth = stack.pop()
@@ -193,20 +192,20 @@ class _Names:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to do with the nodes of one class."""
+    """How to label the nodes of one class, and where their children are."""
 
     kind: str
     describe: Callable[[Any, _Names], str] | None
     """None: the kind is the whole label."""
     fields: tuple[str, ...]
-    """Where its children are."""
+    """The fields that hold children."""
     is_statement: bool
     has_docstring: bool
 
 
 @cache
 def _plans(options: TreeOptions) -> dict[type, _Plan]:
-    """The plans made so far for these options."""
+    """A dict per options, which `_flattened` fills: a plan is made once per class."""
     return {}
 
 
@@ -230,7 +229,7 @@ def _plan(cls: type, options: TreeOptions) -> _Plan:
 def _description(
     kind: str, values: tuple[str, ...], replaced: set[str | None]
 ) -> Callable[[Any, _Names], str]:
-    """How to write the label of such a node."""
+    """A function that writes the label of such a node."""
     steps = tuple((name, name in replaced) for name in values)
 
     def describe(node: Any, names: _Names) -> str:
@@ -254,7 +253,7 @@ def _shown(value: Any) -> str:
 
 
 def _open_statements(tree: Tree, statements: list[bool]) -> Iterator[tuple[int, int, int]]:
-    """Per node: its index, that of the statement it belongs to, and how deep this one is."""
+    """Per node: its index, the index of its statement, and that statement's depth."""
     around: list[int] = []
     for index, (depth, is_statement) in enumerate(zip(tree.depths, statements, strict=True)):
         while around and tree.depths[around[-1]] >= depth:
@@ -289,7 +288,7 @@ def _expressions(tree: Tree, statements: list[bool]) -> Tree:
 _COARSE = {"kind": _kinds, "expression": _expressions}
 
 
-# Touches the places where releases of the grammar are known to differ, and some more.
+# Covers the places where releases of the grammar are known to differ, and some more.
 PROBE = '''
 import math as m
 @d
@@ -319,7 +318,7 @@ def grammar_tree(source: str, options: TreeOptions = TreeOptions()) -> Tree:  # 
     while True:
         node = cursor.node
         down = False
-        # Below what is not named stands nothing that is.
+        # A node without a name has no named nodes below it.
         if node.is_named and (options.comments or node.type != "comment"):
             labels.append(node.type)
             depths.append(depth)
@@ -335,7 +334,7 @@ def grammar_tree(source: str, options: TreeOptions = TreeOptions()) -> Tree:  # 
 
 @cache
 def fingerprint() -> str:
-    """A digest of the probe's tree: equal digests, equal grammar as far as the probe can see."""
+    """A digest of the probe's tree; the same for grammars that agree on the probe."""
     tree = grammar_tree(PROBE)
     rows = "\n".join(f"{depth} {label}" for label, depth in zip(*tree, strict=True))
     return hashlib.sha256(rows.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What happened, as data: traces, their replay, their files. numpy and pyarrow only."""
+"""Generations as data: traces, their replay, their files. numpy and pyarrow only."""
 
 from __future__ import annotations
 

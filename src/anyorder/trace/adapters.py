@@ -1,8 +1,8 @@
-"""What other libraries record, already loaded as plain values, to traces.
+"""Recordings of other libraries to traces. The content is already loaded as plain values.
 
     snapshots   canvases of ids from before step 1 on: dllm's `histories`, LLaDA loops that keep
                 every canvas, arrays (steps + 1, length) or (steps + 1, batch, length)
-    dream       Dream's `output_history`: the same without the first canvas, which is put back as
+    dream       Dream's `output_history`: the same without the first canvas, which is rebuilt as
                 the prompt and masks
     flexmdm     the traces of the FlexMDM release: a dict with `sequences`, `attention_masks`,
                 `insertion_masks` (steps + 1, length), `prompt`, `prompt_len`, `mask_id`, `meta`
@@ -10,12 +10,12 @@
                 and `steps`, each with `chosen_slot` and the candidates of the open slots in
                 `segments` (`slot, text, tokens, score`)
 
-The first two come bare or in a dict, under `histories` or `history`, which may also tell `mask_id`,
-`prompt_length` (a number, or one per row), `task_id`, `prompt` and `entry_point`. A batch gives one
-trace per row.
+The first two come bare, or in a dict under `histories` or `history`. The dict may also hold
+`mask_id`, `prompt_length` (a number, or one per row), `task_id`, `prompt` and `entry_point`.
+A batch gives one trace per row.
 
-Files are opened in apps/, because some need torch; nothing here reads one. Letters: S snapshots,
-B rows of a batch, L positions.
+Not here: opening files (apps/imports.py), because some need torch. Letters: B rows of a batch,
+L positions.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ SEGMENT_FIELDS = ("index", "prompt", "steps")
 
 @dataclass(frozen=True)
 class Reading:
-    """What the file itself may not tell."""
+    """Facts that a file may lack."""
 
     vocab: Vocab
     """Spells the ids."""
     mask_id: int
     prompt_length: int | None = None
-    """Ids in front of the answer; None: as the file says, else up to the first mask."""
+    """Ids before the answer; None: from the file, else up to the first mask."""
     task_id: str = ""
-    """For files that name no task."""
+    """Used where the file names no task."""
     sample: int = 0
     """The number of the first row."""
     entry_points: Mapping[str, str] | None = None
-    """Per task, where the file names none."""
+    """Per task; used where the file names none."""
 
 
 def recognise(content: Any) -> str:
-    """The format of loaded content; ValueError where it is none of them."""
+    """The format of loaded content; ValueError if none fits."""
     if isinstance(content, Mapping):
         for name, fields in _SIGNS.items():
             if all(field in content for field in fields):
@@ -74,7 +74,7 @@ def recognise(content: Any) -> str:
 
 
 def told_mask_id(content: Any, told: int | None) -> int | None:
-    """The mask id that the content or the user gives; ValueError where they disagree."""
+    """The mask id from the content or the user; ValueError if they disagree."""
     found = content.get("mask_id") if isinstance(content, Mapping) else None
     if found is None:
         return told
@@ -165,7 +165,7 @@ def _flexmdm(content: Any, reading: Reading) -> Iterator[Trace]:
 
 
 def _latentmdm(content: Any, reading: Reading) -> Iterator[Trace]:
-    """Records of one index are samples of one problem, in their order."""
+    """One trace per record; records of one index are samples of one problem."""
     seen: dict[int, int] = {}
     for number, record in enumerate([content] if isinstance(content, Mapping) else content):
         missing = [name for name in SEGMENT_FIELDS if name not in record]
@@ -192,8 +192,8 @@ def _latentmdm(content: Any, reading: Reading) -> Iterator[Trace]:
 def _segments(steps: Any, vocab: Vocab) -> dict[str, Any]:
     """The columns of a trace: content in the order of the slots, then the empty segments.
 
-    The release's boundary rule holds: once an empty segment is chosen, all slots from the first
-    such one on are empty. What it erased is in the candidates only.
+    The release's boundary rule: once an empty segment is chosen, all slots after the first such one
+    are empty. Text that the rule erases stays in the candidates only.
     """
     first = min(each["slot"] for each in steps[0]["segments"])  # all are open in the first step
     shown: dict[int, tuple[int, float, tuple[str, ...]]] = {}
@@ -209,6 +209,7 @@ def _segments(steps: Any, vocab: Vocab) -> dict[str, Any]:
                 shown[slot] = (step, score, pieces)
         ends = [slot for slot in chosen if not shown[slot][2]]
         for slot in {*shown, *found} if ends else ():
+            # NaN, because the boundary rule and not a score chose these.
             if slot > min(ends) and not (slot in shown and not shown[slot][2]):
                 shown[slot] = (step, np.nan, ())
     if len(shown) < len({each.segment for each in candidates}):
@@ -229,8 +230,9 @@ def _segments(steps: Any, vocab: Vocab) -> dict[str, Any]:
 
 
 def _pieces(tokens: Any, text: str, vocab: Vocab) -> tuple[str, ...]:
-    """A segment's tokens as strings, from strings or ids; those from its end on are left out."""
+    """A segment's tokens as strings, from strings or ids, up to its end of sequence."""
     if all(isinstance(token, str) for token in tokens):
+        # Tokens that do not join to the text have no places in it: then the text is one piece.
         return tuple(tokens) if "".join(tokens) == text else (text,) if text else ()
     ids = checks.integers("tokens", tokens).tolist()
     ids = ids[: ids.index(vocab.eos_id)] if vocab.eos_id in ids else ids
@@ -254,7 +256,7 @@ _SIGNS = {
 
 
 def _fields(content: Any, name: str) -> dict[str, Any]:
-    """A dict with `canvases`, whatever the content is."""
+    """The content as a dict, its canvases under `canvases`."""
     if not isinstance(content, Mapping):
         return {"canvases": content}
     if name not in content:
@@ -297,5 +299,5 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 def _scalar(value: Any) -> Any:
-    """A number or string that may have come as an array without dimensions."""
+    """A number or string, which loaders may wrap in an array without dimensions."""
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value

@@ -1,13 +1,8 @@
-"""Checks of a trace's values, one function for each kind of column.
+"""Checks of a trace: the values of single columns, then what must hold between columns.
 
-Each takes the column's name and a value from outside and gives the value in its stored type, or
-raises a ValueError that begins with the name. Columns are checked one by one here; what must hold
-between them (lengths, order of steps) is in trace.py.
-
-What must hold between the columns of a trace, checked once when it is made.
-
-Each function raises a ValueError that begins with the name of the column at fault. The values of
-single columns are checked in checks.py.
+A check of a column takes its name and a value from outside, and returns the value in its stored
+type. The `check_*` functions compare the columns of a whole trace, once, when it is made. Every
+ValueError begins with the name of the column at fault.
 """
 
 from __future__ import annotations
@@ -27,7 +22,8 @@ FloatArray = NDArray[np.float32]
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-# A log-probability computed in float32 may exceed 0 by rounding, a probability exceeds it clearly.
+# Rounding in float32 may lift a log-probability above 0 by a little; a probability given by mistake
+# exceeds it by much more.
 LOG_PROB_SLACK = 1e-3
 
 
@@ -48,7 +44,7 @@ def integers(name: str, values: Any, *, lowest: int = 0) -> IntArray:
 
 
 def log_probs(name: str, values: Any) -> FloatArray:
-    """A read-only float32 copy; NaN stands for "none known" (a token that was given, not drawn)."""
+    """A read-only float32 copy; NaN where a token was given, not drawn."""
     array = _floats(name, values)
     wrong = np.flatnonzero(np.isinf(array) | (array > LOG_PROB_SLACK))
     if wrong.size:
@@ -61,7 +57,7 @@ def log_probs(name: str, values: Any) -> FloatArray:
 
 
 def scores(name: str, values: Any) -> FloatArray:
-    """A read-only float32 copy; NaN stands for "none known" (nothing was ranked)."""
+    """A read-only float32 copy; NaN where nothing was ranked."""
     array = _floats(name, values)
     wrong = np.flatnonzero(np.isinf(array))
     if wrong.size:
@@ -92,7 +88,7 @@ def seconds(name: str, value: Any) -> float:
 
 
 def text(name: str, value: Any) -> str:
-    """A string that UTF-8 can hold. JSON can smuggle in half a surrogate pair, Parquet cannot."""
+    """A string that UTF-8 can hold. JSON may hold half a surrogate pair, which Parquet cannot."""
     if not isinstance(value, str):
         raise ValueError(f"{name}: a string is needed, got {value!r}")
     try:
@@ -111,7 +107,7 @@ def _floats(name: str, values: Any) -> FloatArray:
         raise ValueError(f"{name}: a flat list of numbers is needed, got shape {array.shape}")
     if array.size and array.dtype.kind not in "fiu":
         raise ValueError(f"{name}: numbers are needed, got {array.dtype} values")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused later
         return array.astype(np.float32)
 
 
@@ -124,7 +120,7 @@ PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment", "
 
 
 def check_tokens(trace: Trace) -> None:
-    """One entry per token in each column, and pieces that make up the text."""
+    """Each column has one entry per token, and the pieces add up to the text."""
     ends = trace.char_end
     if ends is None:
         for name in (*PER_TOKEN, "prompt_ids", "events", "candidates"):
@@ -175,7 +171,7 @@ def check_steps(trace: Trace) -> None:
 
 
 def check_events(trace: Trace) -> None:
-    """Events lie between a slot's insertion and its last reveal, sorted by step and slot."""
+    """Events lie between a slot's insertion and its last reveal, sorted by step, then slot."""
     if trace.events is None:
         return
     insert, reveal = trace.timing()
@@ -201,7 +197,7 @@ def check_events(trace: Trace) -> None:
 
 
 def check_candidates(trace: Trace) -> None:
-    """Candidates are sorted by step and segment, lie within the steps, and fit the segments."""
+    """Candidates are sorted by step, then segment, lie within the steps, and fit the segments."""
     if trace.candidates is None:
         return
     _, reveal = trace.timing()

@@ -4,15 +4,14 @@
 `log_prob, steps, entry_point, policy`. Steps count from 1; 0 means given from the start. `text`
 alone, without tokens and steps, is accepted too. Further optional fields:
 
-    segment, score    per token: its segment (-1 for none), and what that was chosen by
+    segment, score    per token: its segment (-1 for none), and the score that chose the segment
     events            where slots change before their last reveal: a list of [step, slot, text],
                       with null for a mask
-    candidates        what was proposed for segments: a list of {"step", "segment", "text",
-                      "score" (or null), "taken"}
+    candidates        the proposals for segments: a list of {"step", "segment", "text", "score" (or
+                      null), "taken"}
 
-The text of a sample is its tokens joined, so special tokens are left out or written as "".
-Ids and timings are not part of it: those are in traces.parquet. A file may be compressed with gzip;
-whether it is, is seen from its first bytes.
+The text of a sample is its tokens joined, so leave special tokens out or write them as "". A file
+may be gzipped; its first bytes tell. Not here: ids and timings, which only traces.parquet holds.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ CANDIDATE_FIELDS = {"step", "segment", "text", "score", "taken"}
 
 
 def format_line(trace: Trace) -> str:
-    """One line, in ASCII: some readers also split lines at U+2028 and its like."""
+    """One line, in ASCII, because some readers split lines at characters such as U+2028 too."""
     record: dict[str, Any] = {
         "task_id": trace.task_id,
         "sample": trace.sample,
@@ -93,6 +92,7 @@ def read_jsonl(path: Path) -> Iterator[Trace]:
         for number, raw in enumerate(file, start=1):
             where = f"{path}:{number}"
             try:
+                # Some editors put a byte order mark at the start of the file.
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(f"{where}: not UTF-8 ({error}): save the file as UTF-8") from None
@@ -126,7 +126,7 @@ def _opened(path: Path) -> Iterator[Iterable[bytes]]:
 
 
 def parse_line(line: str, where: str = "line") -> Trace:
-    """The trace of one line; `where` begins its errors. A null field counts as absent."""
+    """The trace of one line; errors begin with `where`. A null field counts as absent."""
     record = _parse_object(line, where)
     fields = _Fields({name: value for name, value in record.items() if value is not None}, where)
     fields.check_names()
@@ -260,6 +260,7 @@ class _Fields:
 
 
 def _is_step(value: Any) -> bool:
+    # `type`, not isinstance, because True is an int.
     return type(value) is int and 0 <= value <= INT32_MAX
 
 
@@ -304,6 +305,7 @@ def _parse_object(line: str, where: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # By default `json` keeps the last of two equal fields silently.
     record = dict(pairs)
     if len(record) != len(pairs):
         names = [name for name, _ in pairs]
@@ -313,4 +315,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
+    # By default `json` reads NaN and Infinity, which JSON does not have.
     raise ValueError(f"{name} is no JSON number, write null")

@@ -1,23 +1,22 @@
-"""The run folder: `run.json` and `traces.parquet`, grown part by part and safe to kill.
+"""The run folder and its card: `run.json` and `traces.parquet`, written in parts and safe to kill.
 
-    create      run.json says "running"
+    create      run.json with status "running"
     append      parts/00000.parquet, parts/00001.parquet, ... each whole or absent
-    finish      traces.parquet from the parts, then run.json says "complete", then parts/ goes
+    finish      traces.parquet from the parts, then run.json with "complete", then parts/ is removed
 
-Each arrow is one rename, so a process killed anywhere leaves a folder from which the same calls
-go on: `done_parts` says what need not be computed again, and `finish` may be repeated. A folder
-has one writer at a time: commands hold it from before `create` until after `finish` with
-`files.alone_in`; nothing here locks it. Or several processes are there (`files.together_in`): each
-calls `create(..., together=True)` and appends parts that no other has, then the last one finishes.
-That is right on a disk without locks too: the first card stays, parts do not meet, two that finish
-at once write the same bytes, and `finish_if_whole` never merges less than everything.
+Each step is one rename, so after a kill the same calls resume: `done_parts` lists what need not be
+computed again, and `finish` may be repeated.
 
-The run card (`run.json`): all that is needed to say where a run's numbers come from.
+Locking is left to the caller. A single writer holds `files.alone_in` from before `create` until
+after `finish`. Several processes use `files.together_in`: each calls `create(..., together=True)`
+and appends parts that no other has, and the last one finishes. This is safe on disks without locks
+too: the first card stays, parts do not collide, two that finish at once write the same bytes, and
+`finish_if_whole` never merges fewer than all parts.
 
-Resolved configuration, digests of model, data and vocabulary, versions, device and seeds, and the
-digests of the files. Two cards describe the same run when they agree in `IDENTITY`; the rest
-(versions, time) may differ when a run is resumed. Packages are asked for their version, never
-imported.
+The card (`RunCard`) says where a run's numbers come from: the resolved configuration, digests of
+model, data, vocabulary and files, versions, device and seeds. Two cards describe the same run when
+they agree in `IDENTITY`; the rest (versions, time) may differ on resumption. Versions are read from
+package metadata, so nothing is imported.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ IDENTITY = ("config", "model_digest", "data_digest", "vocab_digest", "device", "
 
 
 def installed_versions() -> dict[str, str]:
-    """The versions of the packages that shape a run, as far as they are installed."""
+    """The versions of the installed packages that shape a run."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -64,7 +63,7 @@ def installed_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RunCard:
-    """What was run, on what, and what came out."""
+    """The provenance of a run: command, configuration, digests, versions, status."""
 
     command: str
     """The command line, or the function, that made the run."""
@@ -82,20 +81,20 @@ class RunCard:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     status: str = RUNNING
     parts: tuple[int, ...] = ()
-    """The parts that were merged into traces.parquet; empty while running."""
+    """The parts merged into traces.parquet; empty while running."""
     files: dict[str, str] = field(default_factory=dict)
-    """File name -> sha256, of the files that belong to the finished run."""
+    """File name -> sha256, of the files of a finished run."""
     schema: int = VERSION
     agreement: dict[str, Any] | None = None
-    """How the samples compare with those of the exact decoder, where one was approximated; a card
-    without it has no such entry."""
+    """How the samples compare with those of the exact decoder, where one was approximated; left out
+    of the file where it is None."""
 
     def __post_init__(self) -> None:
         for name, fits in _CHECKS.items():
             if not fits(getattr(self, name)):
                 raise ValueError(f"run card: field {name!r}: {getattr(self, name)!r} does not fit")
         try:
-            # Through JSON and back, so that a card equals what is read from its file.
+            # Through JSON and back, so that a card equals the one read from its file.
             config = json.loads(json.dumps(self.config, allow_nan=False))
         except (TypeError, ValueError) as error:
             raise ValueError(
@@ -108,7 +107,7 @@ class RunCard:
 
     @classmethod
     def read(cls, path: Path) -> RunCard:
-        """The card in a file; ValueError names the file and what is wrong with it."""
+        """The card in a file; a ValueError names the file and its fault."""
         try:
             record = json.loads(path.read_bytes())
         except FileNotFoundError:
@@ -145,7 +144,7 @@ class RunCard:
             raise ValueError(f"{path}: {error}: restore the original file") from None
 
     def write(self, path: Path, *, new: bool = False) -> None:
-        """Write the card, whole or not at all; `new`: FileExistsError where there is one."""
+        """Write the card, whole or not at all; `new`: FileExistsError if there is one."""
         with (creating if new else replacing)(path) as file:
             file.write(json.dumps(self._record(), indent=2, ensure_ascii=False).encode() + b"\n")
 
@@ -156,11 +155,11 @@ class RunCard:
         return record
 
     def completed(self, parts: list[int], files: dict[str, str]) -> RunCard:
-        """The same card once its traces are merged."""
+        """The card of the run once its traces are merged."""
         return replace(self, status=COMPLETE, parts=tuple(parts), files={**self.files, **files})
 
     def differences(self, other: RunCard) -> list[str]:
-        """Where another card is not of the same run: "field (ours stored, theirs now)" each."""
+        """The fields of IDENTITY that differ: "field (ours stored, theirs now)" each."""
         ours, theirs = _flat(self._identity()), _flat(other._identity())
         lines = []
         for name in sorted({*ours, *theirs}):
@@ -170,7 +169,7 @@ class RunCard:
         return lines
 
     def identity(self) -> str:
-        """A digest of what makes this run this run, in hexadecimal."""
+        """A digest of IDENTITY, in hexadecimal."""
         text = json.dumps(_flat(self._identity()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -189,7 +188,7 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
 
 
 def _short(name: str, value: str) -> str:
-    """A JSON value for a message: the beginning of a digest, at most a line of another."""
+    """A JSON value for a message: the start of a digest, at most a line of other values."""
     if name.endswith("digest"):
         return value.strip('"')[:SHOWN_DIGEST]
     return value if len(value) <= SHOWN_VALUE else f"{value[: SHOWN_VALUE - 3]}..."
@@ -246,20 +245,20 @@ class Run:
 
     @classmethod
     def create(cls, folder: str | Path, card: RunCard, *, together: bool = False) -> Run:
-        """A new run, or the one already there if it is the same (to go on with it).
+        """A new run, or the stored one, to resume it, if their cards agree.
 
-        `together`: beside others, whose unfinished files are left alone.
+        `together`: other processes write here too, so their temporary files stay.
         """
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
         if not together:
-            sweep(folder)
+            sweep(folder)  # temporary files of a killed writer
         path = folder / CARD_FILE
         if not path.exists():
             foreign = sorted(item.name for item in folder.iterdir() if _is_foreign(item.name))
-            # Another's card may have come between the two looks, and more files after it.
+            # Another process may have written its card, and more files, since the first check.
             if foreign and not path.exists():
                 raise ValueError(
                     f"{folder} is not empty ({foreign[0]}) and not a run: choose another --out"
@@ -268,7 +267,7 @@ class Run:
                 card.write(path, new=together)
                 return cls(folder, card)
             except FileExistsError:
-                pass
+                pass  # another process was first: compare with its card
         stored = RunCard.read(path)
         different = stored.differences(card)
         if different:
@@ -288,11 +287,11 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are merged and sealed by their digest."""
+        """Whether all parts are merged, with their digest in the card."""
         return self.card.status == COMPLETE
 
     def done_parts(self) -> list[int]:
-        """The parts that are written, in order; of a complete run, those it was made of."""
+        """The written parts, in order; of a complete run, those that were merged."""
         if self.complete:
             return list(self.card.parts)
         names = (_PART_NAME.fullmatch(item.name) for item in self._parts.glob("*.parquet"))
@@ -306,7 +305,8 @@ class Run:
         parquet.write_traces(self._part(checks.count("part", part)), traces)
 
     def finish(self) -> None:
-        """Merge the parts into traces.parquet and seal the run."""
+        """Merge the parts into traces.parquet and mark the run complete."""
+        # Parts are removed last: until the card says "complete" they are the only safe copy.
         if not self.complete:
             parts = self.done_parts()
             missing = sorted(set(range(max(parts, default=0) + 1)) - set(parts))
@@ -322,38 +322,38 @@ class Run:
         self._remove_parts()
 
     def finish_if_whole(self, parts: int) -> bool:
-        """Finish if all of so many parts are there: whether the run is complete."""
-        self.card = RunCard.read(self.folder / CARD_FILE)  # another may have finished it
+        """Finish if parts 0 to `parts` - 1 are written; returns whether the run is complete."""
+        self.card = RunCard.read(self.folder / CARD_FILE)  # another process may have finished
         if not self.complete and set(range(parts)) - set(self.done_parts()):
             return False
         try:
             self.finish()
         except ValueError:
-            # Without locks two may finish at once, and the first removes the parts.
+            # Without locks two may finish at once, and the first removes the parts of the second.
             self.card = RunCard.read(self.folder / CARD_FILE)
             if not self.complete:
                 raise
         return True
 
     def discard_if_empty(self) -> None:
-        """Take back a run that has not a single part yet: as if it had never been created."""
+        """Remove the card of a run that has no part yet, as if it had never been created."""
         if self.complete or self.done_parts():
             return
         sweep(self.folder)
         if self._parts.is_dir():
             sweep(self._parts)
-            with suppress(OSError):  # somebody else's file is in it: then the folder stays
+            with suppress(OSError):  # a foreign file is in it: the folder stays
                 self._parts.rmdir()
         if not self._parts.exists():
             (self.folder / CARD_FILE).unlink(missing_ok=True)
 
     def traces(self, *, partial: bool = False) -> Iterator[Trace]:
-        """The traces in the order of their parts; of an unfinished run only if `partial`."""
+        """The traces in the order of their parts; `partial` allows an unfinished run."""
         sources, remedy = self._sources(partial)
         return (trace for path in sources for trace in parquet.read_traces(path, remedy=remedy))
 
     def table(self, columns: Sequence[str] | None = None, *, partial: bool = False) -> pa.Table:
-        """The traces as an Arrow table, whole or some columns."""
+        """The traces as an Arrow table, all columns or some."""
         sources, remedy = self._sources(partial)
         unknown = sorted(set(columns or ()) - set(parquet.SCHEMA.names))
         if unknown:
@@ -370,7 +370,7 @@ class Run:
         return pa.Table.from_batches(batches, schema=schema)
 
     def verdicts(self) -> pa.Table:
-        """The table of verdicts, where the run has one."""
+        """The table of verdicts; ValueError if the run has none."""
         path = self.folder / VERDICTS_FILE
         if not path.is_file():
             raise ValueError(f"{self.folder} has no {VERDICTS_FILE}")
@@ -395,7 +395,7 @@ class Run:
         return self._parts / f"{part:05d}.parquet"
 
     def _sources(self, partial: bool) -> tuple[list[Path], str]:
-        """The files that hold the traces, and what to do if one is damaged."""
+        """The files that hold the traces, and the remedy if one is damaged."""
         if self.complete:
             remedy = "restore the file, or make the run again in another folder"
             self._verify(remedy)
@@ -409,7 +409,7 @@ class Run:
         return [self._part(part) for part in parts], "delete it and repeat the command"
 
     def _verify(self, remedy: str) -> None:
-        if self._verified:
+        if self._verified:  # hashing a large file takes seconds: once per object
             return
         if not self._traces.is_file():
             raise ValueError(f"{self._traces} is missing: {remedy}")
@@ -426,17 +426,17 @@ class Run:
         sweep(self._parts)
         for part in self.card.parts:
             self._part(part).unlink(missing_ok=True)
-        with suppress(OSError):  # others' files are in it, or another has removed it
+        with suppress(OSError):  # foreign files are in it, or another process removed it
             self._parts.rmdir()
 
 
 def _is_foreign(name: str) -> bool:
-    """Whether a file of an empty run's folder is not ours."""
+    """Whether a file in a folder without a card is not of a run that is being created."""
     return name not in (LOCK_FILE, CARD_FILE) and not name.endswith(TEMPORARY_SUFFIX)
 
 
 def _some(differences: list[str]) -> str:
-    """The first few of a list, and how many are not shown."""
+    """The first few of a list, and the number of the rest."""
     shown = "; ".join(differences[:DIFFERENCES_SHOWN])
     rest = len(differences) - DIFFERENCES_SHOWN
     return f"{shown}; and {rest} more" if rest > 0 else shown

@@ -1,17 +1,15 @@
-"""From lists of canvases, as other libraries record a generation, to the table of a trace.
+"""Canvases to a trace, and back: import of snapshots, and replay.
 
-Slots are followed forwards: the positions of snapshot s that step s did not create are, in order,
-the positions in use of snapshot s-1. So with insertion masks the lineage is exact; without them
-the canvas must keep its length. Where it does not, nothing is guessed: two masks side by side
-cannot be told apart, and a guess would be an invented order.
+Import (`History`): other libraries record a generation as one canvas per step. Slots are followed
+forwards: the positions of snapshot s that step s did not create are, in order, the positions in use
+of snapshot s-1. With insertion masks the lineage is exact; without them the canvas must keep its
+length. Otherwise it is an error: adjacent masks look alike, and a guess would invent an order.
 
-Letters: S snapshots (steps + 1), N final slots, prompt included.
+Replay (`Snapshot`): snapshot s has the slots with insert_step <= s in their final left-to-right
+order. Slots are never deleted, so this is the left-packed canvas of that step. A slot shows its
+token from its reveal step on, before that what its events say, else a mask.
 
-A moment of a generation, rebuilt from the trace.
-
-Snapshot s has the slots with insert_step <= s in their final left-to-right order (nothing is ever
-deleted, so this is the left-packed canvas of that moment); a slot shows its token from its reveal
-step on, before that what its events say, else a mask.
+Letters: S snapshots (steps + 1), N slots (in `History` the final ones, prompt included).
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ class History:
         insertion_masks: Rows | None = None,
         attention_masks: Rows | None = None,
     ) -> History:
-        """Follow the slots through the snapshots; ValueError where they cannot be followed."""
+        """Follow the slots through the snapshots; ValueError if they cannot be followed."""
         if len(snapshots) == 0:
             raise ValueError("snapshots is empty: the first is the canvas before step 1")
         rows = [_ids(number, row) for number, row in enumerate(snapshots)]
@@ -70,7 +68,7 @@ class History:
         return cls(_follow(packed, new), checks.count("mask_id", mask_id))
 
     def trace(self, vocab: Vocab | None, prompt_length: int = 0, **about: Unpack[About]) -> Trace:
-        """The table of what happened after the prompt."""
+        """The trace of all slots after the prompt."""
         prompt_length = self._check_prompt(prompt_length)
         shown = self.shown[:, prompt_length:]
         insert = (shown != ABSENT).argmax(axis=0)
@@ -113,10 +111,10 @@ class Change(NamedTuple):
 
 
 def changes_of(shown: NDArray[np.int64], mask_id: int) -> tuple[NDArray[np.int64], list[Change]]:
-    """When each slot showed its last token for good (N), and all that it showed before.
+    """The step from which on each slot shows its last token (N), and all that it showed before.
 
-    `shown` (S N) has what each slot showed in each snapshot; a slot begins as a mask. One that
-    still is a mask at the end has the last step.
+    `shown` (S N) has the id in each slot of each snapshot; a slot begins as a mask. One that is
+    still a mask at the end has the last step.
     """
     steps, final = len(shown) - 1, shown[-1]
     differs = shown != final
@@ -132,7 +130,7 @@ def changes_of(shown: NDArray[np.int64], mask_id: int) -> tuple[NDArray[np.int64
 
 
 def spelled(vocab: Vocab | None, changes: Sequence[Change]) -> list[Event]:
-    """The same with the text that was shown."""
+    """The changes as events, with the text of their tokens."""
     return [Event(*change, _piece(vocab, change.token_id)) for change in changes]
 
 
@@ -143,7 +141,7 @@ def _piece(vocab: Vocab | None, token: int | None) -> str | None:
 
 
 def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[NDArray[np.bool_]]:
-    """Attention masks for snapshots that are padded on the right: all up to the last other id.
+    """Attention masks for snapshots padded on the right: all up to the last id that is no padding.
 
     The first `prompt_length` positions are always in use, so a prompt may end with the pad id.
     """
@@ -157,7 +155,7 @@ def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[N
 
 
 def _follow(packed: list[NDArray[np.int32]], new: list[NDArray[np.bool_]]) -> NDArray[np.int64]:
-    """Number the slots in the order of their birth, then lay them out as they end up."""
+    """Number the slots in the order of their insertion, then sort them by final position.  # S N"""
     numbers = [np.arange(len(packed[0]))]
     born = len(packed[0])
     for step in range(1, len(packed)):
@@ -223,14 +221,14 @@ MASK_SIGN = "▁"
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The canvas after `step` steps. N below is the number of slots on it."""
+    """The canvas after `step` steps. N is the number of slots on it."""
 
     step: int
     slots: IntArray  # N
-    """Which of the trace's tokens are on the canvas, left to right."""
+    """Indices of the trace's tokens on the canvas, left to right."""
     revealed: NDArray[np.bool_]  # N
     pieces: tuple[str, ...]
-    """What each slot shows; empty where it is masked."""
+    """The text of each slot; empty where it is masked."""
     token_ids: IntArray | None  # N
     """Ids, valid where revealed; None for imported strings."""
     prompt: str
@@ -266,11 +264,11 @@ def replay(trace: Trace, step: int) -> Snapshot:
     insert, reveal = trace.timing()
     step = checks.count("step", step, highest=trace.steps or 0)
     slots = np.flatnonzero(insert <= step).astype(np.int32)
-    revealed = reveal <= step  # per final token until it is narrowed to the slots below
+    revealed = reveal <= step  # per final token; narrowed to `slots` below
     pieces = list(trace.pieces)
     ids = None if trace.token_ids is None else trace.token_ids.copy()
     for event in trace.events or ():
-        if event.step > step:
+        if event.step > step:  # events are sorted by step
             break
         if reveal[event.slot] <= step:
             continue

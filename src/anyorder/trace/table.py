@@ -1,11 +1,11 @@
-"""Traces as Parquet: a row per sample, list columns for what is per token.
+"""Traces as Parquet: a row per sample, list columns for values per token.
 
 The schema is stable and carries its version in the file's metadata; pages have checksums. Readers
-here are strict: a file that is truncated, damaged, foreign or of another version is refused by
+here are strict: a truncated, damaged or foreign file, or one of a later version, is refused by
 name. Other software (pandas, polars, DuckDB) opens the file as it is.
 
-Version 2 added `score` and `candidates`, version 3 `columns`. A file of an earlier version is read
-as one in which they are null.
+Version 2 added `score` and `candidates`, version 3 `columns`. In files of an earlier version they
+are read as null.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ SCHEMA = pa.schema(
 )
 
 ADDED = {1: ("score", "candidates", "columns"), 2: ("columns",)}
-"""What files of an earlier version lack."""
+"""Version -> the columns that it lacks."""
 RECORDS: dict[str, type[Event] | type[Candidate]] = {"events": Event, "candidates": Candidate}
 """Columns whose entries are lists of records."""
 
@@ -104,7 +104,7 @@ def to_table(traces: Sequence[Trace]) -> pa.Table:
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
-    """The traces of some rows."""
+    """The traces of a batch of rows."""
     columns = {
         field.name: _numpy_rows(column)
         if pa.types.is_list(field.type) and field.name not in RECORDS
@@ -116,7 +116,7 @@ def from_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
         for name, kind in RECORDS.items():
             if values[name] is not None:
                 values[name] = tuple(kind(**record) for record in values[name])
-        yield Trace(**values)
+        yield Trace(**values)  # checks every value again: a file may have been edited
 
 
 def write_traces(path: Path, traces: Sequence[Trace]) -> None:
@@ -128,7 +128,7 @@ def write_traces(path: Path, traces: Sequence[Trace]) -> None:
 def read_batches(
     path: Path, columns: Sequence[str] | None = None, *, remedy: str
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file piece by piece; `remedy` ends the errors about a damaged file."""
+    """The rows of a file in batches; `remedy` ends the errors about a damaged file."""
     with _opened(path, remedy) as file:
         names = SCHEMA.names if columns is None else list(columns)
         there = [name for name in names if name in file.schema_arrow.names]
@@ -159,6 +159,7 @@ def merge(sources: Sequence[Path], target: Path, *, remedy: str) -> None:
         for source in sources:
             for batch in read_batches(source, remedy=remedy):
                 _check_new(batch, seen, source)
+                # Parts may be tiny; full row groups compress better and read faster.
                 if sum(piece.num_rows for piece in waiting) + batch.num_rows > GROUP_ROWS:
                     writer.write_table(pa.Table.from_batches(waiting, schema=SCHEMA))
                     waiting = []
@@ -167,7 +168,7 @@ def merge(sources: Sequence[Path], target: Path, *, remedy: str) -> None:
 
 
 def count_rows(path: Path) -> int | None:
-    """How many rows a file says it has; None where it cannot be read."""
+    """The number of rows by a file's metadata; None if it cannot be read."""
     try:
         return int(pq.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError):
@@ -175,7 +176,7 @@ def count_rows(path: Path) -> int | None:
 
 
 def read_parquet(path: Path, *, remedy: str) -> pa.Table:
-    """Any Parquet table of a run folder that has a schema of its own."""
+    """A Parquet table of a run folder that is not of traces, such as verdicts."""
     try:
         return pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
@@ -236,11 +237,12 @@ def _check_new(batch: pa.RecordBatch, seen: set[tuple[str, int]], source: Path) 
 
 
 def _writer(file: Any) -> pq.ParquetWriter:
+    # Page checksums, because a flipped bit in a column of steps could still be a valid trace.
     return pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
 
 
 def _completed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The columns asked for, null where an earlier version has them not."""
+    """The named columns; null where an earlier version lacks them."""
     schema = pa.schema([SCHEMA.field(name) for name in names], SCHEMA.metadata)
     columns = [
         batch.column(field.name)

@@ -1,20 +1,15 @@
-"""Trace: one generated sample, and when each of its tokens came to be.
+"""Trace: one generated sample, and when each of its tokens was inserted and revealed.
 
 A generation is a table with one row per token: `insert_step`, `reveal_step`, log-probability,
 segment and its score, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots
-with insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means there from the
-start. Where slots change their mind (masked again, token replaced), `events` holds what they showed
-before their last reveal; where segments were proposed, `candidates` may hold all proposals.
-
-It does not decode, measure or store: see decode/, measure/ and run.py.
-
-What was proposed for a segment in one step, and whether it was taken.
+with insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means from the start.
+Where slots change (masked again, token replaced), `events` holds what they showed before their last
+reveal.
 
 A decoder of segments proposes content for every open segment, ranks the proposals by a score and
-commits the best. A trace that holds all of them (`Trace.candidates`) is the paper's generation
-trace: per step, each open segment with its tentative text and its score.
+commits the best. `candidates` holds them all: the paper's generation trace.
 
-Not here: how segments are proposed or scored (decode/), or shown (apps/show_segments.py).
+Not here: decoding, measures, files (run.py).
 """
 
 from __future__ import annotations
@@ -38,36 +33,35 @@ if TYPE_CHECKING:
 
 
 class Candidate(NamedTuple):
-    """In step `step`, `segment` was proposed to hold `piece`."""
+    """In step `step`, `piece` was proposed for `segment`."""
 
     step: int
     segment: int
     """As in the trace's column `segment`."""
     token_ids: tuple[int, ...] | None
-    """Without the end that closes a segment, so none for an empty one; None for imported
-    strings."""
+    """Without the end of the segment; None for imported strings."""
     piece: str
-    """The text proposed."""
+    """The proposed text."""
     score: float | None
-    """What it was ranked by; None where nothing was ranked."""
+    """The score that ranked it; None where nothing was ranked."""
     taken: bool
     """Whether the step committed it."""
 
 
 class Proposal(NamedTuple):
-    """What a decoder records of a candidate: its ids, before there is a text."""
+    """A candidate as a decoder records it: ids without text."""
 
     step: int
     segment: int
     token_ids: Sequence[int]
-    """Without the end that closes a segment; empty for an empty one."""
+    """Without the end of the segment."""
     score: float
     """NaN where nothing was ranked."""
     taken: bool
 
 
 def spelled(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tuple[Candidate, ...]:
-    """Recorded proposals with their text; without a vocabulary that of token 17 is `<17>`."""
+    """Proposals with their text; without a vocabulary token 17 is `<17>`."""
     found = []
     for each in proposed:
         ids = tuple(map(int, each.token_ids))
@@ -77,7 +71,7 @@ def spelled(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tuple[Candidat
 
 
 def checked(name: str, values: Any) -> tuple[Candidate, ...] | None:
-    """Values from outside in their stored types; None where there are none."""
+    """Candidates from outside in their stored types; None for an empty list."""
     found = []
     for number, (step, segment, token_ids, piece, score, taken) in enumerate(values):
         entry = f"{name}[{number}]"
@@ -100,7 +94,7 @@ def checked(name: str, values: Any) -> tuple[Candidate, ...] | None:
 
 
 def _score(name: str, value: Any) -> float | None:
-    """As the file will hold it: float32, and none instead of NaN."""
+    """As the file holds it: float32, and None instead of NaN."""
     if value is None:
         return None
     score = float(checks.scores(name, [value])[0])
@@ -122,7 +116,7 @@ class Event(NamedTuple):
 
 
 class About(TypedDict, total=False):
-    """The columns that are handed through as they are when a trace is built from ids."""
+    """The columns that `Trace.from_tokens` passes on unchanged."""
 
     task_id: str
     sample: int
@@ -151,9 +145,9 @@ class Trace:
     """The number of this sample among those of its task, from 0."""
     prompt: str
     text: str
-    """What was generated, up to the first end-of-sequence token."""
+    """The generated text, up to the first end-of-sequence token."""
     program: str | None = None
-    """The program found in the text, where one was looked for."""
+    """The program found in the text, where extraction ran."""
     entry_point: str | None = None
     prompt_ids: IntArray | None = None
     token_ids: IntArray | None = None
@@ -167,25 +161,26 @@ class Trace:
     segment: IntArray | None = None
     """Per token: the segment it belongs to; -1 for none."""
     score: FloatArray | None = None
-    """Per token: what its segment was chosen by; NaN where nothing was ranked."""
+    """Per token: the score that chose its segment; NaN where nothing was ranked."""
     steps: int | None = None
     """The number of the last snapshot."""
     forwards: int | None = None
     columns: int | None = None
-    """Columns of the canvas that the forwards computed, where that was counted."""
+    """Columns of the canvas that the forwards computed, where counted."""
     seconds: float | None = None
     ties: int | None = None
-    """How many choices of what to reveal were ties."""
+    """How many choices of a slot to reveal were ties."""
     family: str | None = None
     policy: str | None = None
     seed: int | None = None
     events: tuple[Event, ...] | None = None
     """What slots showed before their last reveal, by step; None when each is revealed once."""
     candidates: tuple[Candidate, ...] | None = None
-    """All that was proposed, by step and segment; None where it was not recorded."""
+    """All proposals, by step and segment; None where not recorded."""
 
     def __post_init__(self) -> None:
         try:
+            # The class is frozen, and values from outside become their stored types only here.
             for name, check in _COLUMNS.items():
                 value = getattr(self, name)
                 if value is not None or name in _REQUIRED:
@@ -210,10 +205,10 @@ class Trace:
         events: Sequence[Event] = (),
         **about: Unpack[About],
     ) -> Trace:
-        """A trace of ids; `steps` is the largest reveal step unless told.
+        """A trace of ids; `steps` defaults to the largest reveal step.
 
         Without a vocabulary the text of token 17 is `<17>`. The prompt's text is decoded from
-        `prompt_ids` unless `prompt` says otherwise.
+        `prompt_ids` unless `prompt` is given.
         """
         ids = checks.integers("token_ids", token_ids)
         prompt = checks.integers("prompt_ids", prompt_ids)
@@ -254,7 +249,7 @@ class Trace:
         when the canvas grows; `attention_masks[s]` marks the positions in use, where snapshots
         are padded. A slot still masked at the end keeps the mask id and the last step.
         """
-        from anyorder.trace.snapshots import History
+        from anyorder.trace.snapshots import History  # which imports this file
 
         history = History.read(snapshots, mask_id, insertion_masks, attention_masks)
         return history.trace(vocab, prompt_length, **about)
@@ -282,7 +277,7 @@ class Trace:
         return tuple(self.text[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
     def replay(self, step: int) -> Snapshot:
-        """The canvas after `step` steps: which slots are there and what they show."""
+        """The canvas after `step` steps."""
         from anyorder.trace.snapshots import replay
 
         return replay(self, step)
@@ -292,7 +287,7 @@ class Trace:
         return np.argsort(self.timing()[1], kind="stable")
 
     def timing(self) -> tuple[IntArray, IntArray]:
-        """(insert_step, reveal_step), or a ValueError where only the text is known."""
+        """(insert_step, reveal_step); ValueError if only the text is known."""
         if self.insert_step is None or self.reveal_step is None:
             raise ValueError(
                 f"{self._name} has text but no steps, so its order is unknown: "
@@ -319,8 +314,8 @@ class Trace:
 def spell(vocab: Vocab | None, ids: IntArray) -> tuple[str, IntArray]:
     """The text of ids up to the first end of sequence, and where each token's text ends.
 
-    A token ends where the last character ends to which it gives a byte; tokens from the end of
-    sequence on, and special tokens, add nothing.
+    A token ends with the last character that it gives a byte to. Tokens from the end of sequence
+    on, and special tokens, add nothing.
     """
     if vocab is None:
         pieces = [f"<{number}>" for number in ids.tolist()]
@@ -335,6 +330,7 @@ def spell(vocab: Vocab | None, ids: IntArray) -> tuple[str, IntArray]:
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        # NaN marks a missing number, so it equals itself here.
         return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
     return type(left) is type(right) and bool(left == right)
 

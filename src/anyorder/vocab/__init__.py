@@ -1,21 +1,21 @@
 """Text <-> token ids: the vocabulary, its special ids and their contract.
 
-A vocabulary is a table of *pieces*, the bytes that each id stands for, and a codec that cuts text
-into ids: single bytes, declared words (longest match), or byte-level BPE (Qwen2, Dream, LLaDA and
-their like). Decoding joins the pieces and reads them as UTF-8, invalid bytes as U+FFFD:
+A vocabulary is a table of *pieces*, the bytes of each id, and a codec that cuts text into ids:
+single bytes, declared words (longest match), or byte-level BPE (Qwen2, Dream, LLaDA and others).
+Decoding joins the pieces and reads them as UTF-8, invalid bytes as U+FFFD:
 
     decode(encode(text)) == text        (BPE: up to the tokenizer's own normaliser; Qwen2 has NFC)
     spans(ids) == (decode(ids), for each id the [start, end) characters it gives bytes to)
 
 Special ids are mask, pad, eos, bos and all that the tokenizer flags as special. Their contract:
 - encode never yields one. The literal spelling of a special token, such as `<|endoftext|>`, is
-  ordinary text and becomes ordinary ids; a tokenizer that cannot do so gets an error. Prompts that
-  need one, as chat templates do, are put together from ids: `[vocab.id_of("<|im_start|>"), ...]`.
+  ordinary text and becomes ordinary ids; a tokenizer that cannot do so gets an error. Build prompts
+  that need one, such as chat templates, from ids: `[vocab.id_of("<|im_start|>"), ...]`.
 - decode skips them, and skips unused ids (rows of an embedding table beyond the tokenizer):
   decode(ids) is decode of the other ids.
-- mask differs from pad, eos and bos; pad = eos must be asked for by name (`pad_is_eos=True`).
+- mask differs from pad, eos and bos; pad = eos must be requested (`pad_is_eos=True`).
 
-What this file does not do: cut text (`_codecs.py`), train tokenizers, apply chat templates, batch.
+Not here: cutting text (codecs.py), training tokenizers, chat templates, batches.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class SpecialTokens(TypedDict, total=False):
     eos: Required[int | str]
     bos: int | str | None
     pad_is_eos: bool
-    """The named wish that pad and eos are one id; an error when they are not."""
+    """Whether pad and eos are one id; an error if that is not so."""
     size: int | None
-    """Rows of the embedding table, where that is not the number of tokens."""
+    """Rows of the embedding table, if not the number of tokens."""
     named: Mapping[str, int]
-    """Ids of special tokens by spelling; an error where the tokenizer disagrees."""
+    """Ids of special tokens by spelling; an error if the tokenizer disagrees."""
 
 
 _END = "<|endoftext|>"  # published models pad with it
@@ -83,7 +83,7 @@ def _preset(mask: str, bos: str | None, size: int, named: Mapping[str, int]) -> 
 
 SPECIALS: Mapping[str, SpecialTokens] = MappingProxyType(
     {
-        # LatentMDM's choice: <|im_start|>, which its data never holds, is the mask and the last row
+        # As LatentMDM: <|im_start|>, which its data never holds, is the mask and the last row
         "qwen2": _preset("<|im_start|>", None, 151645, _QWEN2),
         "dream": _preset("<|mask|>", "<|beginoftext|>", 152064, _DREAM),
         "llada": _preset("<|mdm_mask|>", "<|startoftext|>", 126464, _LLADA),
@@ -123,7 +123,7 @@ class SpecialIds:
 
     @classmethod
     def resolve(cls, codec: Codec, tokens: SpecialTokens) -> SpecialIds:
-        """Look spellings up, check named ids against the tokenizer, settle the size."""
+        """Look up spellings, check named ids against the tokenizer, and determine the size."""
         if {"mask", "pad", "eos"} - tokens.keys() or tokens.keys() - SpecialTokens.__annotations__:
             raise ValueError(
                 "name the special tokens by id or spelling: mask, pad and eos, and if need be "
@@ -160,7 +160,7 @@ class SpecialIds:
 
 
 class Vocab:
-    """Text <-> ids. Make one with bytes, words, from_tokenizer_json, from_vocab_merges or load."""
+    """Text <-> ids. Constructors: bytes, words, from_tokenizer_json, from_vocab_merges, load."""
 
     def __init__(self, codec: Codec, special: SpecialIds) -> None:
         self.size: int = special.size
@@ -182,7 +182,7 @@ class Vocab:
         if (largest := max(codec.pieces)) >= self.size:
             raise ValueError(f"size {self.size} leaves out id {largest}: give a larger size")
         text = {**codec.pieces, **{id: name.encode() for name, id in codec.added.items()}}
-        text |= dict.fromkeys(self.special_ids, b"")
+        text |= dict.fromkeys(self.special_ids, b"")  # so that decode skips them
         self._pieces = [text.get(id, b"") for id in range(self.size)]
 
     @classmethod
@@ -219,7 +219,7 @@ class Vocab:
     ) -> Vocab:
         """Qwen2's tokenizer from its `vocab.json` and `merges.txt`, plain or gzipped.
 
-        `added` are tokens beside these, as tokenizer.json lists them.
+        `added` are further tokens, as tokenizer.json lists them.
         """
         try:
             pieces, merges = parse_json(read_text(vocab_path)), read_text(merges_path)
@@ -231,23 +231,24 @@ class Vocab:
     @classmethod
     def _with_tokens(cls, codec: Codec, tokens: SpecialTokens) -> Vocab:
         vocab = cls(codec, SpecialIds.resolve(codec, tokens))
-        vocab.encode("")  # a tokenizer that the library refuses is refused here, not later
+        vocab.encode("")  # fail now if the library refuses the tokenizer
         return vocab
 
     @cached_property
     def _encoder(self) -> Encoder:
+        # Added tokens beyond the embedding table must not be produced either.
         outside = (id for id in self._codec.added.values() if id >= self.size)
         return self._codec.encoder(self.special_ids.union(outside))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The library's tokenizer forgets its switches when pickled: each process makes its own.
+        # A pickled tokenizer loses `encode_special_tokens`, so each process builds its own.
         return {name: value for name, value in self.__dict__.items() if name != "_encoder"}
 
     def __repr__(self) -> str:
         return f"Vocab({self.size} ids, digest {self.digest()[:8]})"
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, never a special one; text that has no ids is a ValueError."""
+        """The ids of a text, never a special one; ValueError for text that has no ids."""
         return self._encoder(text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -257,8 +258,8 @@ class Vocab:
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """The text, and for each id the [start, end) characters it gives bytes to.
 
-        A character made of several ids' bytes is in the span of each. An id without text (special,
-        unused) has an empty span where the text so far ends, so that ends never decrease.
+        A character whose bytes come from several ids is in the span of each. An id without text
+        (special, unused) has an empty span at the end of the text so far: ends never decrease.
         """
         text, character_of = characters(self._bytes(ids))
         spans, offset, end = [], 0, 0
@@ -285,7 +286,7 @@ class Vocab:
 
     @property
     def special_names(self) -> Mapping[int, str]:
-        """How the special ids are spelled."""
+        """Special id -> its spelling."""
         return MappingProxyType(self._names)
 
     def check_prompt(self, ids: Sequence[int]) -> None:
@@ -299,7 +300,7 @@ class Vocab:
                 )
 
     def token(self, id: int) -> str:
-        """How to show one id: its text, its bytes escaped if they are no text, or its name."""
+        """One id as shown: its text, its bytes escaped if they are not UTF-8, or its name."""
         self._check_range([id])
         if piece := self._pieces[id]:
             return piece.decode("utf-8", "backslashreplace")
@@ -313,13 +314,13 @@ class Vocab:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        # Of equal spellings the lowest id, but an added token before it, as encode has it.
+        # Of equal spellings the lowest id, but added tokens first, as in `encode`.
         shown = {self.token(id): id for id in reversed(range(self.size))}
         added = {name: id for name, id in self._codec.added.items() if id < self.size}
         return shown | added | {name: id for id, name in self._names.items()}
 
     def digest(self) -> str:
-        """sha256 of the content, in whatever order its mappings were filled."""
+        """sha256 of the content, whatever the order of its mappings."""
         hashes = {name: _sha256(text) for name, text in self._codec.files().items()}
         return _sha256(canonical([self._header(), hashes]))
 
@@ -329,9 +330,10 @@ class Vocab:
         return {"format": FORMAT, "kind": self._codec.kind, **special, **self._codec.content()}
 
     def save(self, folder: str | Path) -> None:
-        """Write vocabulary.json, after tokenizer.json for BPE; each appears whole or not at all."""
+        """Write vocabulary.json and, for BPE, tokenizer.json; each whole or not at all."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         content = {**self._header(), "digest": self.digest()}
+        # Last: a killed save leaves no vocabulary.json, or an old one that its digest refuses.
         last = {VOCABULARY_FILE: json.dumps(content, ensure_ascii=False, indent=1)}
         for name, text in {**self._codec.files(), **last}.items():
             with replacing(Path(folder) / name) as file:
@@ -339,7 +341,7 @@ class Vocab:
 
     @classmethod
     def load(cls, folder: str | Path) -> Vocab:
-        """Read what save wrote, and refuse all else."""
+        """Read the folder of `save`; ValueError for anything else."""
         path = Path(folder) / VOCABULARY_FILE
         try:
             return cls._from_content(Path(folder), parse_json(read_text(path)))

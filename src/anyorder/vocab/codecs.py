@@ -1,10 +1,10 @@
-"""Three ways to cut text into ids, behind one protocol: the private half of `vocab.py`.
+"""Three ways to cut text into ids, behind one protocol: the private half of `vocab`.
 
-A codec knows its pieces, the bytes each id of ordinary text stands for, and makes the function that
-cuts text into them: single bytes, declared words, byte-level BPE. CODECS finds one by its kind.
-Beside them stand what both halves need: bytes read as characters, and files read and written.
+A codec has pieces, the bytes of each id of ordinary text, and makes the function that cuts text
+into them: single bytes, declared words, byte-level BPE. CODECS finds one by its kind. This file
+also holds what both halves need: reading bytes as characters, and reading files.
 
-What this file does not do: decoding, spans, special ids and their contract (all in `vocab.py`).
+Not here: decoding, spans, special ids and their contract (vocab/__init__.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ QWEN2_SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# Byte-level BPE spells each byte as one visible character: itself where Latin-1 has a visible one,
-# otherwise the next free character from U+0100 on.
+# Byte-level BPE spells each byte as one visible character: that of Latin-1 if it is visible, else
+# the next free character from U+0100 on.
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _HIDDEN = (byte for byte in range(256) if byte not in _VISIBLE)
 BYTE_OF = {chr(b): b for b in _VISIBLE} | {chr(0x100 + i): b for i, b in enumerate(_HIDDEN)}
@@ -37,7 +37,7 @@ _NEEDED = frozenset(c for c, b in BYTE_OF.items() if b not in (0xC0, 0xC1) and b
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; half a surrogate pair, which has none, is refused."""
+    """The bytes of a text; ValueError for half a surrogate pair, which has none."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -57,8 +57,8 @@ def _code_width(error: UnicodeError) -> tuple[str, int]:
     return chr(0xD800 + error.end - error.start), error.end
 
 
-# Python's "replace" hides how many bytes a U+FFFD stands for. This handler is its twin that tells:
-# k bytes become the surrogate U+D800 + k, which no valid UTF-8 decodes to.
+# Python's "replace" hides how many bytes a U+FFFD replaces. This handler shows it: k bytes become
+# the surrogate U+D800 + k, which no valid UTF-8 decodes to.
 codecs.register_error("anyorder-width", _code_width)
 
 
@@ -77,7 +77,7 @@ def characters(data: bytes) -> tuple[str, list[int]]:
 
 
 class Codec(Protocol):
-    """How text is cut into ids, and the bytes each id stands for."""
+    """How text is cut into ids, and the bytes of each id."""
 
     kind: ClassVar[str]
     pieces: Mapping[int, bytes]
@@ -85,17 +85,17 @@ class Codec(Protocol):
     added: Mapping[str, int] = MappingProxyType({})
     """Tokens that a tokenizer matches whole before it cuts: special ones and others."""
     flagged: frozenset[int] = frozenset()
-    """Those added ids that the tokenizer itself calls special."""
+    """The added ids that the tokenizer flags as special."""
 
     def encoder(self, never: frozenset[int]) -> Encoder:
-        """A function that cuts text, with the added tokens in `never` spelled out as text."""
+        """A function that cuts text; the added tokens in `never` are cut as ordinary text."""
 
     def content(self) -> dict[str, Any]:
-        """Its own part of vocabulary.json."""
+        """The codec's part of vocabulary.json."""
         return {}
 
     def files(self) -> dict[str, str]:
-        """What is saved beside vocabulary.json, by file name."""
+        """Files saved beside vocabulary.json: name -> text."""
         return {}
 
 
@@ -110,7 +110,7 @@ class ByteCodec(Codec):
 
 
 class WordCodec(Codec):
-    """Declared pieces of text, spaces and newlines included; the longest that fits is taken."""
+    """Declared pieces of text, spaces and newlines included; the longest match wins."""
 
     kind = "word"
 
@@ -156,7 +156,7 @@ class BpeCodec(Codec):
     kind = "bpe"
 
     def __init__(self, spec: Any, text: str) -> None:
-        """`spec` is the parsed tokenizer.json, `text` what to save of it."""
+        """`spec` is the parsed tokenizer.json, `text` its text as it will be saved."""
         try:
             model, added = spec["model"], list(spec["added_tokens"])
             base = dict(model["vocab"])
@@ -179,7 +179,7 @@ class BpeCodec(Codec):
 
     @classmethod
     def qwen2(cls, vocab: Any, merges: str, added: Sequence[Mapping[str, Any]] = ()) -> BpeCodec:
-        """The tokenizer that Qwen2's vocab.json and merges.txt stand for, with added tokens."""
+        """The tokenizer of Qwen2's vocab.json and merges.txt, with added tokens."""
         lines = merges.splitlines()
         pairs = [line.split(" ") for line in lines[lines[:1] == ["#version: 0.2"] :] if line]
         if wrong := [pair for pair in pairs if len(pair) != 2]:
@@ -204,6 +204,7 @@ class BpeCodec(Codec):
         from tokenizers import Tokenizer
 
         text = self.text
+        # The library cuts only tokens flagged as special into ordinary ones: flag the others too.
         if (never - self.flagged) & set(self.added.values()):
             spec = json.loads(text)
             for token in spec["added_tokens"]:
@@ -211,13 +212,13 @@ class BpeCodec(Codec):
             text = canonical(spec)
         try:
             backend = Tokenizer.from_str(text)
-        except Exception as error:  # the library raises this class itself, for every fault
+        except Exception as error:  # the library raises plain Exception for every fault
             raise ValueError(f"the tokenizers library refuses this tokenizer: {error}") from error
         if moved := [name for name, id in self.added.items() if backend.token_to_id(name) != id]:
             raise ValueError(f"the library numbers {moved} otherwise: added ids must have no gaps")
         backend.no_truncation()
         backend.no_padding()
-        backend.encode_special_tokens = True  # its name for "special tokens are ordinary text"
+        backend.encode_special_tokens = True  # i.e. treat their spelling as ordinary text
 
         def encode(text: str) -> list[int]:
             utf8(text)
@@ -239,12 +240,12 @@ class BpeCodec(Codec):
 def _bytes_of(token: str) -> bytes:
     try:
         return bytes([BYTE_OF[character] for character in token])
-    except KeyError:  # not spelled in the alphabet of bytes: the token is its own text
+    except KeyError:  # not in the byte alphabet: the token is plain text
         return utf8(token)
 
 
 def read_text(path: str | Path) -> str:
-    """A text file, plain or gzipped; a fault says what to do."""
+    """A text file, plain or gzipped; ValueError with a remedy if it cannot be read."""
     try:
         data = Path(path).read_bytes()
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
@@ -253,7 +254,7 @@ def read_text(path: str | Path) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parsed JSON; a fault says what to do."""
+    """Parsed JSON; ValueError with a remedy if it is invalid."""
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
