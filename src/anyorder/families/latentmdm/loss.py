@@ -1,7 +1,7 @@
 """latentmdm's loss on one batch: mask segments, compute their conditions, write them.
 
-Each of the L_s slots is an item of process/masking.py, empty ones included; n ~ Unif{1..L_s} of them
-are masked. With h_i the condition of a masked slot and y_1, y_2 .. its segment, closed by EOS,
+Each of the L_s slots is an item of process/masking.py, empty ones included; n ~ Unif{1..L_s} of
+them are masked. With h_i the condition of a masked slot and y_1, y_2 .. its segment, closed by EOS,
 
     nats_i            sum over j of -log p(y_j | h_i, y_1 .. y_{j-1})
     segment_mean      mean over rows of (1/n) * sum over masked i of nats_i     (the paper's)

@@ -53,7 +53,7 @@ MAX_PERIOD = 10000.0
 
 
 class TimeCondition(nn.Module):
-    """Time -> condition: B -> B CONDITION. Unlike the backbone's, the time is not scaled by 1000."""
+    """Time -> condition: B -> B CONDITION. Here the time is not scaled by 1000."""
 
     def __init__(self) -> None:
         super().__init__()
