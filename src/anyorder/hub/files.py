@@ -178,7 +178,7 @@ def _open_shards(path: Path) -> SafetensorFiles:
 
 
 def copy_into(store: Store, name: str, target: Tensor) -> None:
-    """Copy a tensor piece by piece, to whatever device and precision the target has."""
+    """Copy a tensor piece by piece, to the device and precision of the target."""
     with torch.no_grad():
         for first, rows in store.pieces(name):
             if rows.dim() == 0:

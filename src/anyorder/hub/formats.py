@@ -75,7 +75,7 @@ class Folder:
 
     def must_be(self, allowed: Mapping[str, tuple[Any, ...]]) -> None:
         """Refuse settings that our backbone does not compute."""
-        for key, values in allowed.items():
+        for key, values in allowed.items():  # a missing key counts as the first value
             if self.record.get(key, values[0]) not in values:
                 known = " or ".join(map(repr, values))
                 raise self.wrong(f"{key} is {self.record[key]!r}, and only {known} is computed")

@@ -106,6 +106,7 @@ def match_published(
     for store, names in stores.items():
         wanted = {theirs: shapes[ours] for ours, theirs in names.items()}
         spare = {name for name in store.shapes if CONSTANTS.match(name)}
+        # `names` lists the table first (`backbone_names`).
         head, table = find_layout(layout).head, next(iter(names.values()), "")
         if head not in wanted and head in store.shapes and table in store.shapes:
             if not equal(store, head, table):
@@ -148,7 +149,7 @@ def fill(
         weights.copy(names[0], real)
         if isinstance(tensor, nn.Parameter):
             real = nn.Parameter(real, requires_grad=tensor.requires_grad)
-        for name in names:
+        for name in names:  # the same tensor under all of its names: tied weights stay tied
             owner, _, leaf = name.rpartition(".")
             module = net.get_submodule(owner)
             held: dict[str, Any] = module._parameters  # as setattr does, without its checks
@@ -218,6 +219,7 @@ def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     targets = shared(module)
     if any(tensor.is_meta for _, tensor in targets):
         raise ValueError("the module is on the meta device: give it memory with .to_empty() first")
+    # All checks come first: a file that is refused leaves the module as it was.
     weights = open_own(SafetensorFiles(path, [path], {}), module, about)
     for names, tensor in targets:
         weights.copy(names[0], tensor)

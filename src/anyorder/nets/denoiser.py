@@ -497,6 +497,7 @@ class SegmentWriter:
 
     def keep(self, rows: Tensor) -> SegmentWriter:
         """A writer of these segments only (indices; they may repeat or reorder)."""
+        # Before the first pass there is no cache to copy: the conditions are enough.
         kept = SegmentWriter(self.stack, self.embed, self._conditions[rows], self.room)
         if self._cache is not None and self._first is not None:
             kept._cache = self._cache.select(rows)

@@ -72,6 +72,7 @@ def draw_weights(net: Transformer, seed: int) -> None:
     """Set all weights of a net, in place; the global generator is not used."""
     config = net.config
     table, gain = start_scales(config)
+    # The order of draws is fixed: in another order the same seed would give other weights.
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
     draw_layers(net, config.layers, table, generator)
     nn.init.normal_(net.embed.weight, std=table, generator=generator)
@@ -94,7 +95,7 @@ def draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Gene
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.RMSNorm):
             nn.init.ones_(module.weight)
-    for module in net.modules():
+    for module in net.modules():  # afterwards, since the loop above draws all linear maps
         if isinstance(module, Modulation):
             nn.init.zeros_(module.project.weight)
 

@@ -15,7 +15,7 @@ x that agree with its visible tokens count alike:
 
     P(x, embedding | z at progress alpha)  is proportional to  p(x) (1 - alpha)^(len x - len z),
 
-whatever the unmasking schedule: a clean token has probability c, a masked one m and a deleted one
+for every unmasking schedule: a clean token has probability c, a masked one m and a deleted one
 1 - alpha, and z and x determine how many of each there are. With F_i(j) the number of
 embeddings of the first i slots into the first j tokens, and B_i(j) that of the slots from i on into
 the tokens from j on,
@@ -123,7 +123,7 @@ class InsertionOracle:
     """An `Inserter` whose states are exact log-posteriors, and whose head passes them on.
 
     `data` gives the answers, without prompt, and their probabilities. The first `prompt_length`
-    tokens of a canvas are its prompt, whatever they are.
+    tokens of a canvas are its prompt; their content is ignored.
     """
 
     def __init__(

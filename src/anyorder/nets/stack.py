@@ -140,6 +140,7 @@ class Cache:
     ) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values (B T G W); return all of the span (B S G W)."""
         all_keys, all_values = self.keys[layer], self.values[layer]
+        # Rows have different lengths: seen as one list of slots, one copy writes them all.
         for storage, new in ((all_keys, keys), (all_values, values)):
             flat = storage.view(-1, self.shape.kv_heads, self.shape.head_width)
             flat.index_copy_(0, step.slots, new.flatten(0, 1).to(storage.dtype))
@@ -451,6 +452,7 @@ class Stack(nn.Module):
 
         With `skip`, all columns must see the same keys.
         """
+        # The kernel's causal rule would line up the first query that is left with the first key.
         assert not skip or not (context.causal or self.config.causal)
         condition = self._condition(x, time)
         last = len(self.blocks) - 1
@@ -512,7 +514,7 @@ class Stack(nn.Module):
         if mask is None:
             return AttentionContext(rotation, None, self.config.causal)
         visible = mask[:, None, None, :]  # B 1 1 L
-        if self.config.causal:
+        if self.config.causal:  # spelled out: the kernel takes a mask or its own causal rule
             visible = visible & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         return AttentionContext(rotation, visible)
 

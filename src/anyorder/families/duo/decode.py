@@ -215,6 +215,7 @@ class _Stepper:
     def _predict(self, logits: Tensor, here: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """The logits to draw clean tokens from (M K), and the probability of the present ones."""
         if self.draw.temperature == 0:
+            # A one-hot prediction, not a greedy slot: noise and keeping still follow the mixture.
             best = logits.argmax(dim=-1, keepdim=True)
             clean = torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
         else:

@@ -80,6 +80,7 @@ def _soft(
     tau: float,
 ) -> tuple[Noised, Tensor]:
     """The curriculum's corruption, and the network's input (B L D): mixed embeddings."""
+    # Uniform in gamma, not in alpha: the loss takes alpha and its slope from the same line.
     line = GammaLine.of(states.count)
     time = noise.levels(len(free), free.device)
     alpha, slope = line.alpha(time, states.count)

@@ -89,6 +89,7 @@ class SegmentGrowth:
             for canvas, key in zip(canvases, keys, strict=True)
         ]
         rows = Growth.begin(beginnings, device)
+        # All numbers that a row may ever use: the tables then never grow.
         numbers = max(len(canvas.grows) + canvas.room for canvas in canvases)
         shape = (len(canvases), numbers)
         length = torch.tensor([len(canvas.prompt) for canvas in canvases])
@@ -128,7 +129,7 @@ class SegmentGrowth:
 
     def look(self, time: Tensor) -> SegmentLook:
         """One call of the network on all rows, at their times (B)."""
-        number = self.rows.slot[:, 1:].clamp(min=0)  # B S
+        number = self.rows.slot[:, 1:].clamp(min=0)  # B S; padding gets any latent, unread
         line = torch.arange(len(self), device=number.device)[:, None]
         self.rows.forwards += 1
         real = self.rows.real[:, 1:]
@@ -317,7 +318,7 @@ class _Stepper:
             StepView(states, rows.key, rows.slot, step), open, plan.reveals
         )
         if self.records:
-            state.record(choice, open, step)
+            state.record(choice, open, step)  # before the commit, which closes the taken slots
         taken = state.commit(choice, step)
         # Reveal first: insertions move positions, and `choice` speaks of the old ones.
         rows.open_slots(plan.inserts, step)

@@ -97,6 +97,7 @@ class FlexLatentNet(nn.Module):
         states = self.backbone.conditions(prompt.prompt, items, real, time=time)
         gaps = self.gap(states, real).float()
         if self.config.gap_offset:
+            # A share 1 - alpha of all segments is missing on average: the head learns the rest.
             gaps = gaps + log_remaining(time)[:, None]
         return SegmentLook(states[:, 1:], gaps)
 

@@ -57,6 +57,7 @@ class SegmentRows:
     ) -> SegmentRows:
         """Begin with canvases that fit the network; slots that a canvas lacks are empty."""
         vocab, device, shape = segments.vocab, segments.key.device, (len(canvases), net.slots)
+        # Filled on the CPU and moved as a whole: single writes to a device would cost a call each.
         free = torch.zeros(shape, dtype=torch.bool)
         length = torch.zeros(shape, dtype=torch.int64)
         ids = torch.full((*shape, net.segment_length), vocab.pad_id)
@@ -239,7 +240,7 @@ class _Stepper:
         slot = torch.arange(rows.open.shape[1], device=rows.open.device).expand_as(rows.open)
         view = StepView(conditions, rows.segments.key, slot, step)
         choice = self.selector.choose(view, rows.open, torch.full_like(rows.row, self.k))
-        if self.records:
+        if self.records:  # before the commit, which closes the taken slots
             self._record(choice, step)
         rows.ties += choice.ties
         emptied = self._emptied(choice.taken)
@@ -258,6 +259,7 @@ class _Stepper:
             return torch.zeros_like(taken)
         count = (taken & rows.segments.empty).long().cumsum(dim=1)
         goes_on = ~rows.free & ~rows.segments.empty
+        # True where an empty segment was taken since the last frozen text.
         after = count > count.masked_fill(~goes_on, 0).cummax(dim=1).values
         waiting = rows.open & ~taken
         if not tail.erases:

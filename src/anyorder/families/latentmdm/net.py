@@ -101,6 +101,7 @@ class LatentNet(nn.Module):
         real = column[: ids.shape[1]] < length[:, None]  # N T
         x = self.embed(ids)
         states = self.encoder.run(x, self.encoder.plain_context(x, real))  # N T D
+        # The mean over real tokens as one product: padding has a share of 0.
         share = real.to(states.dtype) / length[:, None]
         return torch.bmm(share[:, None], states)[:, 0]
 
