@@ -154,7 +154,7 @@ class DiT(nn.Module):
                 nn.init.normal_(module.weight, std=std, generator=generator)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        # Drawn like the others, then zeroed: the other weights do not depend on which ones are zero.
+        # Drawn like the others, then zeroed: the other draws do not depend on which ones are zero.
         for zero in (self.unembed, self.modulation, *(each.modulation for each in self.blocks)):
             assert isinstance(zero, nn.Linear)
             nn.init.zeros_(zero.weight)
