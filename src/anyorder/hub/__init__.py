@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""Published checkpoints: their files, tensor names, configurations and tokenizers."""
 
 from __future__ import annotations

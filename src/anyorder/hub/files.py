@@ -1,19 +1,15 @@
-"""Tensors in files, read piece by piece: one safetensors file, shards with an index, or a pickle
-of tensors alone.
+"""Files of published checkpoints: tensors read piece by piece, and folders fetched from a hub.
 
-A file is mapped into memory for one piece at a time and let go, so that reading a model never
-takes more than the model and one piece: mapped pages count as memory as long as the map lives.
-Whatever the files hold beyond or short of what is wanted is listed and refused.
+Tensors come from one safetensors file, from shards with an index, or from a pickle of tensors
+alone. A file is mapped into memory for one piece at a time, so that reading a model never takes
+more than the model and one piece: mapped pages count as memory as long as the map lives. Missing
+and unexpected tensors are listed and refused.
 
-Not here: whose names these are (hub_names.py) and where the tensors go (hub_fill.py).
+A hub id is `owner/name`, or `owner/name@revision`. Only weights, JSON and tokenizer files of its
+top folder are fetched: no code. Without a network, or with HF_HUB_OFFLINE set, the cache is used.
 
-Hub ids: fetching a published checkpoint into the local cache, and pushing a folder.
-
-An id is `owner/name`, with `@revision` behind it if need be. Only weights, JSON and tokenizer files
-of its top folder are fetched: no code. What is in the cache is used where there is no network or
-HF_HUB_OFFLINE is set.
-
-Not here: what the files mean.
+Not here: what the tensors are called (formats.py), where they go (weights.py), and tokenizers
+(vocab.py).
 """
 
 from __future__ import annotations
@@ -30,10 +26,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 PIECE_BYTES = 1 << 24
-"""So much of a tensor is read at once, at least one row."""
+"""Bytes of a tensor that are read at once, but at least one row."""
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "anyorder"
-"""One key for all we note in a header: several would be written in no fixed order."""
+"""One key for all our notes in a header: several would be written in no fixed order."""
 LISTED = 5  # entries an error shows before "and n more"
 
 KINDS = {
@@ -54,12 +50,12 @@ class Store(Protocol):
     """Tensors by name."""
 
     where: Path
-    """What to call it in messages."""
+    """Its name in messages."""
     shapes: dict[str, tuple[int, ...]]
     kinds: dict[str, torch.dtype]
 
     def pieces(self, name: str) -> Iterator[tuple[int, Tensor]]:
-        """The first row and the rows of each piece; a scalar is one piece. Keep none of them."""
+        """The first row and the rows of each piece; a scalar is one piece. Do not keep pieces."""
         ...
 
 
@@ -107,6 +103,7 @@ class SafetensorFiles:
                 return
             rows = max(1, PIECE_BYTES * shape[0] // size)
             for first in range(0, shape[0], rows):
+                # Opened again for each piece: the pages of one map would add up to the whole file.
                 with safe_open(path, framework="pt") as file:
                     yield first, file.get_slice(name)[first : first + rows]
         except (SafetensorError, OSError) as error:
@@ -114,7 +111,7 @@ class SafetensorFiles:
 
 
 class TensorPickle:
-    """A dictionary of tensors that `torch.save` wrote; read with weights_only, never run."""
+    """A dictionary of tensors that `torch.save` wrote."""
 
     def __init__(self, path: Path) -> None:
         self.where = path
@@ -124,6 +121,7 @@ class TensorPickle:
 
     def _content(self) -> dict[str, Tensor]:
         try:
+            # weights_only: a pickle may hold code, which must never run.
             content = torch.load(self.where, map_location="cpu", weights_only=True, mmap=True)
         except Exception as error:  # noqa: BLE001  (unpickling raises what it likes)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -137,7 +135,7 @@ class TensorPickle:
         return content
 
     def pieces(self, name: str) -> Iterator[tuple[int, Tensor]]:
-        yield 0, self._content()[name]  # mapped anew, so that nothing of it stays
+        yield 0, self._content()[name]  # mapped again, so that no page of it stays
 
 
 def open_folder(folder: Path, *, what: str = "") -> SafetensorFiles:
@@ -158,6 +156,7 @@ def _open_shards(path: Path) -> SafetensorFiles:
         table = dict(record["weight_map"])
         note = (record.get("metadata") or {}).get(NOTE, {})
         names = sorted(set(table.values()))
+        # A shard's name must not lead out of the folder.
         strange = [name for name in names if Path(name).name != name]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no index of shards ({error!r}): download it again") from None
@@ -179,7 +178,7 @@ def _open_shards(path: Path) -> SafetensorFiles:
 
 
 def copy_into(store: Store, name: str, target: Tensor) -> None:
-    """Copy a tensor piece by piece, to whatever device and precision the target has."""
+    """Copy a tensor piece by piece, to the device and precision of the target."""
     with torch.no_grad():
         for first, rows in store.pieces(name):
             if rows.dim() == 0:
@@ -189,7 +188,7 @@ def copy_into(store: Store, name: str, target: Tensor) -> None:
 
 
 def read(store: Store, name: str) -> Tensor:
-    """A whole tensor in memory of its own, as it is stored."""
+    """A whole tensor as it is stored, copied into memory."""
     tensor = torch.empty(store.shapes[name], dtype=store.kinds[name])
     copy_into(store, name, tensor)
     return tensor
@@ -205,7 +204,7 @@ def equal(store: Store, one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """What files lack, have too much, or have in another shape."""
+    """Tensors that files lack, have in excess, or have in another shape."""
 
     missing: Sequence[str] = ()
     unexpected: Sequence[str] = ()
@@ -229,7 +228,7 @@ class Difference:
         )
 
     def refuse(self, where: Path, remedy: str) -> None:
-        """A ValueError with every difference at once, if there is any."""
+        """Raise one ValueError that lists all differences, if there are any."""
         kinds = {
             "missing": self.missing,
             "unexpected": self.unexpected,
@@ -257,7 +256,7 @@ def damaged(path: Path, reason: str) -> str:
 
 ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 OURS = ("tiny", "paper", "runs")
-"""First parts of names that are never of the hub: recipes and the usual folder of results."""
+"""First parts of names that never mean the hub: recipes and the usual folder of results."""
 WANTED = (
     "config.json",
     "generation_config.json",
@@ -275,7 +274,7 @@ WANTED = (
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name can be a hub id: `owner/name`, where no such owner is a folder here."""
+    """Whether a name can be a hub id: `owner/name`, unless a local folder is called `owner`."""
     found = ID.fullmatch(name)
     if found is None or ".." in name:
         return False
@@ -284,7 +283,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def fetch(name: str) -> Path:
-    """The local folder of a hub id, downloaded unless it is there."""
+    """The local folder of a hub id, downloaded if necessary."""
     found = ID.fullmatch(name)
     assert found is not None, name
     from huggingface_hub import snapshot_download
@@ -295,7 +294,7 @@ def fetch(name: str) -> Path:
             found["repo"],
             revision=found["revision"],
             allow_patterns=list(WANTED),
-            ignore_patterns=["*/*"],  # copies in other formats, and whatever else lies below
+            ignore_patterns=["*/*"],  # subfolders hold copies in other formats
         )
     except LocalEntryNotFoundError as error:
         raise ValueError(
@@ -312,7 +311,7 @@ def fetch(name: str) -> Path:
 
 
 class HubApi(Protocol):
-    """What pushing asks of huggingface_hub.HfApi."""
+    """The part of huggingface_hub.HfApi that pushing needs."""
 
     def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> Any: ...
 
@@ -320,7 +319,7 @@ class HubApi(Protocol):
 
 
 def push(folder: Path, repo: str, *, private: bool, message: str, api: HubApi | None = None) -> str:
-    """Upload a folder as one commit; where it went."""
+    """Upload a folder as one commit; its address."""
     if ID.fullmatch(repo) is None or "@" in repo:
         raise ValueError(f"{repo!r} is no hub id: give owner/name")
     from huggingface_hub import HfApi

@@ -1,26 +1,27 @@
-"""A published checkpoint's config.json -> the shape of our network, its family and its layout.
+"""The formats of published checkpoints: config.json and tensor names, in both directions.
+
+Reading (`read_published`): config.json -> the shape of our network, its family and its layout.
 
     Dream, DiffuCoder, Dream-Coder   model_type Dream: Qwen2's shape, bidirectional, shifted states
     LLaDA                            model_type llada: Llama's shape, bidirectional, not shifted
     Qwen2, Llama                     left to right; as mdm they begin shifted
 
-What a family adds to one of these (FlexMDM's release, dUltra's planner) its published.py knows: it
-registers a variant, which is asked first. Settings that our backbone does not compute (rope
-scaling, sliding windows, other activations) are refused by name.
+Settings that our backbone does not compute (rope scaling, sliding windows, other activations) are
+refused by name.
 
-Not here: the way back and the names of tensors (layouts.py), tokenizers (vocab.py).
-
-The ways in which published checkpoints store a network: names of tensors, and config.json.
+Layouts: how a network is stored, its tensor names and its config.json.
 
     qwen2, llama   Qwen2, Dream, DiffuCoder, Dream-Coder; Llama: `model.layers.N.self_attn. ...`
     llada          `model.transformer.blocks.N. ...`; the head's leaf name, ff_out, is also that of
                    every block's last map
 
-These hold a backbone. What a family adds to one is in the family's published.py, which registers a
-layout of its own. `layout_of` finds the layout whose config.json can say everything that a network
-is; a network that no layout can describe stays in our own format.
+`layout_of` finds a layout whose config.json can describe a network completely; a network that no
+layout can describe stays in our own format.
 
-Not here: which layout a folder has (formats.py), tensors (weights.py), files (files.py).
+A family that adds to one of these (FlexMDM's release, dUltra's planner) registers a variant, which
+is tried first, and a layout, in its published.py.
+
+Not here: tensors (weights.py), files (files.py), tokenizers (vocab.py).
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.vocab import Vocab
 
 NEW_TOKENS = 256
-"""Free slots of a canvas unless told otherwise: published models do not say."""
+"""The default number of free slots of a canvas: published models name none."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a checkpoint is, before a tensor is read."""
+    """A checkpoint's network, before a tensor is read."""
 
     layout: str
-    """Of its tensor names: see layouts.py."""
+    """The name of a `Layout`."""
     family: str
     config: Any
     """The network's configuration."""
@@ -52,13 +53,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Folder:
-    """What detection looks at."""
+    """The content of a folder that decides its format."""
 
     path: Path
     record: Mapping[str, Any]
     """config.json."""
     names: Collection[str]
-    """Of the stored tensors."""
+    """Names of the stored tensors."""
 
     def get(self, key: str, default: Any = None) -> Any:
         value = self.record.get(key, default)
@@ -74,14 +75,14 @@ class Folder:
 
     def must_be(self, allowed: Mapping[str, tuple[Any, ...]]) -> None:
         """Refuse settings that our backbone does not compute."""
-        for key, values in allowed.items():
+        for key, values in allowed.items():  # a missing key counts as the first value
             if self.record.get(key, values[0]) not in values:
                 known = " or ".join(map(repr, values))
                 raise self.wrong(f"{key} is {self.record[key]!r}, and only {known} is computed")
 
 
 def read_published(folder: Folder, family: str | None = None) -> Published:
-    """What a folder holds, as `family` where it leaves a choice."""
+    """The network of a folder; `family` chooses where several families can load it."""
     kind = str(folder.get("model_type", "")).lower()
     if kind not in READERS:
         told = folder.get("architectures", [])
@@ -95,6 +96,7 @@ def read_published(folder: Folder, family: str | None = None) -> Published:
     except (TypeError, AttributeError, ZeroDivisionError) as error:
         raise folder.wrong(f"a setting is of the wrong kind ({error})") from None
     except ValueError as error:
+        # `Folder.wrong` names the file already; a refused TransformerConfig does not.
         if str(folder.path) in str(error):
             raise
         raise folder.wrong(str(error)) from None
@@ -108,12 +110,12 @@ def read_published(folder: Folder, family: str | None = None) -> Published:
 
 
 Variant = Callable[[TransformerConfig, Folder], Published | None]
-"""(backbone, folder) -> what the folder holds beyond the backbone; None: nothing that is known."""
+"""(backbone, folder) -> the network that the folder holds; None: not this variant."""
 VARIANTS: dict[str, list[Variant]] = {"dream": [], "llada": []}
 
 
 def register_variant(kind: str, read: Variant) -> None:
-    """Add what checkpoints with this kind of backbone may hold besides."""
+    """Add a reader for checkpoints with this kind of backbone and more."""
     VARIANTS[kind].append(read)
 
 
@@ -137,7 +139,7 @@ def _rope_theta(folder: Folder) -> float:
 
 
 def _qwen_shape(folder: Folder, **given: Any) -> TransformerConfig:
-    """The names that Qwen2, Dream and Llama share."""
+    """The shape, by the entries that Qwen2, Dream and Llama share."""
     folder.must_be(
         {
             "hidden_act": ("silu", "swish"),
@@ -246,7 +248,7 @@ READERS: dict[str, Callable[[Folder], list[Published]]] = {
     "qwen2": _qwen2,
     "llama": _llama,
 }
-"""By model_type in small letters -> what it can be, the default first."""
+"""model_type in lower case -> what the folder can be loaded as, the default first."""
 
 
 Names = dict[str, str]
@@ -306,13 +308,13 @@ class Layout:
     head: str
     """Their name of the vocabulary head, which a tied checkpoint may store as well."""
     fits: Callable[[Any], bool]
-    """Whether config.json can say everything that a network of this shape is."""
+    """Whether config.json can describe a network of this shape completely."""
     kind: Callable[[Any], tuple[str, str]]
     """Network's shape -> model_type and architecture."""
     record: Callable[[TransformerConfig, int | None], dict[str, Any]]
     """(backbone, longest sequence) -> the rest of config.json."""
     apart: Callable[[Any], Names] = lambda config: {}
-    """Network's shape -> those tensors that are stored in a file of their own."""
+    """Network's shape -> the tensors that are stored in a separate file."""
     apart_file: str = ""
 
 
@@ -353,7 +355,7 @@ def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) 
         "bos_token_id": vocab.bos_id,
     }
     if type(config) is TransformerConfig and config.causal:
-        del ids["mask_token_id"]  # such models have none; ours stands in vocabulary.json
+        del ids["mask_token_id"]  # such models have none; ours is in vocabulary.json
     record = {"architectures": [architecture], "model_type": kind}
     return record | found.record(shape, max_length) | ids
 
@@ -395,7 +397,7 @@ def with_biases(names: Names) -> Names:
 
 
 def tokenizer_config(vocab: Vocab) -> dict[str, Any]:
-    """What other libraries ask beside tokenizer.json."""
+    """The tokenizer_config.json that other libraries need beside tokenizer.json."""
     roles = {"eos": vocab.eos_id, "pad": vocab.pad_id, "bos": vocab.bos_id, "mask": vocab.mask_id}
     named = {role: vocab.token(id) for role, id in roles.items() if id is not None}
     flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
@@ -411,7 +413,7 @@ def tokenizer_config(vocab: Vocab) -> dict[str, Any]:
 
 
 def qwen_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
-    """The words that Qwen2, Dream and Llama share."""
+    """The entries that Qwen2, Dream and Llama share."""
     return {
         "hidden_act": "silu",
         "hidden_size": shape.width,
@@ -441,7 +443,7 @@ def _llama_record(shape: TransformerConfig, max_length: int | None) -> dict[str,
 
 
 def llada_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
-    """LLaDA's words."""
+    """LLaDA's entries."""
     return {
         "activation_type": "silu",
         "alibi": False,

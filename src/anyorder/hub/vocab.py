@@ -1,16 +1,16 @@
 """The tokenizer of a published checkpoint, read natively: no code of the checkpoint is run.
 
-`tokenizer.json` where there is one, otherwise Qwen2's `vocab.json` and `merges.txt` with the added
-tokens of `tokenizer_config.json` and `added_tokens.json`. The roles of special tokens are told
-twice, by spelling in tokenizer_config.json and by id in config.json. Where the two contradict each
-other the folder is refused, except that config.json often repeats the id of eos as bos or pad for
-want of one: there the tokenizer knows better.
+`tokenizer.json` if there is one, otherwise Qwen2's `vocab.json` and `merges.txt` with the added
+tokens of `tokenizer_config.json` and `added_tokens.json`. Two files name the special tokens:
+tokenizer_config.json by spelling and config.json by id. If they contradict each other the folder is
+refused, with one exception: config.json often repeats the id of eos as bos or pad because the model
+has none. Then the tokenizer decides.
 
 The table of a network often has more rows than the tokenizer has tokens. The vocabulary ends with
-the last token, and decoders never draw an id beyond it. A left-to-right model has no mask: then the
-first row beyond the tokens is it, or else the last special token that plays no other part.
+the last token, and decoders never draw an id beyond it. A left-to-right model has no mask: the
+first row beyond the tokens becomes it, or else the last special token without another role.
 
-Not here: cutting text (vocab.py), chat templates.
+Not here: cutting text (anyorder/vocab), chat templates.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
 
 QWEN_CLASSES = ("", "Qwen2Tokenizer", "Qwen2TokenizerFast", "DreamTokenizer")
-"""Whose vocab.json and merges.txt are cut as Qwen2 cuts; an empty name: not said."""
+"""Tokenizers that cut text as Qwen2 does; the empty name: the folder gives none."""
 
 
 def open_vocab(folder: Path, preset: str | None = None) -> Vocab:
     """The vocabulary of a folder: ours, or a published tokenizer with its config.json.
 
-    `preset`: the special tokens and the size of `SPECIALS`, whatever the folder says of them.
+    `preset`: take the special tokens and the size from `SPECIALS`, not from the folder.
     """
     if preset is not None:
         if preset not in SPECIALS:
@@ -69,7 +69,7 @@ def published_vocab(folder: Path, record: Mapping[str, Any]) -> Vocab:
 
 
 class _Files:
-    """The files of a tokenizer, either way."""
+    """The files of a tokenizer, in either form."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ class _Files:
                 "vocabulary is read from these"
             )
         self.beside = self._beside()
-        """The added tokens that stand outside tokenizer.json, by spelling."""
+        """The added tokens outside tokenizer.json, by spelling."""
         if self.whole is not None:
             spec = _dict(self.whole)
             own = {token["content"]: token["id"] for token in spec.get("added_tokens", ())}
@@ -125,7 +125,7 @@ class _Files:
     def vocab(self, tokens: SpecialTokens) -> Vocab:
         if self.whole is not None:
             named = {name: each["id"] for name, each in self.beside.items()}
-            # A preset says by itself which tokens there are.
+            # A preset lists its tokens itself.
             both: SpecialTokens = {**tokens, "named": tokens.get("named", named)}
             return Vocab.from_tokenizer_json(self.whole, **both)
         assert self.pieces is not None and self.merges is not None
@@ -134,7 +134,7 @@ class _Files:
 
 
 class _Roles:
-    """Which id plays which part, as the two files say it."""
+    """The id of each special token, as the two files give it."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Roles:
         }
 
     def _ids(self, key: str, *records: Mapping[str, Any]) -> list[int]:
-        """The first record that has the key tells one id, several, or none."""
+        """One id, several or none, from the first record that has the key."""
         value = next((record[key] for record in records if key in record), None)
         several = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(each) is int for each in several):
@@ -181,7 +181,7 @@ class _Roles:
         for role in ("mask", "pad", "bos"):
             told = self.told[role]
             if role != "mask" and set(told) <= {*self.told["eos"], eos}:
-                # Repeated for want of one, unless the tokenizer says the same.
+                # Probably eos repeated because there is none: trust the tokenizer alone.
                 id = self.named[role]
             else:
                 id = self._agreed(role)
@@ -203,7 +203,7 @@ class _Roles:
 
 
 def _spare(folder: Path, last: int, rows: int, spelled: Mapping[str, int], taken: set[int]) -> int:
-    """An id that stands for no text and plays no part."""
+    """An id for the mask: one that means no text and has no other role."""
     if last + 1 < rows:
         return last + 1
     free = [id for name, id in spelled.items() if id not in taken and name.startswith("<|")]

@@ -1,20 +1,15 @@
-"""From files to a network: each tensor straight into its place, in the wanted precision.
+"""Weights in and out: from files into a network, and our own safetensors format.
 
 A network is built on the meta device, where it takes no memory. `fill` then makes one parameter
 after the other, real, on its device and in its precision, and copies it from the files in pieces.
-So the most that is ever held is the network and one piece.
+So at most the network and one piece are in memory.
 
-Not here: which names belong together (layouts.py) and how files are read (files.py).
+Our own files are strict, atomic and never pickled. A weight with several names (a tied head, a
+shared table) is stored once, under the first of them. The header carries a checksum of the data, so
+a damaged file is refused. Loading checks names, shapes and checksum before it changes a weight.
 
-Weights in and out, as safetensors: strict, atomic, never pickled.
-
-A weight known under several names (a tied head, a shared table) is stored once, under the first of
-them. The header carries a checksum of the data, so a damaged file is refused rather than loaded.
-Loading checks names, shapes and checksum before the first weight is touched, and reads piece by
-piece, so that a file is never in memory as a whole.
-
-Not here: the configuration beside the weights (the checkpoint's business), optimiser states, and
-the formats of published checkpoints (formats.py, layouts.py).
+Not here: tensor names and config.json of published checkpoints (formats.py), how files are read
+(files.py), the configuration beside our own weights and optimiser states (training/checkpoint.py).
 """
 
 from __future__ import annotations
@@ -49,7 +44,7 @@ from anyorder.hub.files import (
 from anyorder.hub.formats import find_layout
 
 CONSTANTS = re.compile(r".*\.rotary_emb\.inv_freq$")
-"""Tensors that old checkpoints hold and that follow from their config.json."""
+"""Tensors in old checkpoints that follow from their config.json, and are ignored."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class PublishedWeights:
     places: Mapping[str, tuple[Store, str]]
 
     def tensor(self, name: str) -> Tensor:
-        """The whole tensor on the CPU, as stored; nothing is kept of the file."""
+        """The whole tensor on the CPU, as stored; a copy, so the file is not kept open."""
         return read(*self.places[name])
 
     def copy(self, name: str, target: Tensor) -> None:
@@ -84,7 +79,7 @@ def shared(module: nn.Module) -> list[tuple[list[str], Tensor]]:
 
 
 def match(store: Store, net: nn.Module, remedy: str) -> PublishedWeights:
-    """Weights stored under our own names; a shared one under any of its names."""
+    """Find weights that are stored under our own names; a shared one under any of its names."""
     places: dict[str, tuple[Store, str]] = {}
     wanted = {}
     for names, tensor in shared(net):
@@ -100,9 +95,9 @@ def match_published(
     stores: Mapping[Store, Mapping[str, str]],
     net: nn.Module,
 ) -> PublishedWeights:
-    """Weights of a published checkpoint: for each store, our name -> their name.
+    """Find the weights of a published checkpoint: for each store, our name -> their name.
 
-    A tied checkpoint may hold its head as well, if that is the table.
+    A tied checkpoint may store its head as well, if it equals the table.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in net.state_dict(keep_vars=True).items()}
     given = {ours for names in stores.values() for ours in names}
@@ -111,6 +106,7 @@ def match_published(
     for store, names in stores.items():
         wanted = {theirs: shapes[ours] for ours, theirs in names.items()}
         spare = {name for name in store.shapes if CONSTANTS.match(name)}
+        # `names` lists the table first (`backbone_names`).
         head, table = find_layout(layout).head, next(iter(names.values()), "")
         if head not in wanted and head in store.shapes and table in store.shapes:
             if not equal(store, head, table):
@@ -127,7 +123,7 @@ def match_published(
 
 
 def _checked(weights: PublishedWeights, net: nn.Module) -> PublishedWeights:
-    """Refuse numbers of another sort, before the first is copied."""
+    """Refuse whole numbers for floating-point ones, and the reverse, before anything is copied."""
     for name, tensor in net.state_dict(keep_vars=True).items():
         store, theirs = weights.places[name]
         if store.kinds[theirs].is_floating_point != tensor.dtype.is_floating_point:
@@ -153,15 +149,15 @@ def fill(
         weights.copy(names[0], real)
         if isinstance(tensor, nn.Parameter):
             real = nn.Parameter(real, requires_grad=tensor.requires_grad)
-        for name in names:
+        for name in names:  # the same tensor under all of its names: tied weights stay tied
             owner, _, leaf = name.rpartition(".")
             module = net.get_submodule(owner)
-            held: dict[str, Any] = module._parameters  # what setattr would put there, unchecked
+            held: dict[str, Any] = module._parameters  # as setattr does, without its checks
             (held if leaf in held else module._buffers)[leaf] = real
 
 
 def is_real(net: nn.Module) -> bool:
-    """Whether nothing of a network is on the meta device, attributes included."""
+    """Whether no tensor of a network is on the meta device, plain attributes included."""
     for module in net.modules():
         held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
         if any(isinstance(each, Tensor) and each.is_meta for each in held):
@@ -170,10 +166,10 @@ def is_real(net: nn.Module) -> bool:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Nothing is drawn: on the meta device there is no number to set.
+    """Skip random draws: on the meta device there is no number to set.
 
-    Without it torch looks up how each draw would be decomposed, and imports a compiler for that:
-    two seconds of every start.
+    Otherwise torch looks up how each draw would be decomposed, and imports a compiler for that,
+    which takes two seconds of every start.
     """
 
     DRAWS = frozenset({"normal_", "uniform_", "trunc_normal_"})
@@ -188,7 +184,7 @@ class _Undrawn(TorchFunctionMode):
 
 
 def on_meta(build: Callable[[], nn.Module], where: Path) -> nn.Module:
-    """A network without memory; what makes no sense of its configuration is named by its file."""
+    """A network without memory; an error in its configuration names the file."""
     try:
         with torch.device("meta"), _Undrawn():
             return build()
@@ -198,11 +194,11 @@ def on_meta(build: Callable[[], nn.Module], where: Path) -> nn.Module:
 
 REMEDY = "Build the model from the configuration saved beside the file"
 Parts = Sequence[tuple[str, Callable[[], Tensor]]]
-"""Names, and what makes the tensor when its turn comes."""
+"""Names, and functions that make the tensors when they are written."""
 
 
 def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
-    """Write a module's weights, whole or not at all; `about` says what they are the weights of."""
+    """Write a module's weights, atomically; `about` describes the model."""
     path = Path(path)
     tensors = {name: make() for name, make in own_parts(module)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,8 +210,8 @@ def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
 def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     """Copy the weights of a file into a module of exactly that shape, or refuse and say why.
 
-    The module keeps its device and its floating-point precision. `about`, if given, must be what
-    the file was saved with.
+    The module keeps its device and its floating-point precision. `about`, if given, must equal the
+    file's.
     """
     path = Path(path)
     if not path.is_file():
@@ -223,6 +219,7 @@ def load_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     targets = shared(module)
     if any(tensor.is_meta for _, tensor in targets):
         raise ValueError("the module is on the meta device: give it memory with .to_empty() first")
+    # All checks come first: a file that is refused leaves the module as it was.
     weights = open_own(SafetensorFiles(path, [path], {}), module, about)
     for names, tensor in targets:
         weights.copy(names[0], tensor)
@@ -254,8 +251,7 @@ def _plain(tensor: Tensor) -> Tensor:
 def save_parts(folder: Path, parts: Parts, limit: int, note: Mapping[str, Any]) -> list[Path]:
     """Write tensors as model.safetensors, or as shards of at most `limit` bytes with their index.
 
-    One shard is in memory at a time, beside the tensors' own. The index comes last: shards without
-    one are not a checkpoint. `note` is kept where our loader looks for it.
+    Besides the tensors themselves, one shard is in memory at a time. `note` is for our own loader.
     """
     groups = list(_groups(parts, limit))
     value, total = 0, 0
@@ -265,6 +261,7 @@ def save_parts(folder: Path, parts: Parts, limit: int, note: Mapping[str, Any]) 
         name = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
         name = SINGLE if len(groups) == 1 else name
         tensors = {key: make() for key, make in group}
+        # Groups follow the order of names, so this is the checksum of one file with all tensors.
         value = _checksum_on(tensors, value)
         total += sum(tensor.nbytes for tensor in tensors.values())
         table |= dict.fromkeys(tensors, name)
@@ -275,6 +272,7 @@ def save_parts(folder: Path, parts: Parts, limit: int, note: Mapping[str, Any]) 
             save_file(tensors, temporary, metadata=header)
         paths.append(folder / name)
     if len(groups) > 1:
+        # The index comes last: if writing stops earlier, the shards do not look like a checkpoint.
         about = {"total_size": total, NOTE: {"crc32": f"{value:08x}", **note}}
         with replacing(folder / INDEX) as file:
             record = {"metadata": about, "weight_map": dict(sorted(table.items()))}
@@ -284,7 +282,7 @@ def save_parts(folder: Path, parts: Parts, limit: int, note: Mapping[str, Any]) 
 
 
 def _groups(parts: Parts, limit: int) -> Iterator[list[tuple[str, Callable[[], Tensor]]]]:
-    """Neighbours in the order of their names, as many as fit; a larger one stands alone."""
+    """Tensors in order of their names, as many as fit; one above the limit is a group alone."""
     group: list[tuple[str, Callable[[], Tensor]]] = []
     size = 0
     for name, make in sorted(parts, key=lambda part: part[0]):
@@ -323,4 +321,4 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 OUR_KEY = "anyorder"
-"""Under this key an exported config.json keeps what its owners have no word for."""
+"""The key of an exported config.json for settings that the published format lacks."""

@@ -1,48 +1,42 @@
-"""What decoders know of a network: hidden states, a head for chosen positions, and little more.
+"""The networks as decoders see them: protocols, and adapters that make a network fit one.
 
 Decoders ask for the hidden states of a whole canvas, and for the logits of its open positions only:
-the vocabulary head is the dearest part of a small model. The protocols are
+the vocabulary head is the most expensive part of a small model. The protocols are
 
-    Denoiser         tokens (and perhaps a time) -> states -> logits       mdm, duo
-    Inserter         the same, and the log of what is missing in each gap  flexmdm
-    Planner          states -> log-odds of revealing a slot now            mdm with a planner head
-    SphereDenoiser   unit vectors in place of tokens                       sflm
+    Denoiser          tokens (and perhaps a time) -> states -> logits       mdm, duo
+    Inserter          the same, and the log of what is missing in each gap  flexmdm
+    Planner           states -> log-odds of revealing a slot now            mdm with a planner head
+    SphereDenoiser    unit vectors in place of tokens                       sflm
+    SegmentNet        segments in place of tokens                           latentmdm
+    SegmentInserter   the same, and what is missing in each gap             flexlatent
 
-A `Denoiser` promises that hidden[:, i] predicts token i. Where a network's state at i - 1 does,
-`shift_states` (transformer.py) moves the states: `Shifted` wraps a network of somebody else,
-`ShiftedNet` is a backbone of ours. `as_denoiser` adapts callables that return logits.
+A `Denoiser` promises that hidden[:, i] predicts token i. If a network's state at i - 1 does,
+`shift_states` (transformer.py) moves the states: `Shifted` wraps any such network, `ShiftedNet` is
+a backbone of ours. `as_denoiser` adapts callables that return logits.
 
-`States` says which rows of a vocabulary a text may hold, for processes that draw tokens uniformly
-(duo) or give every slot a token (sflm): ordinary tokens, EOS and PAD, but never the mask, BOS,
-other special tokens or unused rows of the table.
+`States` lists the rows of a vocabulary that a text may hold, for processes that draw tokens
+uniformly (duo) or give every slot a token (sflm): ordinary tokens, EOS and PAD, but never the mask,
+BOS, other special tokens or unused rows of the table.
 
-Not here: sampling, loading; networks over segments have their own protocols (segments.py).
-Letters: B rows, L positions, N chosen positions, D width of a hidden state, K states, V vocabulary.
-
-What decoders know of a network over segments (latentmdm, flexlatent), and the segment writer.
-
-A row is a prompt and a number of slots, one vector for each (paper, Section 4.2):
+Over segments, a row is a prompt and a number of slots, one vector for each (paper, Section 4.2):
 
     an open slot                     mask_vector
     a revealed segment y             encode(y)
     a revealed empty segment         empty_vector            (a slot that the text does not need)
 
-From these vectors the latent network makes one *condition* for every slot, and a writer makes a
-segment of a condition, token by token, until EOS or `segment_length` tokens. EOS closes segments
-inside the network only; callers give and get ids without it, except to and from a writer.
+From these vectors the latent network makes one *condition* for every slot, and a `SegmentDrafter`
+writes a segment from a condition, token by token, until EOS or `segment_length` tokens. EOS closes
+segments inside the network only; callers give and get ids without it, except with a drafter.
 
-`SegmentWriter` writes segments with a causal stack and a key/value cache, each behind its
-condition:
+`SegmentWriter` is the drafter with a causal stack and a key/value cache:
 
     columns    condition, y_1, y_2, ...      at positions 0, 1, 2, ...
     the state at column j predicts y_{j+1}
 
-The condition waits until something is asked: a `read` that comes before `first` feeds it together
-with the tokens, so that checking a known segment under a new condition is one pass.
-
-Not here: the networks (families/latentmdm/net.py, families/flexlatent/net.py), how tokens and
-segments are chosen (decode), and gradients (`LatentNet.decode_states` is for training).
-Letters: B rows, P prompt positions, S slots, N segments, T tokens, D width, V vocabulary.
+Not here: the networks (transformer.py, families/*/net.py), sampling, loading, and gradients over
+segments (`LatentNet.decode_states`).
+Letters: B rows, L positions, P prompt positions, S slots, N chosen positions or segments, T tokens,
+D width, K states, V vocabulary.
 """
 
 from __future__ import annotations
@@ -85,11 +79,11 @@ class Denoiser(Protocol):
 
 
 GAP_LIMIT = 15.0
-"""The head's own output stays within this, without a gradient beyond; decoders read no more."""
+"""A gap head's output is clamped to this, without a gradient beyond; decoders clamp too."""
 
 
 class Look(NamedTuple):
-    """What one call of the network says of a canvas."""
+    """The result of one network call on a canvas."""
 
     states: Tensor
     """head(states[b, i]) predicts token i.  # B L D"""
@@ -98,7 +92,7 @@ class Look(NamedTuple):
 
 
 class Inserter(Protocol):
-    """All that a decoder knows of a network that can insert."""
+    """A network that can insert, as decoders see it."""
 
     @property
     def coordinate(self) -> str: ...
@@ -117,7 +111,7 @@ class Inserter(Protocol):
 
 
 class Planner(Protocol):
-    """What a decoder knows of a network that plans, besides its states and its head."""
+    """A network that plans, as decoders see it; it is a `Denoiser` as well."""
 
     def plan(
         self, states: Tensor, *, masked: Tensor, eligible: Tensor, mask: Tensor | None = None
@@ -131,7 +125,7 @@ class Planner(Protocol):
 
 
 class SphereDenoiser(Protocol):
-    """All that a decoder knows of a network over unit vectors."""
+    """A network over unit vectors, as decoders see it."""
 
     @property
     def least_signal(self) -> float: ...
@@ -166,7 +160,7 @@ class Shifted:
         return self.inner.head(hidden)
 
     def rereader(self, rows: int, columns: int) -> CachedStates:
-        """The inner network's, moved by the same place."""
+        """The inner network's, shifted by the same place."""
         return ShiftedPartialCache(rereader_of(self.inner, rows, columns))
 
 
@@ -174,7 +168,7 @@ class LogitsDenoiser:
     """A denoiser around any callable (ids, attention_mask=...) -> logits, or -> .logits.
 
     This is the calling convention of `transformers` models. Such a callable computes all logits at
-    once: they are the hidden states here, and the head has nothing left to do.
+    once: they are the hidden states here, and the head is the identity.
     """
 
     def __init__(self, network: Callable[..., Any]) -> None:
@@ -215,11 +209,11 @@ class LogitsDenoiser:
 
 
 def as_denoiser(module: Any, *, shift: bool = False) -> Denoiser:
-    """See a network as a denoiser.
+    """Make a denoiser of a network.
 
     Objects with `hidden` and `head` methods, such as our nets, pass through. Anything else that
     can be called is wrapped by `LogitsDenoiser`, such as a masked language model of `transformers`.
-    shift: the network's predictions for token i stand at position i - 1.
+    shift: the network predicts token i at position i - 1.
     """
     denoiser: Denoiser
     if _has_method(module, "hidden") and _has_method(module, "head"):
@@ -241,7 +235,7 @@ def _has_method(module: Any, name: str) -> bool:
 
 
 def _takes(network: Callable[..., Any], name: str) -> bool:
-    """Whether a callable has a parameter of that name, or takes any."""
+    """Whether a callable has a parameter of that name, or **kwargs."""
     call = network.forward if isinstance(network, nn.Module) else network
     try:
         parameters = inspect.signature(call).parameters.values()
@@ -272,13 +266,13 @@ class ShiftedNet(nn.Module):
         return self.backbone.head(hidden)
 
     def rereader(self, rows: int, columns: int) -> ShiftedPartialCache:
-        """The backbone's, moved by the same place."""
+        """The backbone's, shifted by the same place."""
         return ShiftedPartialCache(self.backbone.rereader(rows, columns))
 
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of another shifted model, or of a left-to-right one.
 
-        An unshifted masked model predicts elsewhere, and is refused.
+        An unshifted masked model predicts at other positions, and is refused.
         """
         if isinstance(base, ShiftedNet):
             take_weights(self, base)
@@ -294,7 +288,7 @@ class ShiftedNet(nn.Module):
 def unshifted(base: nn.Module, *, wanted: bool, remedy: str) -> nn.Module:
     """The backbone to take weights from, for a network that shifts (wanted) or does not.
 
-    A left-to-right base serves both; a masked one must predict where the network does.
+    A left-to-right base serves both; a masked one must predict at the same positions.
     """
     if isinstance(base, ShiftedNet):
         if not wanted:
@@ -309,11 +303,11 @@ class States:
 
     ids: Tensor  # K
     number: Tensor
-    """-1 for an id that is none.  # V"""
+    """The state of each id; -1 for an id that is no state.  # V"""
 
     @classmethod
     def of(cls, vocab: Vocab, *, without: frozenset[int] = frozenset()) -> States:
-        """All that a text of this vocabulary may hold, but not `without`."""
+        """All ids that a text of this vocabulary may hold, except `without`."""
         return _states(vocab, without)
 
     @property
@@ -325,7 +319,7 @@ class States:
         return States(self.ids.to(device), self.number.to(device))
 
     def logits(self, all_logits: Tensor) -> Tensor:
-        """The logits of the states, in float32 at the least: (..., V) -> (..., K)."""
+        """The logits of the states, at least in float32: (..., V) -> (..., K)."""
         if all_logits.shape[-1] < len(self.number):
             raise ValueError(
                 f"the network gives {all_logits.shape[-1]} logits for a vocabulary of "
@@ -344,7 +338,7 @@ def _states(vocab: Vocab, without: frozenset[int]) -> States:
         if id not in without
         and (id in ends or (id not in vocab.special_ids and vocab.decode([id])))
     ]
-    # Made once for all uses: a decoder that asks first must not bar training from them.
+    # The result is cached: made under a decoder's inference mode, it could not be used in training.
     with torch.inference_mode(False):
         number = torch.full((vocab.size,), -1)
         number[kept] = torch.arange(len(kept))
@@ -352,7 +346,7 @@ def _states(vocab: Vocab, without: frozenset[int]) -> States:
 
 
 class ReadPrompt(Protocol):
-    """Prompts that were read once; what is kept of them is the network's business."""
+    """Prompts that were read once; the network decides what it keeps of them."""
 
     def keep(self, rows: Tensor) -> ReadPrompt:
         """Only these rows (indices; they may repeat or reorder)."""
@@ -367,7 +361,7 @@ class SegmentDrafter(Protocol):
         ...
 
     def read(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
-        """The next tokens of every segment: N T -> N T D; head(states[n, j]) predicts what follows.
+        """Read the next tokens of every segment: N T -> N T D; each state predicts the token after.
 
         real: N T bool, padding on the right only; None: all are. States at padding mean nothing.
         Reading before the first call of `first` is one pass through the network instead of two.
@@ -384,7 +378,7 @@ class SegmentDrafter(Protocol):
 
 
 class SegmentCoder(Protocol):
-    """What every network over segments can do: between tokens and vectors."""
+    """What every network over segments can do: map tokens to vectors, and back."""
 
     @property
     def slots(self) -> int:
@@ -429,13 +423,13 @@ class SegmentNet(SegmentCoder, Protocol):
     def conditions(self, prompt: ReadPrompt, latents: Tensor, real: Tensor | None = None) -> Tensor:
         """latents B S D, real B S bool (None: all are) -> B S D; those at padding mean nothing.
 
-        Slots stand right after each prompt's true end; padding slots come after the real ones.
+        Slots follow each prompt's true end; padding slots come after the real ones.
         """
         ...
 
 
 class SegmentLook(NamedTuple):
-    """What one call of an inserting network says of its slots."""
+    """The result of one call of an inserting network."""
 
     states: Tensor
     """The conditions of the slots.  # B S D"""
@@ -459,7 +453,7 @@ class SegmentInserter(SegmentCoder, Protocol):
     ) -> SegmentLook:
         """latents B S D (S may be 0), real B S bool (None: all are), time B.
 
-        Each prompt's last token is its anchor: the first gap stands right after it.
+        Each prompt's last token is its anchor: the first gap is right after it.
         """
         ...
 
@@ -488,6 +482,7 @@ class SegmentWriter:
         vectors = self.embed(ids)
         if self._first is not None:
             return self._advance(vectors, real)
+        # The condition waited for this: one pass then checks a known segment under a new condition.
         vectors = torch.cat([self._conditions[:, None].to(vectors.dtype), vectors], dim=1)
         states = self._advance(vectors, None if real is None else F.pad(real, (1, 0), value=True))
         self._first = states[:, 0]
@@ -502,6 +497,7 @@ class SegmentWriter:
 
     def keep(self, rows: Tensor) -> SegmentWriter:
         """A writer of these segments only (indices; they may repeat or reorder)."""
+        # Before the first pass there is no cache to copy: the conditions are enough.
         kept = SegmentWriter(self.stack, self.embed, self._conditions[rows], self.room)
         if self._cache is not None and self._first is not None:
             kept._cache = self._cache.select(rows)

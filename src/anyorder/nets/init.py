@@ -2,22 +2,22 @@
 
 Every linear map starts at N(0, 1 / fan_in), biases at 0, norm weights at 1, modulations at 0. The
 two maps of a layer that write into the residual stream are scaled by s / sqrt(2 layers), where s
-is the scale of the embedding table, so that at first the stream still says which token it is.
-
-A network over segments (families/latentmdm/net.py) has three streams and one table, which is its
-head as well. There a name has to pass three stacks and one vector. With random maps alone it
-arrives as noise, and small networks stayed for thousands of steps where they knew every word but
-the names (docs/latentmdm.md). So attention begins near copying what it attends to: the identity is
-added to its value map and, times the scale of the table, to its output map. Where the decoder ends
-in a norm, all is as for a tied table. Without one the states count as they are, and where all that
-is attended to is alike (the first column of the decoder sees only itself) each of the L layers of
-latent network and decoder adds about what was there: the states have (1 + L) times the scale of the
-table, measured at the shapes of the paper, and p = (1 + L) s^2.
+is the scale of the embedding table, so that at first the stream still shows which token it is.
 
 An untied head starts near zero under a unit table. A tied table is also the head: with p the
 product of its scale and of the final norm's gain, the logits have variance p^2 D, which costs
-p^2 D / 2 nats, and the very token that stands at a position gets a logit of up to p D, which
-costs ln(1 + e^(p D) / V). `start_scales` allows each of them 0.3 % of ln V.
+p^2 D / 2 nats, and the logit of the position's own input token is up to p D, which costs
+ln(1 + e^(p D) / V). `start_scales` allows each of them 0.3 % of ln V.
+
+A network over segments (families/latentmdm/net.py) has three streams and one table, which is its
+head as well. A name has to pass three stacks and one vector there. Under random maps alone it
+arrives as noise, and small networks stayed for thousands of steps where they knew every word but
+the names (docs/latentmdm.md). So attention begins near copying what it attends to: the identity is
+added to its value map and, times the scale of the table, to its output map. If the decoder ends in
+a norm, the scales are those of a tied table. Without a norm the size of the states counts. Where
+all attended columns are alike (the first column of the decoder sees only itself), each of the L
+layers of latent network and decoder adds about the input once more: the states have (1 + L) times
+the scale of the table, measured at the shapes of the paper, and p = (1 + L) s^2.
 
 Not here: training, and how weights are read from files.
 Letters: D width, V vocabulary.
@@ -59,7 +59,7 @@ def start_scales(config: TransformerConfig) -> tuple[float, float]:
 
 
 def scale_product(config: TransformerConfig) -> float:
-    """p: what the scales of a tied table and of the states under it may multiply to."""
+    """p: the largest product of the scales of a tied table and of the states under it."""
     budget = 0.003 * math.log(config.vocab_size)
     return min(
         math.sqrt(2 * budget / config.width),
@@ -69,9 +69,10 @@ def scale_product(config: TransformerConfig) -> float:
 
 @torch.no_grad()
 def draw_weights(net: Transformer, seed: int) -> None:
-    """Set all weights of a net, in place, from a generator of their own."""
+    """Set all weights of a net, in place; the global generator is not used."""
     config = net.config
     table, gain = start_scales(config)
+    # The order of draws is fixed: in another order the same seed would give other weights.
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
     draw_layers(net, config.layers, table, generator)
     nn.init.normal_(net.embed.weight, std=table, generator=generator)
@@ -94,7 +95,7 @@ def draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Gene
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.RMSNorm):
             nn.init.ones_(module.weight)
-    for module in net.modules():
+    for module in net.modules():  # afterwards, since the loop above draws all linear maps
         if isinstance(module, Modulation):
             nn.init.zeros_(module.project.weight)
 
@@ -103,8 +104,8 @@ FREE_SETTINGS = {
     "causal", "time_modulated", "vocab_size", "tied",
     "slots", "segment_length", "segment_by", "attention", "empty",
 }  # fmt: skip
-"""What may differ between a network and the one that it begins with: the weights compute the same,
-or are a known start (causal ones for a bidirectional net), or their names and shapes tell."""
+"""Settings that may differ between a network and its base: the weights compute the same, or are a
+known start (causal ones for a bidirectional net), or names and shapes show the difference."""
 TABLE, HEAD = "embed.weight", "unembed.weight"
 
 
@@ -115,11 +116,11 @@ def take_weights(
     without: re.Pattern[str] | None = None,
     unused: re.Pattern[str] | None = None,
 ) -> None:
-    """Copy the weights of `base` into `net`, whose own names that match `without` keep theirs.
+    """Copy the weights of `base` into `net`; its names that match `without` keep their own values.
 
-    Besides the shapes, all that decides what the weights compute must agree. A causal base is
-    welcome: its weights are a known start for a bidirectional network. A head of its own begins as
-    the table of a tied base. unused: names of the base for which the net has no use.
+    Besides the shapes, all settings that decide what the weights compute must agree. A causal base
+    is accepted for a bidirectional net. An untied head begins as the table of a tied base.
+    unused: names of the base that the net does not need.
     """
     mine, theirs = vars(net)["config"], vars(base)["config"]
     if type(mine) is not type(theirs):

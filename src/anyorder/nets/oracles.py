@@ -15,8 +15,8 @@ x that agree with its visible tokens count alike:
 
     P(x, embedding | z at progress alpha)  is proportional to  p(x) (1 - alpha)^(len x - len z),
 
-whatever the unmasking schedule: a clean token has probability c, a masked one m and a deleted one
-1 - alpha, and how many of each there are is known from z and x. With F_i(j) the number of
+for every unmasking schedule: a clean token has probability c, a masked one m and a deleted one
+1 - alpha, and z and x determine how many of each there are. With F_i(j) the number of
 embeddings of the first i slots into the first j tokens, and B_i(j) that of the slots from i on into
 the tokens from j on,
 
@@ -24,8 +24,8 @@ the tokens from j on,
     token j is missing between slots i-1 and i    F_i(j) B_i(j+1)    embeddings,
 
 so that posteriors and gaps are ratios of polynomials in 1 - alpha, whose coefficients are kept for
-every canvas once seen. At alpha = 1 they are their limits: as few deletions as possible.
-Frozen tokens after the prompt count as visible ones; gaps that cannot grow are not known here.
+every canvas once seen. At alpha = 1 they are their limits: as few deletions as possible. Frozen
+tokens after the prompt count as visible ones; the oracle does not know of gaps that cannot grow.
 
 Uniform-state (`UniformOracle`). For a canvas z at alpha, with q(z_j | x_j) = alpha [z_j = x_j] + (1
 - alpha) / K at free places and [z_j = x_j] at frozen ones, the prediction that minimises the bound
@@ -33,25 +33,25 @@ Uniform-state (`UniformOracle`). For a canvas z at alpha, with q(z_j | x_j) = al
 
     p_i(v) is proportional to  sum over x with x_i = v of p(x) * product over j != i of q(z_j | x_j)
 
-because the reverse step's formula adds what z_i says by itself. `joint` takes the product over all
-j, the plain posterior p(x_i | z): a sampler then counts z_i twice, and is wrong for more than one
-token. Frozen places are a property of the request, which a network is not told; the oracle is.
+because the reverse step's formula adds the evidence of z_i. `joint` takes the product over all j,
+the plain posterior p(x_i | z): a sampler then counts z_i twice, and is wrong for more than one
+token. The oracle must know the frozen places of a request; a real network does not.
 
 Segments (`SegmentOracle` and `SegmentInsertionOracle`). The different segments of the data are the
 letters of an alphabet, and a sequence of segments is a word over it, so that the posteriors of
 whole segments are those of `Oracle` (a fixed number of slots, where () is the empty segment), and
-with gaps those of `InsertionOracle` (any number). The segment decoder's part is to walk the trie of
-segments: with q_a the posterior of segment a,
+with gaps those of `InsertionOracle` (any number). The segment decoder walks the trie of segments:
+with q_a the posterior of segment a,
 
-    p(next token = v | prefix, condition) = sum of q_a over the segments that go on with prefix v
+    p(next token = v | prefix, condition) = sum of q_a over the segments that begin with prefix v
                                             / sum of q_a over those that begin with prefix,
 
-where every segment goes on with EOS behind its last token, and so the tokens of a segment have
-q_a as the product of their probabilities. After a prefix that cannot be, all tokens are alike.
+where EOS follows the last token of every segment, so the probabilities of a segment's tokens
+multiply to q_a. After an impossible prefix all tokens are equally likely.
 
 Vectors have one width, the larger of A + 1 and V: latents are one-hot (the segment, or the mask),
 conditions hold log q and states log p; the head passes states on. Latents of any other kind are
-refused. Prompts say nothing.
+refused. Prompts are ignored.
 
 Letters: B rows, L positions, S sequences (over segments: slots), J their longest, M slots of one
 canvas, K numbers of deletions above the fewest possible, U different canvases, N segments being
@@ -123,7 +123,7 @@ class InsertionOracle:
     """An `Inserter` whose states are exact log-posteriors, and whose head passes them on.
 
     `data` gives the answers, without prompt, and their probabilities. The first `prompt_length`
-    tokens of a canvas are its prompt, whatever they are.
+    tokens of a canvas are its prompt; their content is ignored.
     """
 
     def __init__(
@@ -305,7 +305,8 @@ class UniformOracle:
 
 
 def _product_of_others(factors: Tensor) -> Tensor:
-    """For each place the product over all others; factors may be 0.  # B S L"""
+    """For each place the product over all others.  # B S L"""
+    # Not the whole product divided by each factor: factors may be 0.
     ones = torch.ones_like(factors[..., :1])
     before = torch.cat([ones, factors[..., :-1].cumprod(dim=-1)], dim=-1)
     after = torch.cat([ones, factors.flip(-1)[..., :-1].cumprod(dim=-1)], dim=-1).flip(-1)
@@ -315,12 +316,12 @@ def _product_of_others(factors: Tensor) -> Tensor:
 Segment = tuple[int, ...]
 Law = Mapping[tuple[Segment, ...], float]
 BEYOND = -1
-"""Stands in the table of segments behind their ends."""
+"""Fills the table of segments behind their ends."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Prompts, of which only their number is known."""
+    """Prompts, of which only the number is kept."""
 
     count: int
 
@@ -330,7 +331,7 @@ class _Rows:
 
 @dataclass
 class TrieWriter:
-    """A `Writer` that walks the trie of segments."""
+    """A `SegmentDrafter` that walks the trie of segments."""
 
     table: Tensor  # A T, each segment's tokens, its EOS, then BEYOND
     weight: Tensor  # N A, the posterior of each segment
@@ -372,12 +373,13 @@ class TrieWriter:
         )
         mass = torch.zeros(*depth.shape, self.width, dtype=torch.float64)
         mass.scatter_add_(2, following.clamp(min=0), goes_on * self.weight[:, None])
+        # After an impossible prefix there is no mass: make all tokens equally likely, not NaN.
         mass[:, :, : self.vocab_size] += (mass.sum(dim=2, keepdim=True) == 0).double()
         return (mass / mass.sum(dim=2, keepdim=True)).log()
 
 
 class _Alphabet:
-    """Segments as one-hot vectors and as a trie: what both oracles share."""
+    """Segments as one-hot vectors and as a trie: the base of both segment oracles."""
 
     def __init__(
         self, segments: Iterable[Segment], eos_id: int, vocab_size: int, segment_length: int | None
@@ -448,7 +450,7 @@ class SegmentOracle(_Alphabet):
     """A `SegmentNet` whose conditions are exact log-posteriors of segments.
 
     `data` gives sequences of one number of segments, () for an empty one, and their probabilities.
-    `segment_length`: the longest segment's tokens and its EOS, unless told.
+    `segment_length`: by default the longest segment's tokens and its EOS.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The shape of the one backbone, as data: what a model's config.json holds. Never torch.
+"""The shape of the one backbone, as data: the content of a model's config.json. No torch here.
 
-What a family's network has besides is in its config.py, on top of `OnBackbone`.
+Further settings of a family's network are in its config.py, on top of `OnBackbone`.
 """
 
 from __future__ import annotations

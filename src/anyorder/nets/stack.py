@@ -15,33 +15,26 @@ Time, with `time_modulated`, is one embedding per row, and one scale and shift p
     c     = W2 silu(W1 s(t)),                  W1: D -> 4D, W2: 4D -> D
     (scale, shift) = split(W_layer c),         y = (1 + scale) * norm(x) + shift
 
-The same scale and shift follow both norms of a layer, the scale is the first half, nothing stands
-between the two linear maps, and the final norm is left alone. W_layer starts at zero, so a net
-given time conditioning computes exactly what it computed before. What "time" means is decided by a
-process.
+The same scale and shift follow both norms of a layer, the scale is the first half, and the final
+norm is not modulated. W_layer starts at zero, so a net given time conditioning computes exactly
+what it computed before. A process decides what "time" means.
 
-Two savings that change no number: a caller that reads the last columns only gets the queries and
-the feed-forward map of the last layer at these (`skip`); and columns that look at nothing else are
-read once, as keys and values that later calls look back on (`remember`, `Memory`).
+Two savings change no number. `skip`: if only the last columns are needed, the last layer computes
+queries and feed-forward maps for these alone. `remember`: columns that do not see later ones are
+read once, and later calls attend to their keys and values (`Memory`).
+
+`Cache` holds the keys and values of a causal net, with a separate length for every row. A ragged
+batch of prompts, padded on the right, is prefilled in one call; every later call writes its tokens
+at each row's own length, so rows stay packed and padding costs one overwritten slot. Token t of a
+call gets position lengths + t and sees the keys 0 .. lengths + t of its row. The host knows the
+shortest and the longest length too, so attention runs over the filled part only and a step does
+not synchronise with the device. Only a call with a mask, `cut` and `select` read the lengths back.
 
 Not here: token tables and vocabulary heads (transformer.py, families/latentmdm/net.py), losses,
-sampling, dropout, learnt positions, frequency scaling for contexts longer than those trained on.
-Letters: B rows, L columns of this call, S keys attended to, H query heads, G key/value heads,
-W head width, D width.
-
-The key/value cache of a causal net: preallocated, with a length of its own for every row.
-
-A ragged batch of prompts, padded on the right, is prefilled in one call; every later call writes
-its tokens at each row's own length, so rows stay packed and padding costs one overwritten slot.
-Token t of a call lands at position lengths + t and sees the keys 0 .. lengths + t of its row.
-
-Host and device are kept apart: the shortest and the longest length are also known as Python
-numbers, so attention runs over the filled part only and a step asks the device for nothing. Only
-a call with a mask, `cut` and `select` read the lengths back (once, before the layers).
-
-Not here: beams, paging, eviction, and gradients (a cache is for decoding).
-Letters: B rows, C capacity, T tokens of this call, S keys attended to, G key/value heads, W head
-width.
+sampling, dropout, learnt positions, frequency scaling for contexts longer than those trained on;
+beams, paging, eviction and gradients of a cache.
+Letters: B rows, L columns (T tokens) of this call, S keys attended to, C capacity, H query heads,
+G key/value heads, W head width, D width.
 """
 
 from __future__ import annotations
@@ -59,7 +52,7 @@ from anyorder.nets.shapes import TransformerConfig
 
 @dataclass(frozen=True)
 class CacheShape:
-    """How much a cache holds."""
+    """The size of a cache."""
 
     layers: int
     rows: int
@@ -147,6 +140,7 @@ class Cache:
     ) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values (B T G W); return all of the span (B S G W)."""
         all_keys, all_values = self.keys[layer], self.values[layer]
+        # Rows have different lengths: seen as one list of slots, one copy writes them all.
         for storage, new in ((all_keys, keys), (all_values, values)):
             flat = storage.view(-1, self.shape.kv_heads, self.shape.head_width)
             flat.index_copy_(0, step.slots, new.flatten(0, 1).to(storage.dtype))
@@ -159,9 +153,9 @@ class Cache:
         self.longest = step.longest
 
     def cut(self, lengths: Tensor) -> None:
-        """Forget what stands beyond each row's new length (B), which may not be more than it has.
+        """Forget all tokens beyond each row's new length (B), which may not exceed its old one.
 
-        Nothing is erased: what stands beyond a length is never looked at, and is overwritten.
+        Nothing is erased: slots beyond a length are never attended to, and are overwritten.
         """
         lengths = lengths.to(self.lengths.device, torch.long, copy=True)
         if lengths.shape != self.lengths.shape:
@@ -169,7 +163,7 @@ class Cache:
                 f"{tuple(lengths.shape)} lengths were given to a cache of {self.shape.rows} rows: "
                 "give one for each row"
             )
-        excess = (lengths - self.lengths).max()
+        excess = (lengths - self.lengths).max()  # one transfer below brings all three numbers
         shortest, longest, more = torch.stack([*lengths.aminmax(), excess]).tolist()
         if more > 0 or shortest < 0:
             raise ValueError("a cache can only be cut to lengths from 0 to what its rows hold")
@@ -320,7 +314,7 @@ Join = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """What the layers of one call share: positions, and who sees whom."""
+    """Shared by the layers of one call: positions, and which keys each column may see."""
 
     rotation: Rotation
     visible: Tensor | None
@@ -328,7 +322,7 @@ class AttentionContext:
     causal: bool = False
     """Use the attention kernel's own causal rule (then `visible` is None)."""
     join: Join | None = None
-    """What the keys and values of this call are joined with; None: nothing."""
+    """Joins the keys and values of this call with earlier ones; None: there are none."""
 
 
 @dataclass(frozen=True)
@@ -339,14 +333,14 @@ class Memory:
     values: list[Tensor] = field(default_factory=list)
 
     def record(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """A `Join` that keeps what it sees and adds nothing."""
+        """A `Join` that records keys and values, and adds none."""
         assert layer == len(self.keys)
         self.keys.append(keys)
         self.values.append(values)
         return keys, values
 
     def precede(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """A `Join` that puts what was kept before what is new."""
+        """A `Join` that puts the recorded columns before the new ones."""
         return (
             torch.cat([self.keys[layer], keys], dim=1),
             torch.cat([self.values[layer], values], dim=1),
@@ -430,10 +424,10 @@ class TransformerBlock(nn.Module):
 
 
 class Stack(nn.Module):
-    """Vectors -> states. Weights are drawn by whoever has the stack, with its tables (init.py).
+    """Vectors -> states. The owner of a stack draws its weights with its tables (init.py).
 
-    A subclass that adds tables of its own and wants them first in lists of parameters calls
-    `nn.Module.__init__`, adds them, then calls `add_layers`.
+    A subclass whose tables must come first in lists of parameters calls `nn.Module.__init__`, adds
+    the tables, then calls `add_layers`.
     """
 
     config: TransformerConfig
@@ -456,8 +450,9 @@ class Stack(nn.Module):
     ) -> Tensor:
         """The states of all but the first `skip` columns: B L D -> B L-skip D.
 
-        With `skip`, what is visible may not differ between columns.
+        With `skip`, all columns must see the same keys.
         """
+        # The kernel's causal rule would line up the first query that is left with the first key.
         assert not skip or not (context.causal or self.config.causal)
         condition = self._condition(x, time)
         last = len(self.blocks) - 1
@@ -490,13 +485,13 @@ class Stack(nn.Module):
         return states
 
     def remember(self, x: Tensor, context: AttentionContext) -> Memory:
-        """What later columns look back on: the keys and values of these, in every layer.
+        """The keys and values of these columns in every layer, for later columns to attend to.
 
         Columns read this way have no time, so that they serve all times.
         """
         memory = Memory()
         context = AttentionContext(context.rotation, context.visible, context.causal, memory.record)
-        *earlier, last = self.blocks
+        *earlier, last = self.blocks  # of the last layer only keys and values are needed
         for block in earlier:
             x = block(x, context, None)
         assert isinstance(last, TransformerBlock)
@@ -519,7 +514,7 @@ class Stack(nn.Module):
         if mask is None:
             return AttentionContext(rotation, None, self.config.causal)
         visible = mask[:, None, None, :]  # B 1 1 L
-        if self.config.causal:
+        if self.config.causal:  # spelled out: the kernel takes a mask or its own causal rule
             visible = visible & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         return AttentionContext(rotation, visible)
 

@@ -1,8 +1,8 @@
 """The one backbone over tokens: a table, the layers of stack.py, and a vocabulary head.
 
-    x = E[ids],    hidden = stack(x),    logits = E hidden      (or a head of its own)
+    x = E[ids],    hidden = stack(x),    logits = E hidden      (or a separate head)
 
-`hidden` and `head` are apart so that callers pay for the vocabulary only where they need it.
+`hidden` and `head` are separate so that callers pay for the vocabulary only where they need it.
 `shift_states` is for networks that predict token i at i - 1.
 
 A `CachedStates` calls the net on some columns of a canvas and keeps keys and values of the others:
@@ -10,13 +10,13 @@ A `CachedStates` calls the net on some columns of a canvas and keeps keys and va
     read      every column of a row: the states of the net, bit for bit; keys and values are kept
     reread    the columns of a span: they see themselves as they are now, all others as kept
 
-In a causal net, what is kept of the columns left of a span stays true. In a bidirectional one every
+In a causal net, the kept columns to the left of a span stay exact. In a bidirectional one every
 column depends on every other, and rereading is an approximation (Fast-dLLM, arXiv 2505.22618): the
 kept columns are those of the last `read`. It is exact where they could not have changed, as in a
 net of one layer, whose keys and values depend on their own token only.
 
 Not here: the layers, losses, sampling, other heads than the vocabulary's, and the choice of columns
-that are reread (families/mdm/cache.py).
+to reread (families/mdm/cache.py).
 Letters: B rows of a call, L positions (columns of the canvas), A columns of a span, G key/value
 heads, W head width, D width, V vocabulary.
 """
@@ -38,7 +38,7 @@ from anyorder.nets.stack import AttentionContext, Cache, Stack
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring columns, as many as each row has; a call pads them to a rectangle."""
+    """Neighbouring columns, `count` of each row; a call pads them to a rectangle."""
 
     first: Tensor  # B
     count: Tensor  # B, at least 1
@@ -46,10 +46,7 @@ class Span:
     """A: the largest count, known to the host."""
 
     def columns(self) -> tuple[Tensor, Tensor]:
-        """The column numbers, and which of them belong to the span; the others repeat its last.
-
-        # B A, B A
-        """
+        """Column numbers, and which are in the span; padding repeats its last.  # B A each"""
         ahead = torch.arange(self.width, device=self.first.device)
         inside = ahead < self.count[:, None]
         return self.first[:, None] + ahead.minimum(self.count[:, None] - 1), inside
@@ -88,7 +85,7 @@ class PartialCache:
     ) -> None:
         config, weight = stack.config, next(stack.parameters())
         self.stack, self.embed, self.spare = stack, embed, columns
-        # One column more: what the padding of a span writes goes there, and nobody looks at it.
+        # One spare column takes what the padding of a span writes; attention never reads it.
         size = (rows, columns + 1, config.kv_heads, config.head_width)
         self.keys = [
             torch.zeros(size, device=weight.device, dtype=weight.dtype)
@@ -140,7 +137,7 @@ def shift_states(states: Tensor) -> Tensor:
 
         shifted_0 = states_0,    shifted_i = states_{i-1}
 
-    Masked models that began as left-to-right ones kept the place of the prediction (Dream and its
+    Masked models that were left-to-right ones at first still predict there (Dream and its
     relatives). Position 0 has nothing before it and keeps its own state.  # B L D -> B L D
     """
     return torch.cat([states[:, :1], states[:, :-1]], dim=1)
@@ -172,14 +169,14 @@ class ShiftedPartialCache:
 
 
 def rereader_of(net: Any, rows: int, columns: int) -> CachedStates:
-    """An empty rereader of a network, for a batch of so many rows and columns."""
+    """An empty rereader of a network, for a batch of this size."""
     refuse_unkept(net)
     found: CachedStates = net.rereader(rows, columns)
     return found
 
 
 def refuse_unkept(net: Any) -> None:
-    """Refuse a network, or one that wraps it, which can only compute all columns."""
+    """Refuse a network, wrapped or not, that can only compute all columns at once."""
     if not hasattr(net, "rereader"):
         raise ValueError(
             f"a cache needs the keys and values of a network of our own, and a "

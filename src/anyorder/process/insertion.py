@@ -15,45 +15,44 @@ missing in the gap after slot i. The loss at time t, with phi(x, g) = e^g - x g,
 
     w_beta(t) * sum over masked i of -log f_i(x_i)  +  w_alpha(t) * sum over gaps i of phi(x_i, g_i)
 
-has its minimum at the exact posterior and at the exact conditional mean, whatever the weights, as
-long as they depend on time alone. The weights of the likelihood bound are the hazards
-beta'/(1 - beta) and alpha'/(1 - alpha). (The paper's first display has a stray minus before the
-second term; its display in tau is right.)
+has its minimum at the exact posterior and at the exact conditional mean, for any weights that
+depend on time alone. The weights of the likelihood bound are the hazards beta'/(1 - beta) and
+alpha'/(1 - alpha). (The paper's first display has a stray minus before the second term; its display
+in tau is right.)
 
 Two coordinates: raw time t with (alpha, beta), and insertion progress tau = alpha(t), where
 insertion is the identity and unmasking is B(tau) = beta(alpha^{-1}(tau)): `Clocks.in_progress`.
-Everything below is written once, for whichever clocks it is given.
+Every function below serves both, by the clocks that it is given.
 
-Items come as in masking.py: a token for flexmdm, a segment for flexlatent; they stand on the left
-of their row. Letters: B rows, N clean items, S visible slots, M masked slots of the whole batch.
-
-Which clean item is each visible slot? The exact posterior, with the alignment integrated out.
-
-Given a clean row x and what is visible of it, z, every order-preserving way to place the slots of z
-on items of x that agree with them has the same probability: all of them delete the same number of
-items. So the posterior of an alignment is uniform over these embeddings, and its marginals
+Alignment (`align`). Given a clean row x and its visible part z, every order-preserving way to place
+the slots of z on items of x that agree with them has the same probability, since all of them delete
+the same number of items. So the posterior of an alignment is uniform over these embeddings, and
 
     P(s_i = j | x, z),   E[s_{i+1} - s_i - 1 | x, z]   (missing in the gap after slot i)
 
 come from counting embeddings, forward and backward. As targets they have the mean of the one
 alignment that was drawn, and a smaller variance (Rao-Blackwell). Counts are kept as logarithms:
-they grow like binomial coefficients. Letters: B rows, N clean items, S visible slots.
+they grow like binomial coefficients.
 
-How many: whole numbers with a given mean, each from one uniform number.
+Counts (`poisson`, `binomial`, `floor_bernoulli`), each drawn from one uniform number u:
 
     poisson(r)            P(k) = e^{-r} r^k / k!
     binomial(n, p)        P(k) = C(n, k) p^k (1 - p)^(n - k)
     floor_bernoulli(r)    floor(r), and one more with probability r - floor(r)
 
-A draw inverts the cumulative distribution: the smallest k with P(X <= k) > u. So a count is a
-function of its own noise and its own law, whatever is drawn beside it. Probabilities are float64,
-from logarithms, which keeps them right to about 1e-11 for means of some thousands. They are summed
-over a window around the mean; by Bernstein's inequality
+The first two invert the cumulative distribution: the smallest k with P(X <= k) > u. So a count
+depends on its own noise and its own law only. Probabilities are float64, from logarithms, and right
+to about 1e-11 for means of some thousands. They are summed over a window around the mean; by
+Bernstein's inequality, with m the mean and v the variance,
 
-    P(|X - m| > c) <= 2 exp(-c^2 / (2 (v + c/3))),      m the mean, v the variance,
+    P(|X - m| > c) <= 2 exp(-c^2 / (2 (v + c/3))),
 
-what lies outside is less than the spacing of the uniform numbers.
-Not here: joint laws, and where the noise comes from. Letters: N draws, W width of the window.
+the probability outside is less than the spacing of the uniform numbers.
+
+Items are as in masking.py, at the left of their row: a token for flexmdm, a segment for flexlatent.
+Not here: networks, and the decoder's clock (decode/growing.py).
+Letters: B rows, N clean items (or draws), S visible slots, M masked slots of the whole batch, W
+width of the window.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ HAZARD_CAP = 100.0
 """Exact weights grow like 1 / (1 - t); above this they stay level: in insertion progress for the
 last 1 % of the items, in raw time at a = 1.7 for the last 0.1 % of them."""
 COMPAT_EPS = 1e-3
-"""What the published weights add to their denominators."""
+"""Added to the denominators of the published weights."""
 LAST_TIME = 1 - 1e-6
 
 Weighting = Literal["hazard", "compat"]
@@ -102,7 +101,7 @@ class Clocks:
         a, c = self.insertion.exponent, self.unmasking.exponent
         deleted = (1 - t) ** a
         log_left = torch.log((1 - t).clamp(min=torch.finfo(t.dtype).tiny))
-        # The difference of the two powers, in a form that survives exponents that nearly agree.
+        # The difference of the two powers, in a form that stays exact for nearly equal exponents.
         per_exponent = -torch.expm1((c - a) * log_left) / (c - a) if a != c else -log_left
         masked = torch.where(t < 1, a * deleted * per_exponent, 0.0)
         return deleted, masked, 1 - deleted - masked
@@ -113,7 +112,7 @@ class InsertionItems:
     """The clean rows."""
 
     free: Tensor
-    """What may be deleted and masked.  # B N"""
+    """Items that may be deleted and masked.  # B N"""
     gaps: Tensor
     """Whether items may be missing right after each item.  # B N"""
     length: Tensor
@@ -122,13 +121,13 @@ class InsertionItems:
 
 @dataclass(frozen=True)
 class Interpolant:
-    """What is visible of each row at its time, moved together to the left."""
+    """The visible slots of each row at its time, packed to the left."""
 
     time: Tensor  # B, float64
     origin: Tensor
     """The clean item that each slot is; 0 at padding.  # B S"""
     real: Tensor
-    """Where there is a slot.  # B S"""
+    """False at padding.  # B S"""
     masked: Tensor  # B S
     gaps: Tensor
     """The gaps that the loss counts.  # B S"""
@@ -139,11 +138,11 @@ class Interpolant:
 def answer_items(
     first: Tensor, last: Tensor, count: int, index: Tensor, noise: Noise, infill: float
 ) -> InsertionItems:
-    """Rows of up to `count` items whose answers are the items [first, last); what is before is not.
+    """Rows of up to `count` items whose answers are the items [first, last).
 
-    The answer is free, and gaps follow the item before it and each of its own. For a share
-    `infill` of the examples only a span between two random cuts of the answer is free, and only its
-    own gaps count: the rest is text around a gap to fill.
+    The answer is free; gaps follow the item before it and each of its items. For a share `infill`
+    of the examples only a span between two random cuts of the answer is free, and only its gaps
+    count: the rest is text around a gap to fill.
     """
     length = last
     if infill:
@@ -175,13 +174,14 @@ def corrupt(items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks) 
 
 
 def pack(items: InsertionItems, *, deleted: Tensor, masked: Tensor, time: Tensor) -> Interpolant:
-    """Move what is not deleted to the left, and count what is missing.  # B N -> B S"""
+    """Pack the surviving items to the left, and count the missing ones.  # B N -> B S"""
     item = torch.arange(deleted.shape[1], device=deleted.device)
     visible = (item < items.length[:, None]) & ~deleted  # B N
     slots = int(visible.sum(dim=1).max())
     origin = (~visible).to(torch.int8).argsort(dim=1, stable=True)[:, :slots]  # B S
     real = visible.gather(1, origin)
     origin = origin.masked_fill(~real, 0)
+    # Item 0 never follows another, so 0 marks the end of a row.
     following = torch.cat([origin[:, 1:], torch.zeros_like(origin[:, :1])], dim=1)
     is_last = real & (following == 0)
     following = torch.where(is_last, items.length[:, None], following)
@@ -216,7 +216,7 @@ def poisson_loss(missing: Tensor, log_mean: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class InsertionWeights:
-    """What multiplies each row's two sums."""
+    """The factors of each row's two sums."""
 
     unmask: Tensor  # B
     insert: Tensor  # B
@@ -227,7 +227,7 @@ def weighted(
 ) -> LossParts:
     """The loss from the masked slots' nats (M, in row-major order) and the gaps' log means (B S).
 
-    `missing` (B S) are the counts to be predicted: those of `seen`, or their conditional means.
+    `missing` (B S) are the counts to predict: those of `seen`, or their conditional means.
     """
     row = seen.masked.nonzero()[:, 0]
     if len(nats) != len(row):
@@ -244,13 +244,13 @@ def weighted(
 
 
 def divisor(kind: str, items: InsertionItems, max_length: int) -> Tensor:
-    """What a row's loss is divided by, besides the number of rows.  # B
+    """The divisor of each row's loss, besides the number of rows.  # B
 
-    `rows`: nothing, the paper's own form. `max_length`: a fixed number, the published choice.
+    `rows`: 1, the paper's own form. `max_length`: a fixed number, the published choice.
     `items`: the mean number of free items in the batch, the usual token mean. It is one number for
-    all rows of a batch: to divide each row by its own length would favour short rows wherever the
-    visible slots leave the length open, and move the minimum away from the posterior. What is left
-    of that tilt falls like 1 / rows; the other two have none.
+    all rows of a batch: dividing each row by its own length would favour short rows wherever the
+    visible slots leave the length open, and move the minimum away from the posterior. The remaining
+    bias falls like 1 / rows; the other two have none.
     """
     if kind == "items":
         return (items.free.sum() / len(items.free)).clamp(min=1).expand(len(items.free))
@@ -274,7 +274,7 @@ class Alignment:
 def could_be(seen: Interpolant, items: InsertionItems, shown: Tensor) -> Tensor:
     """Which item each slot could be.  # B S N
 
-    `shown` (B S N) says whether a clean slot shows the content of an item. Frozen items are never
+    `shown` (B S N): whether a clean slot shows the content of an item. Frozen items are never
     deleted, so a frozen slot is itself and a free slot is a free item.
     """
     item = torch.arange(items.free.shape[1], device=seen.origin.device)
@@ -286,7 +286,8 @@ def could_be(seen: Interpolant, items: InsertionItems, shown: Tensor) -> Tensor:
 
 def align(possible: Tensor, seen: Interpolant, items: InsertionItems) -> Alignment:
     """The posterior over embeddings of the slots into the items they could be (B S N)."""
-    # Before the first gap nothing is missing: slots there are the items of the same number.
+    # Before the first gap nothing is missing: slots there are the items of the same number, and a
+    # long prompt need not enter the sums below.
     certain = int(items.gaps.long().argmax(dim=1).min())
     origin = possible.to(torch.float64)
     open_part = (slice(None), slice(certain, None), slice(certain, None))
@@ -333,7 +334,7 @@ def _ways_after(allowed: Tensor, real: Tensor) -> Tensor:
 Index = tuple[Tensor, ...]
 
 TAIL = 37.0
-"""-log of the probability that a window may miss on a side: below 2^-53."""
+"""-log of the probability that a window may miss on each side: below 2^-53."""
 WINDOW_BUDGET = 1 << 22
 """Probabilities held at once."""
 
@@ -386,9 +387,10 @@ def _inverted(
     `log_mass(k, some)` gives log P(k) (N W) for k (N W), where `some` indexes the N draws.
     """
     result = torch.zeros(u.shape, dtype=torch.int64, device=u.device)
-    busy = (u >= none).nonzero(as_tuple=True)  # most gaps get nothing, which needs no window
+    busy = (u >= none).nonzero(as_tuple=True)  # most gaps draw 0, which needs no window
     if not len(busy[0]):
         return result
+    # Bernstein's inequality, solved for the c at which its exponent is TAIL.
     reach = TAIL / 3 + (TAIL**2 / 9 + 2 * TAIL * variance[busy]).sqrt()  # N
     start = (mean[busy] - reach).floor().clamp(min=0)
     width = int((mean[busy] + reach - start).max()) + 2

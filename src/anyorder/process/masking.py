@@ -1,64 +1,53 @@
-"""Masked diffusion over generic items (paper, Section 2).
+"""Masked diffusion over generic items (paper, Section 2), and small laws that belong to it.
 
 An item is anything that can be masked: a token for mdm, a segment for latentmdm. Items come as a
 boolean table `free` (B N): True where an item exists and may be masked. A prompt, and padding, are
 simply not free.
 
-The paper's loss. Draw n uniformly from {1, ..., L}, mask n of the L free items at random, and take
+The paper's loss (`corrupt`, `mean_over_masked`). Draw n uniformly from {1, ..., L}, mask n of the L
+free items at random, and take
 
     loss = E[ (1/n) * sum over masked i of -log f_i(x_i | z) ].
 
 (The paper writes {0, ..., L}; n = 0 masks nothing and teaches nothing.) Times L this is the
 any-order bound on -log p(x): with the exact posteriors it equals the entropy of the data.
 
-The weighted bound. Draw t in (0, 1), reveal every item independently with probability alpha(t), and
+The weighted bound (`corrupt_in_time`, `hazard_bound`). Draw t in (0, 1), reveal every item
+independently with probability alpha(t), and
 
     -log p(x) <= E_t[ alpha'(t) / (1 - alpha(t)) * sum over masked i of -log f_i(x_i | z_t) ].
 
 Both bounds have the same value; the first has the smaller variance and is the default.
-Letters: B rows, N items, M masked items of the whole batch.
 
-The mathematics of tuning a planner by its rewards (dUltra's variant of GRPO).
+Left to right (`predictors`, `mean_over_tokens`): -log p(x) = sum over i of -log p(x_i | x_{<i}).
+The state at position i-1 predicts item i. The loss is the mean over the answer and its end, never
+the prompt, of the whole batch.
 
-One decoding step is one action: which of the open slots of the block are revealed, and with which
-tokens. With the planner's log-odds z_j, u_j = sigmoid(z_j), its log-probability is
+A planner tuned by rewards (dUltra's variant of GRPO; `action_log_prob`, `group_advantages`). One
+decoding step is one action: which of the open slots of the block are revealed, and with which
+tokens. With the planner's log-odds z_j and u_j = sigmoid(z_j),
 
     log pi = sum over revealed j of [ln u_j + ln p_j(token_j)] + sum over the others of ln(1 - u_j)
-
-(a reveal that was forced because no slot won is scored by the same formula). A problem is answered
-by a group of samples; what counts is how much better a sample is than its group,
-
     A = R - mean of the group,        not divided by the group's spread; small ones may be left out
     loss of a step = -A log pi
 
-With one update for each set of samples, pi is still what drew them: the ratio of GRPO's clipped
-loss is 1, nothing is clipped, and its gradient is this one's.
+(a reveal that was forced because no slot won is scored by the same formula). The group are the
+samples of one problem. With one update for each set of samples the policy is still the one that
+drew them: the ratio of GRPO's clipped loss is 1, and its gradient is this one's.
 
-Not here: rewards, samples (apps/planner_rollouts.py), networks.
-Letters: B rows, L positions, P problems, G samples of each.
-
-Fast-dLLM's factor rule: how many of the surest slots may be revealed together.
-
-With the probabilities of the best tokens in falling order, c_1 >= c_2 >= ... >= c_N, and factor f,
+Fast-dLLM's factor rule (`factor_counts`): how many of the surest slots are revealed together. With
+the probabilities of the best tokens in falling order, c_1 >= c_2 >= ... >= c_N, and factor f,
 
     th_1 = -1,    th_n = 1 - f / (n + 1)
 
-the rule goes on while c_n >= th_n and reveals what stands before the first failure: the more are
-revealed at once, the surer each must be. As published, a failure at the very last slot counts as
-none: then all are revealed, so that two open slots always are.
+all slots before the first c_n < th_n are revealed: the more at once, the surer each must be. As
+published, a failure at the very last slot does not count, so two open slots are always both
+revealed. The quota `factor` (decode/quota.py) and the planner's imitation of it
+(families/mdm/loss.py) use this.
 
-Shared by the quota `factor` (decode/quota.py) and by the planner's imitation of it
-(train/planner_objective.py). Letters: B rows, L positions.
-
-What a loss returns: the number to minimise, and the plain numbers people compare.
-
-`loss` carries the family's weights and normalisation. `nats` over `tokens` is the unweighted
-cross-entropy per predicted token, comparable between runs on the same validation grid.
-
-Left-to-right modelling: -log p(x) = sum over i of -log p(x_i | x_1 ... x_{i-1}).
-
-The state at position i-1 predicts item i. The loss counts the items in `targets` (the answer and
-its end), never the prompt, and is a mean over all of them in the batch.
+Not here: networks, rewards and samples (apps/planner_grpo.py).
+Letters: B rows, N items, L positions, M masked items of the whole batch, P problems, G samples of
+each.
 """
 
 from __future__ import annotations
@@ -75,7 +64,11 @@ from anyorder.process.schedule import Schedule
 
 @dataclass(frozen=True)
 class LossParts:
-    """One batch's loss and its parts; all scalars."""
+    """One batch's loss and its parts; all scalars.
+
+    `loss` carries the family's weights. `nats` over `tokens` is the unweighted cross-entropy per
+    predicted token, which compares between runs on the same validation grid.
+    """
 
     loss: Tensor
     """Minimised: weighted and normalised as the objective says."""
@@ -92,7 +85,7 @@ class LossParts:
 
 
 def predictors(targets: Tensor) -> Tensor:
-    """Where the states stand that predict the target items: one place to the left.  # B L
+    """The positions whose states predict the target items: one place to the left.  # B L
 
     `targets` (B L, bool) must not hold position 0, which nothing precedes.
     """
@@ -116,7 +109,7 @@ def uniform_counts(free: Tensor, levels: Tensor) -> Tensor:
 
 def mask_counts(free: Tensor, counts: Tensor, places: Tensor) -> Tensor:
     """Mask the `counts` free items of each row that have the smallest `places`.  # B N"""
-    order = places.masked_fill(~free, 2.0).argsort(dim=1)
+    order = places.masked_fill(~free, 2.0).argsort(dim=1)  # places are below 1: these come last
     rank = order.argsort(dim=1)
     return (rank < counts[:, None]) & free
 
@@ -169,7 +162,7 @@ def hazard_bound(nats: Tensor, masked: Tensor, hazard: Tensor, items: Tensor) ->
 
 
 def _weighted(nats: Tensor, masked: Tensor, weights: Tensor) -> LossParts:
-    """sum over masked items of (its row's weight) * nats, and the plain sums beside it."""
+    """The sum over masked items of (its row's weight) * nats, and the plain sums."""
     row = masked.nonzero()[:, 0]
     if len(nats) != len(row):
         raise ValueError(
@@ -186,7 +179,7 @@ def _weighted(nats: Tensor, masked: Tensor, weights: Tensor) -> LossParts:
 def action_log_prob(
     odds: Tensor, taken: Tensor, eligible: Tensor, token_log_prob: Tensor | None = None
 ) -> Tensor:
-    """log pi of revealing `taken` of `eligible`; the tokens' part where it is given.  # B L -> B"""
+    """log pi of revealing `taken` of `eligible`; with the tokens' part if given.  # B L -> B"""
     each = torch.where(taken, functional.logsigmoid(odds), functional.logsigmoid(-odds))
     if token_log_prob is not None:
         each = each + token_log_prob.masked_fill(~taken, 0.0)
@@ -200,7 +193,7 @@ def group_advantages(rewards: Tensor, least: float | None = None) -> Tensor:
 
 
 def factor_counts(log_confidence: Tensor, factor: float = 1.0) -> Tensor:
-    """How many slots of each row are revealed; -inf stands where there is none.  # B L -> B"""
+    """How many slots of each row are revealed; -inf marks no slot.  # B L -> B"""
     ordered = log_confidence.double().sort(dim=1, descending=True).values.exp()
     place = torch.arange(1, ordered.shape[1] + 1, device=ordered.device)
     least = (1 - factor / (place + 1.0)).masked_fill(place == 1, -1.0)  # L
@@ -210,7 +203,7 @@ def factor_counts(log_confidence: Tensor, factor: float = 1.0) -> Tensor:
 
 
 def factor_choice(log_confidence: Tensor, factor: float = 1.0) -> Tensor:
-    """Which slots of each row are revealed; of equals the leftmost ones.  # B L bool"""
+    """Which slots of each row are revealed; among equals the leftmost.  # B L bool"""
     order = log_confidence.argsort(dim=1, descending=True, stable=True)
     rank = order.argsort(dim=1)
     return rank < factor_counts(log_confidence, factor)[:, None]

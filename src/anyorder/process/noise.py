@@ -52,7 +52,7 @@ def _signed(value: int) -> int:
 
 
 def _fold(x: Tensor, bits: int) -> Tensor:
-    """x xor (x >> bits), a logical shift: torch copies the sign bit of integers, so it goes."""
+    """x xor (x >> bits) with a logical shift: torch copies the sign bit, so it is masked off."""
     return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1).bitwise_xor_(x)
 
 
@@ -62,7 +62,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _mix_number(x: int) -> int:
-    """`_mix` of one number, signed: on a tensor it would be eleven calls of torch."""
+    """`_mix` of one number, signed; on a tensor this would be eleven calls of torch."""
     x &= WORD
     x = (x ^ (x >> 30)) * MULTIPLY_1 & WORD
     x = (x ^ (x >> 27)) * MULTIPLY_2 & WORD
@@ -101,7 +101,7 @@ def key_of(*parts: str | int) -> int:
 class Noise:
     """All the noise of one training step, addressed by example.
 
-    `level`, the share that is corrupted, fixes that of every example: validation walks over a grid.
+    `level`, if given, is the corrupted share of every example: validation walks over a grid of it.
     """
 
     seed: int

@@ -16,17 +16,17 @@ an item is revealed with probability
 
     a (1 - sigma) + (1 - a) rho = a - a sigma + b - a + a sigma = b,
 
-still independently of the others, and then shows x: the law of z given x is the forward law at b,
-whatever sigma is, so a network trained without remasking is asked nothing new. Averaged over x, a
-step from the forward law of the data with the exact posteriors gives every single item its forward
-law. Items that are revealed in the *same* step are drawn independently of each other, as in all
+still independently of the others, and then shows x: the law of z given x is the forward law at b
+for every sigma, so a network trained without remasking sees nothing new. Averaged over x, a step
+from the forward law of the data with the exact posteriors gives every single item its forward law.
+Items that are revealed in the *same* step are drawn independently of each other, as in all
 masked diffusion: the joint law is the data's only in the limit in which no two are.
 
 sigma = 0 is ancestral sampling. On the linear grid a = i / S, b = (i + 1) / S of S steps:
 
     cap       sigma = min(eta, bound)
     rescale   sigma = eta * bound
-    loop      a rises to LEVEL, stands still while sigma = min(eta, bound), then rises to 1
+    loop      a rises to LEVEL, stays there while sigma = min(eta, bound), then rises to 1
 
 The last step has b = 1, so sigma = 0 and rho = 1: no mask is left.
 
@@ -36,7 +36,7 @@ The last step has b = 1, so sigma = 0 and rho = 1: no mask is left.
 There sigma depends on an item's own state, so the proof above does not hold, and it keeps no
 marginals: more items are masked than the grid says, and the last step reveals all of them.
 
-Not here: networks, drawing tokens and traces (decode/remasking.py).
+Not here: networks, drawing tokens and traces (families/mdm/remasking.py).
 Letters: S steps, B rows, N items.
 """
 
@@ -49,20 +49,20 @@ import torch
 from torch import Tensor
 
 RISEN, LEVEL, LEFT = 0.45, 0.9, 0.95
-"""The loop's shape: by RISEN of the steps LEVEL is reached, and left again at LEFT (the paper's
+"""The loop's shape: LEVEL is reached after RISEN of the steps, and left again at LEFT (the paper's
 t_on = 0.55, alpha = 0.9 and t_off = 0.05)."""
 ROUNDING = 1e-12
 
 
 def bound(before: Tensor, after: Tensor) -> Tensor:
     """The largest sigma that a step from share `before` to share `after` allows."""
-    # Where nothing is revealed yet there is nothing to mask again, and no bound but 1.
+    # With nothing revealed yet there is nothing to mask again: the bound is 1, not a division by 0.
     some = before.clamp(min=torch.finfo(before.dtype).tiny)
     return ((1 - after) / some).clamp(max=1.0)
 
 
 def reveal_chance(before: Tensor, after: Tensor, sigma: Tensor) -> Tensor:
-    """rho: how likely a masked item is to be revealed; ValueError where sigma is not allowed."""
+    """rho: the probability that a masked item is revealed; ValueError if sigma is not allowed."""
     most = bound(before, after)
     if bool(((sigma < 0) | (sigma > most + ROUNDING)).any()):
         raise ValueError(
@@ -75,7 +75,7 @@ def reveal_chance(before: Tensor, after: Tensor, sigma: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Grid:
-    """The steps of a sampler: how much is revealed, and how likely tokens are masked again."""
+    """The steps of a sampler: the revealed share, and the probability of masking again."""
 
     share: Tensor
     """Revealed before each step, and after the last; from 0 to 1, float64.  # S + 1"""
@@ -90,7 +90,7 @@ class Remasking(Protocol):
     """False: a heuristic."""
 
     def grid(self, steps: int) -> Grid:
-        """The shares and sigmas of so many steps."""
+        """The shares and sigmas of `steps` steps."""
         ...
 
     def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def _linear(steps: int) -> tuple[Tensor, Tensor]:
 
 
 class _UniformSigma:
-    """The same sigma for all items: what the proof asks for."""
+    """The same sigma for all items, as the proof needs."""
 
     keeps_marginals: ClassVar[bool] = True
 
@@ -153,7 +153,7 @@ class Rescale(_UniformSigma):
 
 @dataclass(frozen=True)
 class Loop(_UniformSigma):
-    """Reveal most, then exchange tokens while the share stands still, then reveal the rest."""
+    """Reveal most, then exchange tokens at a constant share, then reveal the rest."""
 
     eta: float
 

@@ -5,8 +5,8 @@ signal a in [0, 1] the noised point lies on the geodesic from noise z to clean e
 
     x_a = [sin(a w) e + sin((1 - a) w) z] / sin w,      w = angle(e, z).
 
-Training is plain cross-entropy of p(v | x_a), so a posterior is all that a network learns. What
-moves a point is the mean of the directions towards the tokens (the marginal velocity),
+Training is plain cross-entropy of p(v | x_a), so a network learns a posterior only. A point moves
+along the mean of the directions towards the tokens (the marginal velocity),
 
     Log_x(e) = w / sin w (e - x cos w),                  Exp_x(u) = x cos|u| + u/|u| sin|u|
     V(x)     = sum_v p(v | x) Log_x(e_v) = sum_v q_v e_v - x sum_v q_v cos w_v,  q = p w / sin w
@@ -19,7 +19,7 @@ probability 1 - delta as soon as
 
     a >= a*(V, D, delta) = (2 / pi) asin sqrt(2 ln(2 (V - 1) / delta) / D),
 
-so the schedule is truncated there: a(t) = least + (a* - least) (1 - t), t = 1 is the noise's end.
+so the schedule is truncated there: a(t) = least + (a* - least) (1 - t), with t = 1 at the noise.
 
 All geometry is in float64. Not here: networks, tables of vectors, how tokens are drawn, and the
 published time-warp that follows the training loss.
@@ -39,11 +39,11 @@ from anyorder.process.noise import Noise, Stream, uniform
 from anyorder.process.schedule import LAST_TIME
 
 EPS = 1e-6
-"""Angles stay so far from 0 and pi in SLERP, and cosines from 1 and -1 in the velocity."""
+"""Angles keep this distance from 0 and pi in SLERP, and cosines from 1 and -1 in the velocity."""
 LEAST_SIGNAL = 1e-3
-"""Published: the schedule begins here, not at 0."""
+"""Published: the schedule begins at this signal, not at 0."""
 FIRST_TIME = 1e-3
-"""Training times are not below this."""
+"""The smallest training time."""
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -52,7 +52,8 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def angle(first: Tensor, second: Tensor) -> Tensor:
-    """The angle between unit vectors, precise at both ends too.  # ... D -> ..."""
+    """The angle between unit vectors.  # ... D -> ..."""
+    # Not arccos of the product, which loses half of the digits near 0 and pi.
     apart = torch.linalg.vector_norm(first - second, dim=-1)
     together = torch.linalg.vector_norm(first + second, dim=-1)
     return 2 * torch.atan2(apart, together)
@@ -61,7 +62,7 @@ def angle(first: Tensor, second: Tensor) -> Tensor:
 def slerp(noise: Tensor, clean: Tensor, signal: Tensor) -> Tensor:
     """The point with this signal on the geodesic from noise to clean.  # M D, M -> M D
 
-    Between opposite points there is no one geodesic; what comes out is finite.
+    Between opposite points the geodesic is not unique; the result is finite.
     """
     w = angle(noise, clean).clamp(EPS, math.pi - EPS)
     near, far = torch.sin(signal * w) / torch.sin(w), torch.sin((1 - signal) * w) / torch.sin(w)
@@ -75,9 +76,9 @@ def log_map(x: Tensor, target: Tensor) -> Tensor:
 
 
 def exp_map(x: Tensor, tangent: Tensor) -> Tensor:
-    """Exp_x(u): where a walk from x along u ends.  # ... D"""
+    """Exp_x(u): the end of the geodesic from x along u.  # ... D"""
     length = torch.linalg.vector_norm(tangent, dim=-1, keepdim=True)
-    # torch.sinc(y) is sin(pi y) / (pi y), and 1 where there is no way to go.
+    # torch.sinc(y) is sin(pi y) / (pi y), and 1 at y = 0, where a division would give NaN.
     return x * length.cos() + tangent * torch.sinc(length / math.pi)
 
 
@@ -89,7 +90,7 @@ def velocity(x: Tensor, probability: Tensor, table: Tensor) -> Tensor:
 
 
 def velocity_to(x: Tensor, probability: Tensor, targets: Tensor) -> Tensor:
-    """The same for a few tokens of each point's own.  # M D, M K, M K D"""
+    """The same, for each point towards its own few tokens.  # M D, M K, M K D"""
     return (probability[..., None] * log_map(x[:, None, :], targets)).sum(dim=1)
 
 
@@ -99,15 +100,15 @@ def euler_step(x: Tensor, velocity: Tensor, signal: Tensor, following: Tensor) -
 
 
 def _stretch(cosine: Tensor) -> Tensor:
-    """w / sin w, by which a tangent of length sin w becomes one of length w."""
+    """w / sin w: stretches a tangent of length sin w to length w."""
     w = torch.arccos(cosine.clamp(-1 + EPS, 1 - EPS))
     return w / torch.sin(w)
 
 
 def enough_signal(vocab_size: int, width: int, delta: float) -> float:
-    """a*(V, D, delta): from here on the clean token is the nearest one, but for a chance delta.
+    """a*(V, D, delta): from here on the clean token is the nearest, with probability 1 - delta.
 
-    1, the whole way, where so many tokens have so little room that the bound promises nothing.
+    1, the whole way, if V is so large for D that the bound promises nothing.
     """
     if vocab_size < 2 or width < 1 or not 0 < delta < 1:
         raise ValueError(
@@ -142,7 +143,7 @@ def training_times(noise: Noise, rows: int, device: torch.device | str = "cpu") 
 
 
 def grid(steps: int) -> Tensor:
-    """The N + 1 times of N steps; the network is asked at all but the last.  # N+1"""
+    """The N + 1 times of N steps; the network is called at all but the last.  # N+1"""
     return torch.linspace(1.0, LAST_TIME, steps + 1, dtype=torch.float64)
 
 

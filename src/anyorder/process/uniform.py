@@ -1,7 +1,7 @@
 """Uniform-state diffusion (DUO): tokens turn into uniformly drawn ones (arXiv 2506.10892).
 
-A token has K states; here they are numbers from 0 to K - 1, and which ids they are is not this
-file's business. Forward, each free token by itself, with alpha_t falling from 1 to about 0:
+A token has K states, numbered from 0 to K - 1 here; callers map them to ids. Forward, each free
+token independently, with alpha_t falling from 1 to about 0:
 
     q(x_t | x_0) = alpha_t [x_t = x_0] + (1 - alpha_t) / K,     alpha_t = 1 - (1 - eps) t
 
@@ -24,12 +24,8 @@ not the posterior p(x_0^i | x_t) but p(x_0^i | x_t without place i): x_t^i itsel
 formula. The sums over the one-hot are carried out by hand, so that only sum_j ln xrho_j and two
 entries are needed (`bound`); `bound_by_ratios` is the display above, for tests.
 
-Not here: networks, vocabularies, drawing tokens, and the Gaussian relaxation (relaxation.py).
-Letters: B rows, N tokens of a row, M tokens of the whole batch, K states.
-
-Uniform-state diffusion as the shadow of a Gaussian one (DUO's duality and its curriculum).
-
-Around the one-hot vector of a token with K states, for a log noise-to-signal ratio gamma,
+The Gaussian relaxation (DUO's duality and its curriculum; `relax`). Around the one-hot vector of a
+token, for a log noise-to-signal ratio gamma,
 
     w = a onehot(x_0) + s e,    a = sqrt(sigmoid(-gamma)),  s = sqrt(sigmoid(gamma)),  e ~ N(0, 1)
 
@@ -39,11 +35,12 @@ has an argmax that is distributed exactly as uniform-state diffusion with
     mu = a / s = exp(-gamma / 2),                    dI/dgamma = -mu/2 dI/dmu.
 
 The curriculum shows the network softmax(w / tau) instead of the argmax, with gamma(t) = low + t
-(high - low) between the points where alpha is 0.95 and 0.05; the loss is that of the argmax.
+(high - low) between the points where alpha is 0.95 and 0.05; the loss is that of the argmax. I and
+its derivative are integrals of smooth functions that vanish at both ends, so sums over an even grid
+are right to the last digits; nothing is tabulated or fitted.
 
-I and its derivative are integrals of smooth functions that vanish at both ends, so sums over an
-even grid are right to the last digits; nothing is tabulated or fitted. A soft token needs K normal
-numbers. Letters: M tokens of the whole batch, K states, Z points of the grid.
+Not here: networks, vocabularies (`States` in nets/denoiser.py), decoding (families/duo/decode.py).
+Letters: B rows, N tokens of a row, M tokens of the whole batch, K states, Z points of the grid.
 """
 
 from __future__ import annotations
@@ -60,17 +57,17 @@ from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise, Stream
 
 FIRST_TIME = 1e-3
-"""Training times are not taken below this: what the bound weighs there grows like 1 / t, once in
-1 / t tokens. This counts [0, FIRST_TIME] too low, by up to FIRST_TIME nats a token."""
+"""The smallest training time: below it rare tokens, one in 1 / t, have terms of the size of 1 / t.
+This counts [0, FIRST_TIME] too low, by up to FIRST_TIME nats a token."""
 LEAST = 1e-6
-"""alpha and 1 - alpha are not taken below this in the bound, so that it is a number everywhere."""
+"""alpha and 1 - alpha are at least this in the bound, so that it is finite everywhere."""
 BRANCH, STATE = 0, 1
-"""Two draws for a place: what happens to it, and which state it gets."""
+"""Keys of a place's two draws: which branch it takes, and which state it gets."""
 
 
 @dataclass(frozen=True)
 class LogLinear:
-    """alpha_t = 1 - (1 - eps) t, the share of tokens that were not drawn anew by t."""
+    """alpha_t = 1 - (1 - eps) t, the share of tokens that are not redrawn by t."""
 
     eps: float = 1e-3
 
@@ -90,7 +87,7 @@ class Noised:
     """Rows at their times."""
 
     states: Tensor
-    """What stands at each place.  # B N"""
+    """The state of each place.  # B N"""
     alpha: Tensor  # B, float64
     slope: Tensor
     """d alpha / dt.  # B, float64"""
@@ -105,7 +102,7 @@ def corrupt(
     count: int,
     first_time: float = FIRST_TIME,
 ) -> Noised:
-    """The forward process at a random time for each row; what is not free stays clean.
+    """The forward process at a random time for each row; places that are not free stay clean.
 
     `states` (B N) are the clean ones, `count` is K, and `index` (B) names the examples: a place's
     draws belong to its example. A row's time is its level, the share of the way towards noise.
@@ -119,7 +116,7 @@ def corrupt(
 
 
 def any_state(uniform: Tensor, count: int) -> Tensor:
-    """One of `count` states, all alike, from a uniform number in (0, 1)."""
+    """One of `count` equally likely states, from a uniform number in (0, 1)."""
     return (uniform * count).long().clamp(max=count - 1)
 
 
@@ -133,7 +130,7 @@ def bound(log_prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: 
         T2 = -(S - K ln xrho_i) - K alpha / (1 - alpha) (ln xrho_o - ln xrho_i) - ln c / c   else
         l  = alpha' / (K alpha) (T1 - T2)
 
-    All in logarithms, float32 at the least: a probability that underflows is no trouble.
+    All in logarithms, at least float32: a probability that underflows does no harm.
     """
     log_prob = log_prob.to(torch.promote_types(log_prob.dtype, torch.float32))
     count = log_prob.shape[-1]
@@ -149,7 +146,7 @@ def bound(log_prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: 
     here = torch.where(same, full, rest)  # xbar_i
     first = (count / here).to(log_prob) - count * (-at_noisy[:, 0]).exp()
     factor = torch.where(same, ratio, 1.0).to(log_prob)
-    # `beyond` is 0 where both are the same state, whatever it is multiplied with.
+    # One formula serves both cases: `beyond` is 0 where clean and noisy are the same state.
     second = -factor * spread - (count * alpha / rest).to(log_prob) * beyond
     constant = torch.where(same, (count - 1) * ratio, -1 / ratio) * ratio.log()
     return (slope / (count * alpha)).to(log_prob) * (first - second - constant.to(log_prob))
@@ -170,7 +167,7 @@ def bound_by_ratios(
 
 
 def prior_nats(count: int, schedule: LogLinear) -> float:
-    """KL(q(x_1 | x_0), uniform) of one token: what the bound counts besides the integral."""
+    """KL(q(x_1 | x_0), uniform) of one token: the bound's term besides the integral."""
     rest = 1 - schedule.eps
     kept = count * schedule.eps + rest  # K q(x_0)
     return (kept * math.log(kept) + (count - 1) * rest * math.log(rest)) / count
@@ -185,7 +182,7 @@ class Mixture(NamedTuple):
 
 
 def mixture(prob_here: Tensor, alpha_t: Tensor, alpha_s: Tensor, count: int) -> Mixture:
-    """What happens to a token between t and s, given p_i, the probability of what stands there."""
+    """The branches of a token between t and s, given p_i, the probability of its present state."""
     kept = alpha_t / alpha_s
     weight = count * alpha_t * prob_here
     total = weight + 1 - alpha_t
@@ -207,8 +204,8 @@ def posterior(prob: Tensor, noisy: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> 
 def mean_over_tokens(nats: Tensor, cross_entropy: Tensor) -> LossParts:
     """The bound per token of the batch, from each token's l_t and its -log p(clean).  # M
 
-    The parts' `nats` are those of the bound: averaged over times, and with `prior_nats`, `nats` for
-    each token bound -log p of the text. The cross-entropy is only watched.
+    The parts' `nats` are those of the bound: averaged over times, and with `prior_nats` added, they
+    bound -log p of the text. The cross-entropy is only logged.
     """
     return LossParts(
         loss=nats.mean() if len(nats) else nats.sum(),
@@ -219,11 +216,11 @@ def mean_over_tokens(nats: Tensor, cross_entropy: Tensor) -> LossParts:
 
 
 REACH, POINTS = 10.0, 2001
-"""The grid: so far to both sides of mu, and so many points."""
+"""The grid: its reach to both sides of mu, and its number of points."""
 CLEAREST, NOISIEST = 0.95, 0.05
 """alpha at both ends of the curriculum."""
 RELAXED = 2
-"""Sets the normal numbers apart from the draws of uniform.py."""
+"""Keeps the normal numbers independent of the draws BRANCH and STATE."""
 
 
 def discrete_alpha(gamma: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -276,7 +273,7 @@ class GammaLine:
 def relax(
     states: Tensor, index: Tensor, place: Tensor, noise: Noise, gamma: Tensor, count: int
 ) -> Tensor:
-    """w of tokens, given of each its clean state, example, place and gamma (M each).  # M K"""
+    """w of tokens, from the clean state, example, place and gamma of each (M).  # M K"""
     gamma = gamma.double()
     state = torch.arange(count, device=states.device)
     keys = (index[:, None], place[:, None], RELAXED, state)

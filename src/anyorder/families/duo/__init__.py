@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""duo: uniform-state diffusion. `family.py` lists its parts."""
 
 from __future__ import annotations

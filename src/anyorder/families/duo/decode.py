@@ -1,16 +1,18 @@
 """Uniform-state decoding (DUO): every slot shows a token from the start, and may change each step.
 
 The canvas begins as uniform noise on its free slots. With N steps the times are 1 = t_0 > ... >
-t_N, evenly spaced down to 1e-5; step k is one network call, told alpha(t_{k-1}), and one ancestral
-step to alpha(t_k), in the last one to alpha = 1 (process/uniform.py). A slot then draws which of
-three things happens to it: a uniform token, what it shows, or a token of the network's prediction
+t_N, evenly spaced down to 1e-5. Step k is one network call at alpha(t_{k-1}), and one ancestral
+step to alpha(t_k), or to alpha = 1 in the last step (process/uniform.py). A slot draws which of
+three branches it takes: a uniform token, its present token, or a token of the network's prediction
 (`mixture`); no posterior over the vocabulary is made. Temperature and filters act on the
-prediction. Frozen tokens, wherever they stand, are part of every canvas and never change.
+prediction. Frozen tokens are part of every canvas, at any place, and never change.
 
-The step that reveals a slot is the one since which it shows its last token; what it showed before
-are changes. A token of the initial noise that was kept to the end counts as revealed by the first
-step: before it the network had not been asked. A log-probability is that of the token as a clean
-one, untempered, when it came to stand there: -ln K for the initial noise.
+A slot's `reveal_step` is the step since which it has shown its last token; earlier tokens are
+`changes`. A token of the initial noise that was kept to the end counts as revealed by the first
+step, because before it the network had not been called. A log-probability is that of the token as
+a clean one, untempered, in the step that put it there: -ln K for the initial noise.
+
+Not here: the reverse process itself (process/uniform.py).
 Letters: B rows, L positions, M free slots of all rows, K states.
 """
 
@@ -69,7 +71,7 @@ def check(canvases: Sequence[Canvas], options: DuoOptions) -> None:
 
 
 def check_network(net: object, options: DuoOptions) -> None:
-    """Refuse networks that cannot be told how much is noise."""
+    """Refuse networks that take no time: this one must know how much is noise."""
     if isinstance(net, LogitsDenoiser | Shifted):
         raise ValueError(
             "duo needs a network that takes a time: wrap an object with hidden(ids, mask, time) "
@@ -106,7 +108,7 @@ class _Stepper:
     ) -> None:
         self.net, self.vocab, self.options, self.canvases = net, vocab, options, canvases
         self.draw, self.stopping = Draw.of(options), find_stopping(options.eos)
-        # A process over fewer states: then noise does not hold EOS either.
+        # Leave EOS out of the states themselves: otherwise the noise could still hold it.
         without = frozenset([vocab.eos_id] if self.stopping.forbids else [])
         self.states = States.of(vocab, without=without).to(device)
         self.rows = self._noise_rows(keys, device)
@@ -151,7 +153,7 @@ class _Stepper:
         self.shown[step, self.rows.row.cpu().numpy(), : ids.shape[1]] = ids
 
     def collect(self, index: int, step: int) -> Decoded:
-        """A row after its frozen prefix; with all that it showed before, once it is finished."""
+        """A row after its frozen prefix; once it is finished, with all its earlier tokens."""
         rows, number = self.rows, int(self.rows.row[index])
         canvas = self.canvases[number]
         span = slice(canvas.prompt_length, len(canvas.ids))
@@ -159,10 +161,10 @@ class _Stepper:
         reveal_step = rows.since[index, span].tolist()
         changes: list[Change] = []
         if step == int(rows.steps[index]):
-            # `since` is not enough: an EOS that a draw took away and `fill` put back has stayed.
+            # `since` is not enough: `fill` may put back an EOS that the same step had replaced.
             shown = self.shown[: step + 1, number, span].astype(np.int64)
             reveal, changes = changes_of(shown, self.vocab.mask_id)
-            # Noise that was kept to the end: the first step is what made a token of it.
+            # Noise that was kept to the end counts as revealed by the first step.
             kept = np.flatnonzero(np.array(canvas.free[span]) & (reveal == 0))
             reveal[kept] = 1
             changes += [Change(0, int(slot), int(shown[0, slot])) for slot in kept]
@@ -190,7 +192,7 @@ class _Stepper:
             here = self.states.number[rows.ids[row, slot]]
             clean, prob_here = self._predict(logits, here, step)
             parts = mixture(prob_here, alpha_t[row], alpha_s[row], self.states.count)
-            # Two numbers for each slot: which of the three things happens, and with which token.
+            # Two uniforms for each slot: which of the three branches, and which token.
             branch = _noise(rows, row, slot, step, BRANCH)
             noise = _noise(rows, row, slot, step, STATE)
             new = here.clone()
@@ -211,8 +213,9 @@ class _Stepper:
         self._record(step)
 
     def _predict(self, logits: Tensor, here: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Logits that clean tokens are drawn from (M K), and the probability of what is there."""
+        """The logits to draw clean tokens from (M K), and the probability of the present ones."""
         if self.draw.temperature == 0:
+            # A one-hot prediction, not a greedy slot: noise and keeping still follow the mixture.
             best = logits.argmax(dim=-1, keepdim=True)
             clean = torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
         else:
@@ -223,7 +226,7 @@ class _Stepper:
         return clean, prob_here
 
     def _fill_after_eos(self, rows: _Rows, last: Tensor, step: int) -> None:
-        """In finished rows, EOS on every free slot right of one."""
+        """In finished rows, put EOS on every free slot to the right of one."""
         eos = self.vocab.eos_id
         filled = behind(rows.free & (rows.ids == eos), rows.free & (rows.ids != eos))
         filled &= last[:, None]

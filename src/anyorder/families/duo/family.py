@@ -1,4 +1,4 @@
-"""The row of duo: the backbone, told a time, over a fixed canvas."""
+"""The parts of duo: the backbone with a time, over a fixed canvas."""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""duo's loss on one batch: corrupt, look, compare (process/uniform.py, process/relaxation.py).
+"""duo's loss on one batch: corrupt, look, compare (process/uniform.py).
 
-The network is told alpha, the share of tokens that are not noise, as its time. The states are the
-ids that a text may hold (nets/states.py); the vocabulary head runs on free places only. At a fixed
-level, i.e. in validation, there is neither infilling nor curriculum: the number is about whole
-answers. It is an estimate of the bound by 8 midpoints, up to a few hundredths of a nat a token too
-low, because the integrand can grow like -ln t towards t = 0: it may be below the data's entropy.
-What the race counts, at random times, is the bound (train/likelihood.py). No loop, no optimiser.
-Letters: B rows, L positions, M free places of the whole batch, K states, D width.
+The network's time is alpha, the share of tokens that are not noise. The states are the ids that a
+text may hold (`States` in nets/denoiser.py); the vocabulary head runs on free places only.
+
+At a fixed level, i.e. in validation, there is neither infilling nor curriculum, because the number
+is about whole answers. It estimates the bound by 8 midpoints, up to a few hundredths of a nat a
+token too low, because the integrand can grow like -ln t towards t = 0: it may be below the data's
+entropy. The race reports the bound itself, at random times (families/likelihood.py).
+
+Not here: the training loop. Letters: B rows, L positions, M free places of the whole batch, K
+states, D width.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def uniform_bound(
         states = all_states.to(batch.ids.device)
         training = noise.level is None
         free = _free(batch, noise, config.infill) if training else batch.answer
-        # Ids that are no states stand at places that are not free: any number serves there.
+        # Ids that are no states occur only at places that are not free: any number serves there.
         clean = states.number[batch.ids].where(free, 0)
         assert bool((clean >= 0).all()), "an answer holds an id that is no state"
         if training and noise.step < config.curriculum:
@@ -76,7 +79,8 @@ def _soft(
     states: States,
     tau: float,
 ) -> tuple[Noised, Tensor]:
-    """The curriculum's corruption, and what the network reads (B L D): mixed embeddings."""
+    """The curriculum's corruption, and the network's input (B L D): mixed embeddings."""
+    # Uniform in gamma, not in alpha: the loss takes alpha and its slope from the same line.
     line = GammaLine.of(states.count)
     time = noise.levels(len(free), free.device)
     alpha, slope = line.alpha(time, states.count)

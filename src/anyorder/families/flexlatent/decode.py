@@ -1,14 +1,14 @@
 """Flex-latent decoding: insert slots for segments and reveal them, until none is missing.
 
 flexmdm's process (paper, Section 4.1) over latentmdm's segments (Section 4.2); the paper leaves it
-to future work. A row starts with no segments but what is frozen. Each step is one call of the
-latent network at the time of the clock (clocks.py), and then
+to future work. A row starts with its frozen segments only. Each step is one call of the latent
+network at the time of the clock (decode/growing.py), and then
 
-    reveal   the clock says how many open segments each row reveals, the policy which
-             (families/latentmdm/candidates.py); they are encoded and stand for good
-    insert   open slots go into the gaps, by what the same call says is missing (clocks.py)
+    reveal   the clock says how many open segments each row reveals, the policy says which
+             (families/latentmdm/candidates.py); they are encoded and never change again
+    insert   open slots go into the gaps, by the missing numbers that the same call predicts
 
-What is still open when time is over is revealed at once by one more call. Rows leave the batch when
+When time is over, one more call reveals all slots that are still open. Rows leave the batch when
 their time is over, or when they are full and nothing is open.
 
 Only insertions decide how many segments there are: none is padding, and EOS, which closes a
@@ -17,9 +17,8 @@ the policy does not look at drawn tokens (left_to_right, random) and temperature
 minimum and first prefer likely segments.
 
 `SegmentGrowth` is the state of a batch. Positions move with every insertion and are kept in
-`Growth` (growing.py), the anchor at position 0. All else is kept by slot number, which stays: 0 is
-the anchor, then come the frozen segments in order, then the slots in order of their insertion.
-Nothing is ever removed or changed once revealed.
+`Growth` (decode/growing.py), the anchor at position 0. All else is kept by slot number, which never
+changes: 0 is the anchor, then come the frozen segments in order, then slots in order of insertion.
 
 Letters: B rows, L positions, S = L - 1 slots, C slot numbers, N some slots, T tokens, D width.
 """
@@ -69,11 +68,11 @@ class SegmentGrowth:
     rows: Growth
     prompt: ReadPrompt
     segments: Candidates
-    """What stands in each slot, or would."""
+    """The segment of each slot, or its candidate."""
     latents: Tensor  # B C D
-    score: Tensor  # B C, what the segment was chosen by; NaN where nothing was ranked
+    score: Tensor  # B C, the score that the segment was chosen by; NaN where nothing was ranked
     proposed: dict[int, list[Proposal]] = field(default_factory=dict)
-    """What was recorded of each row of the request, slots by number; none: nothing is."""
+    """Recorded candidates of each row of the request, by slot number; empty: not recorded."""
 
     @classmethod
     def start(
@@ -90,6 +89,7 @@ class SegmentGrowth:
             for canvas, key in zip(canvases, keys, strict=True)
         ]
         rows = Growth.begin(beginnings, device)
+        # All numbers that a row may ever use: the tables then never grow.
         numbers = max(len(canvas.grows) + canvas.room for canvas in canvases)
         shape = (len(canvases), numbers)
         length = torch.tensor([len(canvas.prompt) for canvas in canvases])
@@ -129,7 +129,7 @@ class SegmentGrowth:
 
     def look(self, time: Tensor) -> SegmentLook:
         """One call of the network on all rows, at their times (B)."""
-        number = self.rows.slot[:, 1:].clamp(min=0)  # B S
+        number = self.rows.slot[:, 1:].clamp(min=0)  # B S; padding gets any latent, unread
         line = torch.arange(len(self), device=number.device)[:, None]
         self.rows.forwards += 1
         real = self.rows.real[:, 1:]
@@ -147,7 +147,7 @@ class SegmentGrowth:
         return row, number
 
     def encode(self, row: Tensor, number: Tensor) -> None:
-        """Bring the latents of slots (N) to the segments that stand there."""
+        """Set the latents of slots (N) from their segments."""
         if len(row):
             ids, length = self.segments.content(row, number)
             latents = self.net.encode(ids[:, : int(length.max())], length)
@@ -161,7 +161,7 @@ class SegmentGrowth:
         self.latents, self.score = self.latents[rows], self.score[rows]
 
     def record(self, choice: SegmentChoice, open: Tensor, step: int) -> None:
-        """Write down the candidates of the slots that were open (B L)."""
+        """Record the candidates of the slots that were open (B L)."""
         row, position = open.nonzero(as_tuple=True)
         number = self.rows.slot[row, position]
         ids, length = self.segments.content(row, number)
@@ -174,7 +174,7 @@ class SegmentGrowth:
             self.proposed.setdefault(owner, []).append(candidate)
 
     def collect(self, index: int, prefix: int, step: int) -> Decoded:
-        """What was done with one row in `step` steps, after its first `prefix` segments.
+        """One row's result after `step` steps, without its first `prefix` segments.
 
         Segments are numbered in the order of the text, the frozen ones too.
         """
@@ -216,7 +216,7 @@ class SegmentGrowth:
 def _in_text_order(
     proposed: Sequence[Proposal] | None, text: Sequence[ShownSegment]
 ) -> list[Proposal] | None:
-    """What was proposed, with the numbers that slots have in the text; None: not recorded."""
+    """Proposals, renumbered by the order of the text; None: not recorded."""
     if proposed is None:
         return None
     order = {segment.slot: number for number, segment in enumerate(text)}
@@ -318,12 +318,12 @@ class _Stepper:
             StepView(states, rows.key, rows.slot, step), open, plan.reveals
         )
         if self.records:
-            state.record(choice, open, step)
+            state.record(choice, open, step)  # before the commit, which closes the taken slots
         taken = state.commit(choice, step)
         # Reveal first: insertions move positions, and `choice` speaks of the old ones.
         rows.open_slots(plan.inserts, step)
         rows.left, rows.bound = plan.left, plan.bound
-        # A finished row leaves after this step, so nobody reads its last latents.
+        # A finished row leaves after this step, so its last latents would never be read.
         going = ~finished(rows)[taken[0]]
         state.encode(*(each[going] for each in taken))
 

@@ -1,4 +1,4 @@
-"""The row of flexlatent: the networks of latentmdm with time and a gap head."""
+"""The parts of flexlatent: the networks of latentmdm with time and a gap head."""
 
 from __future__ import annotations
 

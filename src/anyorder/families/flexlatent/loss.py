@@ -1,21 +1,20 @@
 """flexlatent's loss on one batch: delete and mask segments, look, compare (process/insertion.py).
 
 Items are segments behind an anchor: item 0 is the anchor, which ends the prompt, is frozen, and has
-the first gap behind it. With nats_i of a masked segment as in segment_parts.py and phi(x, g) =
-e^g - x g for the number x of segments missing in a gap, a row at time t costs
+the first gap behind it. With nats_i of a masked segment as in families/latentmdm/loss.py and
+phi(x, g) = e^g - x g for the number x of segments missing in a gap, a row at time t costs
 
     w_beta(t) * sum over masked i of nats_i  +  w_alpha(t) * sum over gaps of phi(x_i, g_i)
 
 with its minimum at the exact posteriors of segments and the exact expected numbers of missing ones.
 
-`targets`: sampled takes the segments that were drawn. integrated takes all alignments of what is
-visible with the clean row (process/alignment.py; two segments are alike if all their tokens are):
-a masked slot is then written as every segment that it could be, weighed by its probability.
+`targets`: "sampled" takes the segments that were drawn. "integrated" takes all alignments of the
+visible slots with the clean row (`align` in process/insertion.py; two segments are equal if all
+their tokens are): the decoder writes every segment that a masked slot could be, weighed by its
+probability. `reconstruct` is that of families/latentmdm/loss.py.
 
-`reconstruct` is that of segment_objective.py.
-
-No loop, no optimiser. Letters: B rows, S segments of the longest row, I = S + 1 items, V visible
-slots (the anchor is none), M masked slots, P pairs of a masked slot and a segment, D width.
+Not here: the training loop. Letters: B rows, S segments of the longest row, I = S + 1 items, V
+visible slots (without the anchor), M masked slots, P pairs of a masked slot and a segment, D width.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ class TrainedInserter(SegmentInserter, TrainedCoder, Protocol):
 
 @dataclass(frozen=True)
 class Targets:
-    """What the two terms of the loss are to predict."""
+    """The targets of the loss's two terms."""
 
     slot: Tensor
     """A masked slot, counted in row-major order.  # P"""
     item: Tensor
-    """An item that it is.  # P"""
+    """An item that it could be.  # P"""
     probability: Tensor
-    """How likely it is that; sums to 1 for every masked slot.  # P"""
+    """The probability of that; sums to 1 for every masked slot.  # P"""
     missing: Tensor
     """The number of segments missing behind the anchor and each visible slot.  # B V+1"""
 
@@ -106,7 +105,7 @@ def segment_items(batch: Batch, noise: Noise, infill: float) -> InsertionItems:
 
 
 def _visible(segments: Segments, seen: Interpolant) -> Segments:
-    """The segments behind the visible slots; any at padding.  # B V"""
+    """The segments of the visible slots; arbitrary ones at padding.  # B V"""
     row = torch.arange(len(seen.origin), device=seen.origin.device)[:, None]
     return segments[row, (seen.origin[:, 1:] - 1).clamp(min=0)]
 
@@ -114,9 +113,8 @@ def _visible(segments: Segments, seen: Interpolant) -> Segments:
 def _look(
     net: TrainedInserter, batch: Batch, visible: Segments, seen: Interpolant, vocab: Vocab
 ) -> SegmentLook:
-    """What the network says of the visible slots."""
     real = seen.real[:, 1:]
-    # None of them is empty, and what stands in padding is not read: any vector will do.
+    # No segment is empty, and padding is not read: any vector will do for "empty".
     vectors = latents(net, visible, seen.masked[:, 1:] | ~real, net.mask_vector)
     return net.look(read_prompts(net, batch, vocab), vectors, real, time=seen.time.float())
 
@@ -153,7 +151,7 @@ def _same(segments: Segments) -> Tensor:
     tokens = segments.tokens  # B S T
     same = (tokens[:, :, None] == tokens[:, None]).all(dim=3)
     same &= segments.length[:, :, None] == segments.length[:, None]
-    return functional.pad(same, (1, 0, 1, 0))  # the anchor is like no other item
+    return functional.pad(same, (1, 0, 1, 0))  # the anchor equals no other item
 
 
 TARGETS = {"sampled": _sampled, "integrated": _integrated}

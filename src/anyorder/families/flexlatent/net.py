@@ -7,9 +7,9 @@ exp(g_i) is the expected number of segments missing after item i: insertion over
 paper leaves to future work. There are no padding segments, and no length is decided first.
 
 The anchor is the prompt's last token (`frame` adds it: BOS, or EOS where the vocabulary has none),
-so that a row without segments still has one gap. It stands among the slots: it has a time, and also
-in a prefix_lm it sees them; the prompt before it then has no time and is read once for all times.
-Only the latent transformer knows the time, and it is insertion progress tau = alpha(t).
+so that a row without segments still has one gap. It is treated as a slot: it has a time, and in a
+prefix_lm it sees the slots too. The prompt before it then has no time and is read once. Only the
+latent transformer knows the time, which is insertion progress tau = alpha(t).
 
 Not here: schedules, losses, sampling.
 Letters: B rows, P prompt positions, S slots, D width.
@@ -83,7 +83,7 @@ class FlexLatentNet(nn.Module):
         """Prompts B P of `length` (B) >= 1 tokens, the anchor last, padded on the right."""
         before = length - 1
         anchor = self.backbone.embed(ids.gather(1, before[:, None]))
-        # The last column holds nothing but the anchor of a longest row.
+        # The last column holds only the anchors of the longest rows, so the prompt does without it.
         return AnchoredPrompt(self.backbone.read(ids[:, :-1], before), anchor)
 
     def look(
@@ -97,6 +97,7 @@ class FlexLatentNet(nn.Module):
         states = self.backbone.conditions(prompt.prompt, items, real, time=time)
         gaps = self.gap(states, real).float()
         if self.config.gap_offset:
+            # A share 1 - alpha of all segments is missing on average: the head learns the rest.
             gaps = gaps + log_remaining(time)[:, None]
         return SegmentLook(states[:, 1:], gaps)
 
@@ -127,8 +128,8 @@ class FlexLatentNet(nn.Module):
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of a trained network of latentmdm, or of another of this kind.
 
-        The time modulation starts at zero, so that the conditions then are exactly those of a
-        LatentNet base which is given the anchor as its first slot; the additions keep their start.
+        The time modulation starts at zero, so the conditions are at first exactly those of a
+        LatentNet base that gets the anchor as its first slot. The additions keep their own weights.
         """
         if isinstance(base, FlexLatentNet):
             take_weights(self, base)

@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""latentmdm: masked diffusion over a fixed number of segments. `family.py` lists its parts."""
 
 from __future__ import annotations

@@ -1,35 +1,33 @@
 """Candidates for open segments: how they are written, and which of them a step takes.
 
 Writing (`Candidates`; paper, Section 4.2). In every step each open slot has a tentative segment,
-drawn token by token from its condition, and conditions change from step to step. Most candidates
-change little. So each is kept as a guess, and under new conditions
+drawn token by token from its condition. Conditions change from step to step, but most candidates
+change little. So the last candidate is kept as a guess, and under a new condition
 
     verify   one pass reads the whole guess; position j draws x_j given the guess before j
     accept   the guess up to the first x_j that differs from it, and that x_j instead
-    extend   the same again with the rest of the guess, then token by token, until EOS or L_seg
+    extend   the same with the rest of the guess, then token by token, until EOS or L_seg
 
-The noise of a draw is a function of row, slot and position alone, so what this gives is exactly
-what writing every candidate from scratch would give. A candidate may be left unfinished, where only
-its beginning is asked for or it cannot be chosen any more; it stays a guess that can be continued.
+The noise of a draw is a function of row, slot and position alone, so the result is exactly what
+writing every candidate from scratch would give. A candidate may stay unfinished, if only its first
+token is needed or it can no longer be chosen; a later step can continue it.
 
-All segments of all rows are verified and extended together. Those that are finished leave, the
-vocabulary head sees no position twice, and each round of tokens asks the device once. EOS closes a
-segment; the mask, padding and BOS are never drawn.
+All segments of all rows are verified and extended together, and the host reads the device once per
+round. EOS closes a segment; the mask, padding and BOS are never drawn.
 
-Choosing (`SegmentSelector`; paper, appendix E). What is written before the choice depends on what
-the score reads:
+Choosing (`SegmentSelector`; paper, appendix E). The score decides what is written first:
 
     nothing   (left_to_right, random)   choose, then write what is taken
     opening   (first)                   the first token of all, then the rest of what is taken
     segment   (average, minimum)        all candidates, as long as they can still be taken
 
 In a row that takes k, a candidate is given up once the most that it can still reach (Score.bound)
-is below the k-th best finished one; no choice and no tie changes by that. With a slot temperature T
+is below the k-th best finished one; this changes no choice and no tie. With a slot temperature T
 the choice is Gumbel-top-k over score / T: segments are drawn one after another, each with a
 probability proportional to exp(score / T).
 
-Not here: conditions and canvases (decode.py of latentmdm and flexlatent), how many are taken, and
-what becomes of them.
+Not here: conditions, canvases, and how many segments a step takes (decode.py of latentmdm and
+flexlatent).
 Letters: B rows, L positions, S slot numbers, T positions of a segment (L_seg), N segments, M places
 in segments that a round asks about, D width, V vocabulary.
 """
@@ -58,10 +56,10 @@ from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
 HEAD_BUDGET = 1 << 23
-"""Logits held at once, in numbers: more places pass through the head in pieces."""
+"""Most logits in memory at once: more places pass through the head in pieces."""
 
 Worth = Callable[[Tensor], Tensor]
-"""Which of these segments (N', indices among those being written) to go on with: N' bool."""
+"""Indices of segments being written (N') -> whether to continue each of them (N' bool)."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,11 @@ class DraftGoal:
     """How far candidates are written."""
 
     upto: int | None = None
-    """So many tokens of each; None: to the end."""
+    """Tokens to write of each; None: to the end."""
     worth: Worth | None = None
-    """Asked after every round of tokens; None: all are worth it."""
+    """Called after every round of tokens; None: continue all."""
     step: int | None = None
-    """Given where noise is fresh in every step; None: one number per row, slot and position."""
+    """Makes the noise fresh in every step; None: one number per row, slot and position."""
 
 
 WHOLE = DraftGoal()
@@ -83,7 +81,7 @@ class Candidates:
     """The candidates of all slots of all rows.
 
     `length` counts a candidate's tokens, its closing EOS included; 0: there is none yet. The first
-    `checked` of them are what the conditions of the last `refresh` give, and have their `log_prob`
+    `checked` tokens are right under the conditions of the last `refresh`, and have their `log_prob`
     (untempered); the others are a guess.
     """
 
@@ -100,8 +98,8 @@ class Candidates:
     ) -> None:
         """For rows with these noise keys (B).
 
-        Unless a segment `may_be_empty`, EOS is never its first token. Without `reuse`, guesses are
-        thrown away.
+        Unless a segment `may_be_empty`, EOS is never its first token. Without `reuse`, a refresh
+        discards the guesses.
         """
         self.net, self.vocab, self.draw, self.reuse = net, vocab, draw, reuse
         self.may_be_empty = may_be_empty
@@ -126,14 +124,14 @@ class Candidates:
     def extend(
         self, row: Tensor, slot: Tensor, conditions: Tensor, goal: DraftGoal = WHOLE
     ) -> None:
-        """Go on with candidates under the conditions that they have been checked with."""
+        """Continue candidates under the conditions that they have been checked with."""
         if not len(row):
             return
         _Drafts(self, row, slot, self.net.write(conditions), goal).write()
         refuse_nan(self.log_prob[row, slot])
 
     def whole(self, row: Tensor, slot: Tensor) -> Tensor:
-        """Whether candidates are checked to their end.  # N"""
+        """Whether candidates are finished and checked to their end.  # N"""
         length = self.length[row, slot]
         return (self.checked[row, slot] == length) & self.ends(row, slot, length)
 
@@ -157,7 +155,7 @@ class Candidates:
         return tokens.masked_fill(beyond, self.vocab.pad_id), length
 
     def put(self, row: Tensor, slot: Tensor, ids: Tensor, length: Tensor) -> None:
-        """Segments that are given, not drawn: ids N T' of `length` (N) tokens, 0 for empty ones."""
+        """Store given segments: ids N T' of `length` (N) tokens, 0 for empty ones."""
         self.tokens[row, slot, : ids.shape[1]] = ids
         room = self.tokens.shape[2]
         # A full segment has no place for EOS: its last token is written again.
@@ -173,7 +171,7 @@ class Candidates:
             setattr(self, name, getattr(self, name)[rows])
 
     def widen(self, slots: int) -> None:
-        """Make place for so many slot numbers, where slots are inserted."""
+        """Grow the tables to this number of slots, for decoders that insert slots."""
         more = slots - self.length.shape[1]
         if more <= 0:
             return
@@ -185,22 +183,22 @@ class Candidates:
 
 @dataclass(frozen=True)
 class _DraftQuery:
-    """What one round asks the network: the next places of every segment that goes on."""
+    """One round's query to the network: the next places of every unfinished segment."""
 
     checked: Tensor  # N, tokens that are certain, hence the first place asked about
     held: Tensor  # N, tokens that the writer has read
     length: Tensor  # N, tokens of the guess
     counts: Tensor  # N, places asked about
     most_read: int
-    """Tokens that the writer must read, of the segment with the most."""
+    """The most tokens that the writer must read of one segment."""
     ragged: bool
-    """Whether they are more than those of another segment."""
+    """Whether it must read fewer of another segment."""
     owner: Tensor  # M, the segment of each place
     place: Tensor  # M, counted from `checked`
 
 
 class _Drafts:
-    """Segments being written together, round by round; those that need no more drop out."""
+    """Segments being written together, round by round; finished ones drop out."""
 
     def __init__(
         self, store: Candidates, row: Tensor, slot: Tensor, writer: SegmentDrafter, goal: DraftGoal
@@ -221,19 +219,20 @@ class _Drafts:
             self.begun = True
 
     def _ask(self) -> _DraftQuery | None:
-        """Drop what is finished; None when nothing is left."""
+        """Drop finished segments, and plan the next round; None when nothing is left."""
         store, goal = self.store, self.goal
         checked, length = store.checked[self.row, self.slot], store.length[self.row, self.slot]
-        # An open guess asks for one token more than it has.
+        # A guess that is not closed needs one token more than it has.
         end = length + (~store.ends(self.row, self.slot, length)).long()
         if goal.upto is not None:
             end = end.clamp(max=goal.upto)
         counts = (end - checked).clamp(min=0)
         if goal.worth is not None and self.begun:
             counts = counts * goal.worth(self.index)
+        # The last checked token came out of the previous round: the writer has not read it yet.
         held = (checked - 1).clamp(min=0) if self.begun else torch.zeros_like(checked)
         reads = checked + counts - 1 - held
-        table = torch.stack([counts, reads, held]).T.tolist()  # the round's one look at the device
+        table = torch.stack([counts, reads, held]).T.tolist()  # the round's one synchronisation
         going = [index for index, (asked, _, _) in enumerate(table) if asked]
         if not going:
             return None
@@ -243,8 +242,10 @@ class _Drafts:
             self.writer = self.writer.keep(rows)
             checked, length, counts, held = (x[rows] for x in (checked, length, counts, held))
         if self.guessed:
+            # The writer's cache still holds the tokens of guesses that were refused.
             self.writer.cut(held)
-        # A writer has room for T tokens, behind the longest segment too: long guesses wait.
+        # A call pads all rows to one width, and the cache has room for T tokens behind the longest
+        # row too: guesses that do not fit wait for the next round.
         room = store.tokens.shape[2] - max(table[index][2] for index in going)
         counts = counts.clamp(max=room)
         total = sum(min(table[index][0], room) for index in going)
@@ -275,7 +276,7 @@ class _Drafts:
         """A token for every place, and its untempered log-probability.  # M, M"""
         store, step = self.store, self.goal.step
         position = ask.checked[ask.owner] + ask.place
-        noise = position  # not looked at where the best token is taken
+        noise = position  # a placeholder: greedy decoding reads no noise
         if store.draw.temperature > 0:
             row, slot = self.row[ask.owner], self.slot[ask.owner]
             fresh = () if step is None else (step,)
@@ -303,36 +304,37 @@ class _Drafts:
         return tokens, posterior.log_prob(tokens)
 
     def _accept(self, ask: _DraftQuery, tokens: Tensor, log_prob: Tensor) -> None:
-        """Take what was drawn up to the first place where it is not what was guessed."""
+        """Accept the guess up to the first draw that differs from it, and that draw instead."""
         store, owner = self.store, ask.owner
         position = ask.checked[owner] + ask.place
         where = (self.row[owner], self.slot[owner], position)
         guess = store.tokens[where]
-        # Behind a guess stands what is left of an older one: to agree with it does no harm.
+        # Behind the guess the table holds leftovers of older ones: agreeing with them is harmless.
         differs = torch.where(tokens == guess, ask.counts[owner], ask.place)
         first = ask.counts.scatter_reduce(0, owner, differs, "amin")  # N; counts: none differs
-        # Writing every place, kept or not, needs no look at the device: `checked` says what counts.
+        # All places are written, accepted or not: selecting some would synchronise with the device,
+        # and nothing beyond `checked` is trusted.
         store.tokens[where] = torch.where(ask.place <= first[owner], tokens, guess)
         store.log_prob[where] = log_prob
         checked = ask.checked + torch.minimum(first + 1, ask.counts)
         store.checked[self.row, self.slot] = checked
         over = store.tokens[self.row, self.slot, checked - 1] == store.vocab.eos_id
         if self.begun:
-            over = over | (first == 0)  # a guess that is wrong twice running is given up
+            over = over | (first == 0)  # a guess that is wrong twice in a row is given up
         length = torch.where(over, checked, torch.maximum(checked, ask.length))
         store.length[self.row, self.slot] = length
 
 
 @dataclass(frozen=True)
 class SegmentChoice:
-    """What one step takes."""
+    """The segments that one step takes."""
 
     taken: Tensor
-    """B L; their candidates are whole."""
+    """B L; their candidates are finished."""
     scores: Tensor
     """B L; NaN where nothing was ranked, or a candidate was given up."""
     ties: Tensor
-    """B: choices that the tie rule made."""
+    """B: how many choices the tie rule made."""
 
 
 @dataclass(frozen=True)
@@ -358,11 +360,11 @@ class SegmentSelector:
     slot_temperature: float = 0.0
     """0 takes the best."""
     complete: bool = False
-    """Write every candidate to its end, chosen or not, for whoever wants to see them."""
+    """Write every candidate to its end, chosen or not, so that a trace can show them."""
     anew: bool = False
-    """The noise of tokens is fresh in every step."""
+    """Draw tokens with fresh noise in every step."""
     reshuffles: bool = False
-    """A random order is drawn anew each step, so that slots which join late are not ahead."""
+    """Redraw a random order in each step, so that slots inserted late are not favoured."""
 
     def choose(self, view: StepView, eligible: Tensor, counts: Tensor) -> SegmentChoice:
         """Take the `counts` (B) first of the eligible segments (B L), by conditions (B L D)."""
@@ -382,7 +384,7 @@ class SegmentSelector:
     def _before_the_choice(
         self, view: StepView, places: _DraftPlaces, counts: Tensor
     ) -> DraftGoal | None:
-        """How far candidates are written before one is chosen; None: not at all."""
+        """How far candidates are written before the choice; None: not at all."""
         step = view.step if self.anew else None
         score = self.policy.score
         unbounded = score.reads == "segment" and score.bound is None
@@ -396,7 +398,7 @@ class SegmentSelector:
         return goals[score.reads]
 
     def _finish(self, view: StepView, taken: Tensor, *, checked: bool) -> None:
-        """Write what is taken to its end, where that was not necessary before."""
+        """Write the taken segments to their ends, unless the choice needed that already."""
         if self.complete or self.policy.score.reads == "segment":
             return
         places = _DraftPlaces.where(taken, view)
@@ -405,7 +407,7 @@ class SegmentSelector:
         write(places.row, places.slot, view.states[places.row, places.position], goal)
 
     def _can_win(self, view: StepView, places: _DraftPlaces, counts: Tensor) -> Worth:
-        """Whether a candidate may still be among the first of its row."""
+        """Whether a candidate can still be among the first `counts` of its row."""
         last = (counts - 1).clamp(0, view.slot.shape[1] - 1)[:, None]  # B 1
 
         def worth(index: Tensor) -> Tensor:
@@ -421,7 +423,7 @@ class SegmentSelector:
     def _rank(
         self, view: StepView, places: _DraftPlaces, eligible: Tensor
     ) -> tuple[Ranking, Tensor]:
-        """What the choice is made from, and the scores as they are recorded (B L)."""
+        """The ranking to choose from, and the scores to record (B L)."""
         scores, known = self._scores(view, places)
         values = scores.new_full(eligible.shape, -torch.inf)
         recorded = torch.full_like(values, torch.nan)
@@ -431,8 +433,10 @@ class SegmentSelector:
         return Ranking(values, eligible, torch.zeros_like(eligible), breaks), recorded
 
     def _scores(self, view: StepView, places: _DraftPlaces) -> tuple[Tensor, Tensor]:
-        """What places are ranked by, and whether it is their candidate's score: not where nothing
-        is read, nor where a candidate is unfinished, of which it is the most it can reach.  # N"""
+        """The value that ranks each place, and whether it is its candidate's score.  # N
+
+        It is not if the score reads nothing. Of an unfinished candidate it is the upper bound.
+        """
         score, held = self.policy.score, self.candidates
         step = view.step if self.reshuffles else None
         items = Items(places.position, view.key[places.row], slot=places.slot, step=step)
@@ -447,7 +451,7 @@ class SegmentSelector:
         return reached.where(whole, score.bound(written)), whole
 
     def _compared(self, view: StepView, places: _DraftPlaces, scores: Tensor) -> Tensor:
-        """What is compared: near-equal scores are equal, unless chance enters.  # N"""
+        """The values to compare: near-equal scores are made equal, unless noise is added.  # N"""
         if self.policy.score.reads == "nothing":
             return scores
         if self.slot_temperature == 0:

@@ -1,15 +1,15 @@
 """LatentMDM decoding: reveal whole segments in the order a policy chooses.
 
 Paper, Section 4.2 and appendix E. A row has a fixed number of slots, each of them open (the mask
-vector), revealed (its segment's latent) or empty. Each step: one call of the latent network gives
-every open slot a condition; a contest among their candidates (candidates.py) takes k; these are
-encoded and stand for good. What an empty segment says about the slots after it is the tail rule
-(config.py). Rows that are complete leave the batch, and their last segments are never encoded.
+vector), revealed (its segment's latent) or empty. In each step one call of the latent network gives
+every open slot a condition; the selector (candidates.py) takes k of the slots' candidates, which
+are encoded and never change again. The tail rule (config.py) says what an empty segment means for
+the slots after it. Complete rows leave the batch, and their last segments are never encoded.
 
-`SegmentRows` is the state of a batch. The tokens of the segments that stand in slots, and of the
-candidates for open slots, are in one table (`Candidates`).
+`SegmentRows` is the state of a batch. One table (`Candidates`) holds the tokens of revealed
+segments and of the candidates for open slots.
 
-mode="compat" writes all candidates anew with fresh noise in every step, and its tail rule erases.
+mode="compat" redraws all candidates with fresh noise in every step, and its tail rule erases.
 
 Not here: how segments are written and chosen (candidates.py), and slots that are inserted
 (families/flexlatent). Letters: B rows, S slots, N segments, T positions of a segment, D width.
@@ -45,7 +45,7 @@ class SegmentRows:
     free: Tensor  # B S, not frozen
     open: Tensor  # B S
     reveal: Tensor  # B S, the step of the reveal; 0 before it, and where nothing is revealed
-    score: Tensor  # B S, what the segment was chosen by
+    score: Tensor  # B S, the score that the segment was chosen by
     forwards: Tensor  # B
     ties: Tensor  # B
     prompt: ReadPrompt
@@ -55,8 +55,9 @@ class SegmentRows:
     def start(
         cls, net: SegmentNet, canvases: Sequence[SegmentCanvas], segments: Candidates
     ) -> SegmentRows:
-        """Canvases that fit the network; slots that a canvas does not mention are empty."""
+        """Begin with canvases that fit the network; slots that a canvas lacks are empty."""
         vocab, device, shape = segments.vocab, segments.key.device, (len(canvases), net.slots)
+        # Filled on the CPU and moved as a whole: single writes to a device would cost a call each.
         free = torch.zeros(shape, dtype=torch.bool)
         length = torch.zeros(shape, dtype=torch.int64)
         ids = torch.full((*shape, net.segment_length), vocab.pad_id)
@@ -101,7 +102,7 @@ class SegmentRows:
         self.open = self.open & ~changed
 
     def encode(self, net: SegmentNet, chosen: Tensor) -> None:
-        """Bring the latents of chosen slots (B S) to the segments that stand there."""
+        """Set the latents of chosen slots (B S) from their segments."""
         row, slot = chosen.nonzero(as_tuple=True)
         ids, length = self.segments.content(row, slot)
         self.latents[row, slot] = net.empty_vector
@@ -113,7 +114,7 @@ class SegmentRows:
     def collect(
         self, index: int, canvas: SegmentCanvas, step: int, proposed: list[Proposal] | None
     ) -> Decoded:
-        """What was done with one row: its content in slot order, then an EOS for each empty slot.
+        """One row's result: its content in slot order, then an EOS for each empty slot.
 
         A slot that is still open shows as one mask, a frozen empty one not at all.
         """
@@ -239,25 +240,26 @@ class _Stepper:
         slot = torch.arange(rows.open.shape[1], device=rows.open.device).expand_as(rows.open)
         view = StepView(conditions, rows.segments.key, slot, step)
         choice = self.selector.choose(view, rows.open, torch.full_like(rows.row, self.k))
-        if self.records:
+        if self.records:  # before the commit, which closes the taken slots
             self._record(choice, step)
         rows.ties += choice.ties
         emptied = self._emptied(choice.taken)
         rows.commit(choice, emptied, step)
-        # A complete row leaves after this step, so nobody reads its last latents.
+        # A complete row leaves after this step, so its last latents would never be read.
         unfinished = rows.open.any(dim=1, keepdim=True)
         rows.encode(self.net, (choice.taken | emptied) & unfinished)
 
     def _emptied(self, taken: Tensor) -> Tensor:
         """The slots that become empty because an empty segment before them is taken.  # B S
 
-        Up to the next frozen segment: what stands there shows that the text goes on behind it.
+        This stops at the next frozen segment, because the text evidently continues there.
         """
         rows, tail = self.rows, self.tail
         if not tail.closes:
             return torch.zeros_like(taken)
         count = (taken & rows.segments.empty).long().cumsum(dim=1)
         goes_on = ~rows.free & ~rows.segments.empty
+        # True where an empty segment was taken since the last frozen text.
         after = count > count.masked_fill(~goes_on, 0).cummax(dim=1).values
         waiting = rows.open & ~taken
         if not tail.erases:
@@ -305,7 +307,7 @@ def resolve(options: LatentOptions) -> LatentOptions:
 
 
 def _refuse(options: LatentOptions) -> None:
-    """What is set must make sense and have an effect."""
+    """Refuse values that make no sense or have no effect."""
     policy = build_policy(options)
     if options.k < 1:
         raise ValueError(

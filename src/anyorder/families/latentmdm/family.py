@@ -1,4 +1,4 @@
-"""The row of latentmdm: encoder, latent transformer and decoder, over a number of slots."""
+"""The parts of latentmdm: encoder, latent transformer and decoder, over a number of slots."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""latentmdm's loss on one batch: mask segments, ask for their conditions, write them.
+"""latentmdm's loss on one batch: mask segments, compute their conditions, write them.
 
-Every one of the L_s slots is an item of process/masking.py, empty ones included: n ~ Unif{1..L_s}
-of them are masked, and with nats_i as in segment_parts.py
+Each of the L_s slots is an item of process/masking.py, empty ones included; n ~ Unif{1..L_s} of
+them are masked. With h_i the condition of a masked slot and y_1, y_2 .. its segment, closed by EOS,
 
+    nats_i            sum over j of -log p(y_j | h_i, y_1 .. y_{j-1})
     segment_mean      mean over rows of (1/n) * sum over masked i of nats_i     (the paper's)
     segment_tokens    sum over masked i of nats_i / number of target tokens     (the release's)
 
@@ -11,54 +12,26 @@ With exact posteriors the first is the any-order bound of the law of segments:
     L_s * E[ (1/n) * sum over masked i of nats_i ] = H(segments | prompt).
 
 The second weighs every token alike: rows with many masks, and long segments, count for more. Its
-divisor is drawn too, which moves the minimum towards short segments by the order of 1 / targets.
+divisor is random too, which moves the minimum towards short segments by the order of 1 / targets.
 
 `reconstruct` adds that weight times the mean over revealed i of nats_i: the decoder also writes
-what was shown, from the same conditions. The paper has no such term. It leaves the minimum of the
-others where it is, since revealed and masked slots have conditions of their own.
+the visible segments, from the same conditions. The paper has no such term. It does not move the
+minimum of the others, since revealed and masked slots have different conditions.
 
-No loop, no optimiser. Letters: B rows, S slots, D width.
-
--log p of target tokens under a linear head, without all logits at once.
+Cost. Only visible content is encoded, only masked segments are written, and segments of similar
+length go through the encoder and the decoder together. The vocabulary head runs on real targets
+only (a segment of the full length has no EOS to predict, an empty one nothing else). With M = 470
+targets and V = 151,645 words the logits alone are 285 MB, so `linear_nats` makes them in parts:
 
     nats_m = log sum over v of e^(s_m . E_v)  -  s_m . E_{y_m}
     d nats_m / d s_m = sum over v of (p_mv - [v = y_m]) E_v,    d / d E_v alike
 
-With M = 470 targets and V = 151,645 words the logits are 285 MB, their softmax and both gradients
-as much again. Here they exist in parts: the forward pass keeps one number for each target, the
-backward pass makes each part anew and adds its share to one gradient of the table. That is a
-quarter more arithmetic in the head, so few logits are made at once, as usual.
+Its forward pass keeps one number per target; its backward pass computes each part again. That is a
+quarter more arithmetic in the head, so it is used only where the logits are many.
 
-In half precision the products are made in it, and everything after them in float32.
-
-Not here: which states and targets, and how nats are weighed.
-Letters: M targets, D width, V vocabulary.
-
-A batch's flat rows -> its segments, each a row of its own, padded; without a loop.
-
-Segment s of row b begins where the prompt and the segments before it end:
-
-    start[b, s] = prompt_length[b] + sum of segment_length[b, :s]
-
-Letters: B rows of the batch, L positions, S slots, N chosen segments, T tokens of the longest one
-that was chosen.
-
-What this file does not do: cut text (segments.py), choose what is masked.
-
-What the segment losses share: segments of a batch, latents of the visible, nats of the masked.
-
-With h_i the condition of a masked slot and y_1 .. y_n its segment, closed by EOS,
-
-    nats_i = sum over j of -log p(y_j | h_i, y_1 .. y_{j-1})
-
-Work follows what is there: only visible content is encoded, only masked segments are written, the
-vocabulary head runs on real targets only (a segment of the full length has no EOS to predict, an
-empty one nothing else), in parts where logits would be many (head_nats.py). Segments of like length
-go through the encoder and the decoder together, and an empty one costs one position.
-
-Not here: which segments are masked, and how their nats are weighed.
-Letters: B rows, S slots, N chosen segments, C conditions, T tokens of a group,
-M target tokens, D width, V vocabulary.
+Not here: the training loop, and how text is cut into segments (anyorder/data).
+Letters: B rows, L positions, S slots, N chosen segments, C conditions, T tokens of the longest of
+them, M target tokens, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -100,7 +73,7 @@ def linear_nats(states: Tensor, table: Tensor, targets: Tensor, most: int = LOGI
 
 
 def _parts(states: Tensor, table: Tensor, at_once: int) -> Iterator[tuple[slice, Tensor]]:
-    """Places of `at_once` states at a time, and their logits, all in the same memory."""
+    """`at_once` states at a time: their places and their logits, always in the same memory."""
     kind = torch.promote_types(states.dtype, torch.float32)
     memory = states.new_empty(min(at_once, len(states)), len(table), dtype=kind)
     for start in range(0, len(states), at_once):
@@ -117,6 +90,7 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, table: Tensor, targets: Tensor, at_once: int) -> Tensor:
         ctx.kinds = states.dtype, table.dtype
+        # Cast by hand: autocast skips products with `out=`, and does not cover the backward pass.
         if torch.is_autocast_enabled(states.device.type):
             half = torch.get_autocast_dtype(states.device.type)
             states, table = states.to(half), table.to(half)
@@ -124,7 +98,7 @@ class _InParts(torch.autograd.Function):
         total, chosen = (states.new_empty(len(states), dtype=kind) for _ in range(2))
         for here, logits in _parts(states, table, at_once):
             chosen[here] = logits.gather(1, targets[here, None])[:, 0]
-            largest = logits.amax(dim=1)
+            largest = logits.amax(dim=1)  # subtracted before exp, which would overflow
             total[here] = logits.sub_(largest[:, None]).exp_().sum(dim=1).log_() + largest
         ctx.save_for_backward(states, table, targets, total)
         ctx.at_once = at_once
@@ -183,7 +157,7 @@ def segments_of(batch: Batch, chosen: Tensor | None = None) -> ChosenSegments:
     longest = int(length.max()) if len(length) else 0
     places = torch.arange(longest, device=lengths.device)  # T
     real = places < length[:, None]  # N T
-    # What is not real might lie beyond the row; read its first token instead, then blank it.
+    # Padding may point beyond the row: read the row's first token there, then blank it.
     at = torch.where(real, start[row, slot][:, None] + places, 0)
     tokens = batch.ids[row[:, None], at].masked_fill(~real, 0)
     return ChosenSegments(tokens, length, row, slot)
@@ -228,7 +202,7 @@ class Segments:
 
 
 def read_prompts(net: TrainedCoder, batch: Batch, vocab: Vocab) -> ReadPrompt:
-    """The batch's prompts, without what stands behind them."""
+    """The batch's prompts, with padding in place of the answers."""
     longest = int(batch.prompt_length.max())
     behind = torch.arange(longest, device=batch.ids.device) >= batch.prompt_length[:, None]
     ids = batch.ids[:, :longest].masked_fill(behind, vocab.pad_id)
@@ -236,8 +210,10 @@ def read_prompts(net: TrainedCoder, batch: Batch, vocab: Vocab) -> ReadPrompt:
 
 
 def alike(length: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Numbers (N) of segments of like length, from more than half of a power of two up to it, and
-    the longest length of each group."""
+    """Groups of segments (indices N) of similar length, and the longest length of each group.
+
+    A group spans the lengths above half a power of two and up to it, so at most half is padding.
+    """
     power = length.clamp(min=1).double().log2().ceil().long()
     for each in power.unique().tolist():
         chosen = (power == each).nonzero()[:, 0]
@@ -255,7 +231,7 @@ def encoded(net: TrainedCoder, segments: Segments) -> Tensor:
 
 
 def latents(net: TrainedCoder, segments: Segments, masked: Tensor, empty: Tensor) -> Tensor:
-    """What the latent transformer sees of each slot: B S -> B S D.
+    """The input of the latent transformer at each slot: B S -> B S D.
 
     The mask vector where masked, a segment's own where it has tokens, else `empty` (D).
     """
@@ -263,16 +239,16 @@ def latents(net: TrainedCoder, segments: Segments, masked: Tensor, empty: Tensor
     content = (segments.length > 0) & ~masked
     if not bool(content.any()):
         return blank
-    vectors = encoded(net, segments[content]).to(blank.dtype)  # half precision, under autocast
+    vectors = encoded(net, segments[content]).to(blank.dtype)  # autocast gives half precision
     return blank.index_put(content.nonzero(as_tuple=True), vectors)
 
 
 @dataclass(frozen=True)
 class SegmentNats:
-    """What it costs to write some segments."""
+    """The cost of writing some segments."""
 
     nats: Tensor
-    """Of each target token, grouped in no promised order.  # M"""
+    """Of each target token, in no particular order.  # M"""
     segment: Tensor
     """Which segment each target belongs to.  # M"""
     count: int
@@ -284,7 +260,7 @@ class SegmentNats:
 
 
 def target_counts(length: Tensor, segment_length: int) -> Tensor:
-    """Tokens to predict: the segment's own and its EOS, where there is a place for it."""
+    """Tokens to predict: the segment's own, and its EOS if there is room for one."""
     return length + (length < segment_length)
 
 
@@ -304,7 +280,7 @@ def segment_nats(
     for chosen, longest in alike(targets):
         written = segments.tokens[chosen, :longest]  # N' T
         real = torch.arange(longest, device=device) < targets[chosen][:, None]  # N' T
-        # The last token is predicted and not read, so that an empty segment is its condition.
+        # The last token is predicted but not read: an empty segment costs its condition alone.
         states.append(net.decode_states(conditions[which[chosen]], written[:, :-1])[real])
         tokens.append(written[real])
         owner.append(chosen[:, None].expand_as(real)[real])
@@ -328,7 +304,7 @@ def with_reconstruction(parts: LossParts, weight: float, cost: Tensor) -> LossPa
 
 
 def _table(net: TrainedCoder) -> Tensor | None:
-    """The table that a network multiplies its states with, where its head does only that."""
+    """The head's table, for networks whose head is nothing but that product."""
     inner = net.backbone if isinstance(net, FlexLatentNet) else net
     return inner.embed.weight if isinstance(inner, LatentNet) else None
 
@@ -342,7 +318,7 @@ def token_nats(net: TrainedCoder, states: Tensor, targets: Tensor) -> Tensor:
 
 
 PLAIN = SegmentLossConfig()
-"""The paper's."""
+"""The paper's loss."""
 
 
 class TrainedSegmentNet(SegmentNet, TrainedCoder, Protocol):
@@ -385,7 +361,7 @@ def _objective(
 def masked_conditions(
     net: TrainedSegmentNet, batch: Batch, segments: Segments, masked: Tensor, vocab: Vocab
 ) -> Tensor:
-    """What the latent network says of every slot, where some are masked.  # B S D"""
+    """The conditions of all slots, given those that are not masked.  # B S D"""
     if segments.length.shape[1] != net.slots:
         raise ValueError(
             f"batches with {segments.length.shape[1]} slots for a network of {net.slots}: "

@@ -6,14 +6,14 @@
     log p(y_ij | y_i<j, h_i) = log softmax(E s),  s = decoder(h_i, E[y_i1 .. y_i,j-1]), last state
 
 One table E serves the encoder's input, the prompt, the decoder's input and the head. Slot i of a
-row stands at position (prompt length) + i - 1, right after the true end of its prompt; padding is
-never attended to. With `attention="prefix_lm"` the prompt does not see the slots: it is read once
+row has position (prompt length) + i - 1, right after the true end of its prompt; padding is never
+attended to. With `attention="prefix_lm"` the prompt does not see the slots: it is read once
 and its keys and values serve every later call (another model than the paper's, and a faster one).
 
 Every method but `write` can be differentiated. `decode_states` is the decoder for training.
 
-Not here: losses, which slot holds what, choosing tokens and segments; EOS behind a segment's tokens
-is the caller's in the decoder, and the network's own in the encoder (`pooling="with_eos"`).
+Not here: losses, which slot holds what, choosing tokens and segments. The caller appends EOS to a
+segment for the decoder; the encoder adds its own (`pooling="with_eos"`).
 Letters: B rows, P prompt positions, S slots, N segments, T tokens, D width, V vocabulary.
 """
 
@@ -32,13 +32,13 @@ from anyorder.nets.init import draw_layers, scale_product, start_scales, take_we
 from anyorder.nets.stack import AttentionContext, Memory, Stack
 
 FEW_ROWS, LARGE_TABLE = 10, 1 << 22
-"""Up to so many states under a table of so many numbers, table times states is up to twice as fast
-on a processor as states times table: each row of the table is read once."""
+"""With at most FEW_ROWS states and at least LARGE_TABLE weights, table times states is up to twice
+as fast on a CPU as states times table: each row of the table is read once."""
 
 
 @dataclass(frozen=True)
 class PromptVectors:
-    """Prompts as `conditions` needs them: token vectors, or what the slots look back on."""
+    """Prompts as `conditions` needs them: token vectors, or their keys and values."""
 
     real: Tensor  # B P
     length: Tensor  # B
@@ -95,12 +95,13 @@ class LatentNet(nn.Module):
         column = torch.arange(ids.shape[1] + 1, device=ids.device)
         if self.config.pooling == "with_eos":
             assert self.config.eos_id is not None
-            # A segment that fills all its positions stands without EOS.
+            # A segment that fills all its positions has no room for EOS.
             ids = F.pad(ids, (0, 1)).masked_fill(column == length[:, None], self.config.eos_id)
             length = length + (length < self.config.segment_length)
         real = column[: ids.shape[1]] < length[:, None]  # N T
         x = self.embed(ids)
         states = self.encoder.run(x, self.encoder.plain_context(x, real))  # N T D
+        # The mean over real tokens as one product: padding has a share of 0.
         share = real.to(states.dtype) / length[:, None]
         return torch.bmm(share[:, None], states)[:, 0]
 
@@ -151,7 +152,7 @@ class LatentNet(nn.Module):
         """The decoder on known tokens: N D, N T -> N T+1 D; head(states[n, j]) predicts ids[n, j].
 
         The last state predicts what follows the last token: leave a closing EOS, which nothing
-        follows, out of `ids`. Padding on the right needs no mask, since nothing looks to the right.
+        follows, out of `ids`. Padding on the right needs no mask in a causal stack.
         """
         x = torch.cat([conditions[:, None], self.embed(ids)], dim=1)
         return self.decoder.run(x, self.decoder.plain_context(x))
@@ -176,10 +177,11 @@ class LatentNet(nn.Module):
 
 @torch.no_grad()
 def draw_segment_weights(net: LatentNet, seed: int) -> None:
-    """The same for a network over segments."""
+    """Set all weights of a network over segments, in place (the reasons are in nets/init.py)."""
     config = net.config
     table, gain = start_scales(config.backbone)
     if not config.decoder_norm:
+        # Each of these layers adds about one more table scale to the states under the head.
         writers = net.latent.config.layers + net.decoder.config.layers
         table = math.sqrt(scale_product(config.backbone) / (1 + writers))
     generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
@@ -194,7 +196,7 @@ def draw_segment_weights(net: LatentNet, seed: int) -> None:
 
 
 def _begin_by_copying(net: nn.Module, scale: float) -> None:
-    """Add the identity to what attention reads and writes, where both are square maps."""
+    """Add the identity to the value and output maps of attention, where both are square."""
     for name, module in net.named_modules():
         if not name.endswith(".attention"):
             continue

@@ -1,3 +1,3 @@
-"""Part of anyorder, see the files."""
+"""sflm: hyperspherical flow. `family.py` lists its parts."""
 
 from __future__ import annotations

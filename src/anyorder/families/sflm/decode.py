@@ -4,13 +4,13 @@ S-FLM's sampler (process/sphere.py has its equations). N steps are N network cal
 t_0 .. t_{N-1} of linspace(1, 1e-5, N + 1). Each call but the last moves every free slot along the
 velocity of its posterior, from the signal a(t_k) to a(t_{k+1}); the last one takes tokens from its
 posterior and moves nothing. Frozen slots, a prompt or the text around a gap, hold the clean vectors
-of their tokens at every call. Slots hold what a text may hold (`States` in nets/denoiser.py),
-without PAD.
+of their tokens at every call. Free slots can become any state (`States` in nets/denoiser.py) but
+PAD.
 
-There is no token before the end, and no order is chosen. What a step shows of a slot is its most
-likely token: `reveal_step` is the step from which it stayed, `changes` what it was before.
+No slot has a token before the end, and no order is chosen. A step shows the most likely token of
+each slot: `reveal_step` is the step from which it stayed the same, `changes` the earlier ones.
 
-The points are float64 throughout; the network reads them in its own precision.
+Points are float64 throughout; the network reads them in its own precision.
 Letters: B rows, L positions, M free slots of all rows, K states, V vocabulary, D width.
 """
 
@@ -52,7 +52,7 @@ class _Rows:
     clean: Tensor  # B L D, the vectors of frozen slots
     since: Tensor  # B L, the step from which a slot has shown its token
     log_prob: Tensor  # B L, of what is shown
-    row: Tensor  # M, whose slot
+    row: Tensor  # M, the row of each free slot
     position: Tensor  # M
     key: Tensor  # M, its row's noise key
     points: Tensor  # M D
@@ -60,7 +60,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Moment:
-    """One network call, and where it leads."""
+    """One network call: its step and its signals."""
 
     step: int
     signal: Tensor
@@ -96,7 +96,7 @@ def decode(
 
 
 class _Stepper:
-    """One step of the flow: a network call, and where it moves the points."""
+    """One step of the flow: a network call, and the move of all points."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Stepper:
         self.rows = self._noise_rows(keys, device)
         self.row = torch.arange(len(canvases), device=device)
         self.history = [self.rows.ids]
-        """What every slot showed after each step."""
+        """The shown tokens after each step."""
 
     def _noise_rows(self, keys: Sequence[int], device: torch.device) -> _Rows:
         ids, free, real = stack(self.canvases, self.vocab, device)
@@ -151,7 +151,7 @@ class _Stepper:
         raise AssertionError("all rows end together")
 
     def collect(self, index: int, step: int) -> Decoded:
-        """A row after its frozen prefix; with all that it showed before, once it is finished."""
+        """A row after its frozen prefix; once it is finished, with all its earlier tokens."""
         rows, canvas = self.rows, self.canvases[index]
         span = slice(canvas.prompt_length, len(canvas.ids))
         token_ids = rows.ids[index, span].tolist()
@@ -173,11 +173,10 @@ class _Stepper:
         )
 
     def advance(self, step: int) -> None:
-        """One network call: what it shows, and where it moves the points."""
         rows = self.rows
         last = step == self.options.steps
         moment = _Moment(step, self.signals[step - 1], None if last else self.signals[step])
-        # The points stay in float64; only what the network reads is rounded.
+        # The points stay in float64, so that rounding does not add up over the steps.
         vectors = torch.index_put(
             rows.clean, (rows.row, rows.position), rows.points.to(rows.clean.dtype)
         )
@@ -214,7 +213,7 @@ class _Stepper:
         self.history.append(ids)
 
     def _filled(self, rows: _Rows, ids: Tensor) -> Tensor:
-        """Free slots behind the first free EOS become EOS, which was not drawn there."""
+        """Free slots behind the first free EOS become EOS; they have no log-probability."""
         free = torch.index_put(
             torch.zeros_like(rows.real), (rows.row, rows.position), torch.ones_like(rows.row).bool()
         )
@@ -223,7 +222,7 @@ class _Stepper:
         return ids.masked_fill(filled, self.vocab.eos_id)
 
     def _velocity(self, points: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
-        """Where each point goes, by its posterior over the tokens it may move to.  # M D"""
+        """Each point's tangent, by its posterior over the tokens it may move to.  # M D"""
         k = self.velocity.k
         if self.velocity.drawn:
             state = pick_from(filtered(logits, Draw(top_k=k)), noise)  # M
@@ -234,7 +233,7 @@ class _Stepper:
         return sphere.velocity(points, logits.double().softmax(-1), self.table)
 
     def _logits(self, states: Tensor, step: int) -> Tensor:
-        """Logits of what a slot may hold.  # M K"""
+        """Logits of the states.  # M K"""
         logits = self.states.logits(self.net.head(states))
         refuse_nan(logits, step)
         return logits
@@ -250,7 +249,7 @@ def resolve(options: SflmOptions) -> SflmOptions:
 
 
 def _refuse_unused(options: SflmOptions) -> None:
-    """What is set must have an effect."""
+    """Refuse options that have no effect."""
     if options.steps < 1:
         raise ValueError(f"steps must be at least 1, not {options.steps}")
     if options.tail not in ("greedy", "ancestral"):

@@ -1,4 +1,4 @@
-"""The row of sflm: the backbone, or the published DiT, over unit vectors."""
+"""The parts of sflm: the backbone, or the published DiT, over unit vectors."""
 
 from __future__ import annotations
 

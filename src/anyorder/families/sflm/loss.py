@@ -5,8 +5,8 @@
 
 Plain cross-entropy, of the same weight at every time. It is no bound on the likelihood. Prompts
 keep their clean vectors and are not predicted; the EOS that fill a canvas are. The gradient
-reaches the table of token vectors through both. No loop, no optimiser.
-Letters: B rows, L positions, M noised tokens, D width.
+reaches the table of token vectors through both.
+Not here: the training loop. Letters: B rows, L positions, M noised tokens, D width.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ def sphere_mean(vocab: Vocab, config: SphereLossConfig, max_length: int) -> Obje
 
 
 def noised_positions(batch: Batch, noise: Noise, config: SphereLossConfig) -> Tensor:
-    """Where a batch is noised: the answers, of some examples a span of them only.  # B L
+    """Where a batch is noised: the answers, or for some examples a span of them.  # B L
 
-    At a fixed level, i.e. in validation, the answers: its numbers compare whatever `infill` is.
+    At a fixed level, i.e. in validation, the whole answers, so that runs with different `infill`
+    compare.
     """
     if noise.level is not None:
         return batch.answer

@@ -2,20 +2,19 @@
 
     e_v    = E_v / |E_v|                       normalised whenever it is read; E itself is free
     states = body(x, time),  x_i in R^D        noised vectors, or the clean e_v of a prompt
-    logits = head(states)                      a matrix of its own, zero at first: the loss is ln V;
+    logits = head(states)                      a separate matrix, zero at first: the loss is ln V;
                                                or E itself (`tied`, the backbone only)
 
-The table E starts at N(0, 1 / D) and learns through the vectors that a caller makes of it. Two
-bodies (`architecture`):
+The table E starts at N(0, 1 / D) and learns through the vectors that the loss makes of it. There
+are two bodies (`architecture`):
 
     backbone   the one backbone of all families, time-modulated. It reads sqrt(D) x, so that its
-               stream begins at the scale of a unit table, and is told how far the signal a is on
-               its way: (a - least) / (most - least), from 0 to 1
-    dit        the published one (`dit.py`). It reads x as it is, and is told sigma = -ln a
+               stream begins at the scale of a unit table. Its time is the progress of the signal a
+               from 0 to 1, (a - least) / (most - least)
+    dit        the published diffusion transformer over vectors ("sphere-dit"). It reads x
+               unscaled, and its time is sigma = -ln a
 
-Not here: noising, schedules, losses, sampling. Letters: B rows, L positions, D width, V vocabulary.
-
-The published network of S-FLM ("sphere-dit"): a diffusion transformer over vectors.
+The dit:
 
     c  = silu(W2 silu(W1 s(time))),    s = [cos(time f) | sin(time f)],  f_k = 10000^(-k / 128)
     (shift, scale, gate of attention; shift, scale, gate of the map) = W_layer c
@@ -26,12 +25,10 @@ The published network of S-FLM ("sphere-dit"): a diffusion transformer over vect
 norm is LayerNorm with a weight and no bias; attention has no biases and turns its heads (RoPE), the
 feed-forward map has biases and the tanh form of GELU. W_layer, the final modulation and the head
 start at zero: at first the layers are the identity and all tokens are equally likely. The condition
-is 128 wide whatever the width; with 768 x 12 and 49,153 tokens there are 167.93M parameters.
+is 128 wide at every width; with 768 x 12 and 49,153 tokens there are 167.93M parameters. Unlike the
+published one, it has no dropout (there: 0.1), and padding can be masked (there it is read as text).
 
-Otherwise than published: there is no dropout (there: 0.1), and padding can be masked (there it is
-read like text).
-
-Not here: what the vectors and the time mean (`sphere.py`), losses, sampling.
+Not here: noising, schedules, losses, sampling.
 Letters: B rows, L positions, H heads, W head width, D width, V vocabulary.
 """
 
@@ -56,7 +53,7 @@ MAX_PERIOD = 10000.0
 
 
 class TimeCondition(nn.Module):
-    """Time -> condition: B -> B CONDITION. The time is taken as it is, not times 1000."""
+    """Time -> condition: B -> B CONDITION. Here the time is not scaled by 1000."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +110,7 @@ class DiTBlock(nn.Module):
 class DiT(nn.Module):
     """Vectors and time -> states -> logits. The weights are a function of (config, seed).
 
-    It has a table of token vectors as well, for whoever makes the vectors: `embed`.
+    `embed`, the table of token vectors, is for callers: `hidden` does not read it.
     """
 
     def __init__(self, config: TransformerConfig, *, seed: int = 0) -> None:
@@ -157,6 +154,7 @@ class DiT(nn.Module):
                 nn.init.normal_(module.weight, std=std, generator=generator)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+        # Drawn like the others, then zeroed: the other draws do not depend on which ones are zero.
         for zero in (self.unembed, self.modulation, *(each.modulation for each in self.blocks)):
             assert isinstance(zero, nn.Linear)
             nn.init.zeros_(zero.weight)
@@ -168,7 +166,7 @@ def _norm(config: TransformerConfig) -> nn.LayerNorm:
 
 
 def _check(config: TransformerConfig) -> None:
-    """Refuse what this network does not have."""
+    """Refuse settings that this network does not have."""
     fixed: dict[str, int] = {"causal": False, "qkv_bias": False, "o_bias": False, "tied": False}
     fixed |= {"time_modulated": True, "kv_heads": config.heads}
     for name, needed in fixed.items():
@@ -177,7 +175,7 @@ def _check(config: TransformerConfig) -> None:
 
 
 TABLE_SEED = 0x5F1
-"""Sets the table's draws apart from the backbone's, which begin with the seed itself."""
+"""Separates the table's draws from the backbone's, which begin with the seed itself."""
 
 
 class SphereNet(nn.Module):
@@ -224,7 +222,7 @@ class SphereNet(nn.Module):
 
     @torch.no_grad()
     def _begin(self, seed: int) -> None:
-        """Token vectors in directions of their own, and a head, if any, that knows nothing."""
+        """Draw the token vectors, and set the head, if there is one, to zero."""
         table, head = self.backbone.embed.weight, self.backbone.unembed
         generator = torch.Generator(table.device).manual_seed(seed ^ TABLE_SEED)
         nn.init.normal_(table, std=self.config.backbone.width**-0.5, generator=generator)
