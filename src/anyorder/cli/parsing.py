@@ -1,19 +1,13 @@
-"""How a verb reads its words: tyro parses them, and a mistake is told in one plain line.
+"""Parsing of a verb's words, one-line complaints, and help texts, all from a dataclass.
 
-`parse` returns the verb's dataclass. Where tyro refuses, the words are looked at again, flag by
-flag, to say what is wrong in words of our own: a misspelt flag with the nearest ones, a value of
-the wrong kind, a missing value. tyro's own sentence is the last resort. How a help text looks is
-flags.py's business.
+A field is a flag: its type gives the value, its docstring the help, and its default is shown. A
+field that is a dataclass adds its own fields, behind its name (`--net.width`) or, with
+`arg(name="")`, beside the others. tyro parses by the same annotations. If tyro refuses, the words
+are checked again here, flag by flag, to report one plain mistake: a misspelt flag with the nearest
+ones, a wrong or missing value. tyro's own sentence is the last resort.
 
-The flags of a verb, read off the dataclass that defines them, and the help text they make.
-
-A field is a flag: its type says what it takes, its docstring is its help, its default is told. A
-field that is a dataclass adds its own fields, behind its name (`--net.width`) or, where tyro is
-told so by `arg(name="")`, beside the others. tyro reads the same annotations when it parses.
-
-A help text is what the verb does, examples, and groups of flags. Source line breaks do not matter:
-paragraphs and help are wrapped to the width of the terminal. Examples stay as they are written, so
-that they can be copied. Parsing and complaints are parsing.py's.
+A help text is a description, examples and groups of flags. Paragraphs are wrapped to the width of
+the terminal; examples stay as written, so that they can be copied.
 """
 
 from __future__ import annotations
@@ -38,12 +32,12 @@ from anyorder.apps.jobs import attribute_docs
 from anyorder.cli import PROGRAM, UsageError
 
 COLUMN = 22
-"""Where the help of a flag begins."""
+"""The column where the help of a flag begins."""
 NARROWEST, WIDEST = 60, 120
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "True|False"}
 MAPPINGS = (dict, Mapping)
 OTHERS = "other flags"
-"""The group of what is in no other."""
+"""The group of flags that are in no other group."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,9 @@ class Flag:
     """One flag, or one argument without a name."""
 
     name: str
-    """As it is typed: --net.width; of an argument without a name, what stands for it: MODEL."""
+    """As typed, --net.width; for a positional argument its placeholder, MODEL."""
     field: str
-    """As Python spells it, with the dataclass it is in: net.width."""
+    """The Python name, with the dataclass that it is in: net.width."""
     kind: Any
     """The type of its value, without None."""
     metavar: str
@@ -73,13 +67,13 @@ class Flag:
     """MISSING: it must be given."""
     positional: bool = False
     fixed: bool = False
-    """The recipe decides; it cannot be set."""
+    """Fixed by the recipe; it cannot be set."""
     about: str = ""
-    """What the dataclass behind the name is: the line above its group."""
+    """The description of its dataclass: the line above its group."""
 
     @property
     def values(self) -> int | None:
-        """How many words it takes; None: as many as there are."""
+        """The number of words that it takes; None: any number."""
         if self.kind is bool and not self.metavar:
             return 0
         if get_origin(self.kind) in MAPPINGS:
@@ -179,18 +173,18 @@ def help_text(program: str, about: str, flags: Sequence[Flag], groups: Sequence[
 
 
 def _optional(argument: Flag) -> str:
-    """An argument without a name, in brackets where it can be left out."""
+    """A positional argument, in brackets if it is optional."""
     whole = argument.default is MISSING or "[" in argument.name
     return argument.name if whole else f"[{argument.name}]"
 
 
 def help_width() -> int:
-    """The terminal's, within reason."""
+    """The width of the terminal, within NARROWEST and WIDEST."""
     return min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
 
 
 def described(text: str, width: int) -> list[str]:
-    """A docstring: its paragraphs wrapped, its examples as they are."""
+    """The lines of a docstring: paragraphs wrapped, examples as written."""
     lines = []
     for block in inspect.cleandoc(text).split("\n\n"):
         if is_example(block):
@@ -207,7 +201,7 @@ def is_example(block: str) -> bool:
 
 
 def _grouped(flags: Sequence[Flag], groups: Sequence[Group]) -> Iterator[tuple[Group, list[Flag]]]:
-    """Arguments without a name, the groups, what is in none of them, and what is behind names."""
+    """Positional arguments, the groups, flags in no group, and then flags such as --net.width."""
     named = {flag.field: flag for flag in flags}
     arguments = [flag for flag in flags if flag.positional]
     placed = {flag.field for flag in arguments}
@@ -232,7 +226,7 @@ def _flag_lines(flag: Flag, width: int) -> list[str]:
 
 
 def _told_default(flag: Flag) -> str:
-    """The default in brackets, where the help does not have to tell it."""
+    """The default in brackets; empty if the help text explains it."""
     value = flag.default
     if flag.fixed:
         return f"(always {value} in this recipe)"
@@ -249,7 +243,7 @@ def _told_default(flag: Flag) -> str:
 def _entry(name: str, text: str, width: int) -> list[str]:
     """A name, and its text in the second column; a long name has a line of its own.
 
-    A line break in the text begins a line: what each of several families says has one.
+    Line breaks in the text are kept: they separate the sentences of several families.
     """
     parts = text.splitlines() or [""]
     wrapped = [line for part in parts for line in textwrap.wrap(part, width, **_indented(COLUMN))]
@@ -289,9 +283,9 @@ def parse(
 ) -> Flags:
     """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`.
 
-    So is a value that a job refuses when it is made, before any file is looked at. `about` takes
-    the place of the docstring, and `groups` orders the help text. With `auto_device`, --device is
-    auto where it is not given, whatever the default of its field is: see `found_device`.
+    So is a value that a job refuses when it is made, before any file is read. `about` replaces the
+    docstring, and `groups` orders the help text. With `auto_device`, --device is auto unless it is
+    given, whatever the default of its field is: see `found_device`.
     """
     program = f"{PROGRAM} {verb}"
     flags = list(read_flags(owner, default))
@@ -319,14 +313,14 @@ def parse(
 
 
 def job_flags(job: type, told: str = "Print one JSON document.") -> type[Any]:
-    """The flags of a verb that takes a job and --json, and nothing else."""
+    """The flags of a verb that has only a job and --json."""
     inside = Annotated[job, tyro.conf.arg(name="")]  # type: ignore[valid-type]
     as_json = Annotated[bool, tyro.conf.arg(help=told)]
     return make_dataclass("Flags", [("job", inside), ("json", as_json, False)], frozen=True)
 
 
 def found_device(device: str, *, speaks: bool = True) -> str:
-    """The device that auto stands for here; CUDA is told in one line on standard error."""
+    """The device that auto means on this machine; CUDA is reported on standard error."""
     if device != AUTO:
         return device
     import torch
@@ -340,20 +334,20 @@ def found_device(device: str, *, speaks: bool = True) -> str:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """ "; did you mean ...?" with the names most like a word; nothing where none is like it."""
+    """ "; did you mean ...?" with the most similar names; empty if there are none."""
     close = nearest(word, names)
     return f"; did you mean {either(close)}?" if close else ""
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """The names most like a word, best first; the parts of tiny/mdm count as names too."""
+    """The most similar names, best first; the parts of tiny/mdm count as names too."""
     wanted = word.lower().strip("-")
     scores = {}
     for name in names:
         whole = name.lower().strip("-")
         parts = {whole, *whole.replace(".", "/").split("/")}
         ratios = [difflib.SequenceMatcher(None, wanted, part).ratio() for part in parts]
-        # What begins alike is meant more often than what shares some letters.
+        # A common beginning is a better sign than common letters.
         begins = 0.8 if len(wanted) > 2 and any(part.startswith(wanted) for part in parts) else 0.0
         scores[name] = max(*ratios, begins)
     best = max(scores.values(), default=0.0)
@@ -368,7 +362,7 @@ def either(names: Sequence[str]) -> str:
 
 
 def mistakes(words: Sequence[str], flags: Sequence[Flag]) -> Iterator[str]:
-    """What is wrong with the words of a command, each in a sentence; the first is to be told."""
+    """The mistakes in the words of a command, one sentence each; `parse` reports the first."""
     named = {flag.name: flag for flag in flags if not flag.positional}
     loose: list[str] = []
     given, queue = set(), list(words)
@@ -396,7 +390,7 @@ def mistakes(words: Sequence[str], flags: Sequence[Flag]) -> Iterator[str]:
 
 
 def _is_flag(word: str) -> bool:
-    """Negative numbers are values."""
+    """Whether a word is a flag; negative numbers are values."""
     return word.startswith("-") and not word[1:2].isdecimal() and word != "-"
 
 
@@ -435,7 +429,7 @@ def _sentence(text: str) -> str:
 
 
 def _kinds(flag: Flag, count: int) -> list[Any]:
-    """The type of each of the words that a flag takes."""
+    """The type of each word of a flag."""
     if get_origin(flag.kind) not in (tuple, *MAPPINGS):
         return [flag.kind] * count
     parts = [each for each in get_args(flag.kind) if each is not Ellipsis]
@@ -443,7 +437,7 @@ def _kinds(flag: Flag, count: int) -> list[Any]:
 
 
 def _fits(value: str, kind: Any) -> bool:
-    if value == "None":  # what tyro takes where a flag may be unset
+    if value == "None":  # tyro accepts it for a flag that may be unset
         return True
     if get_origin(kind) is Literal:
         return value in map(str, get_args(kind))
@@ -466,7 +460,7 @@ def _told(kind: Any) -> str:
 
 
 def _one_line(box: str) -> str:
-    """The sentence inside the parser's framed message: no frame, no title, no pointer to help."""
+    """The sentence inside tyro's framed message, without frame, title and pointer to help."""
     told = []
     for line in (line.strip(" |─│╭╮╰╯├┤") for line in box.splitlines()):
         if line.startswith(("Argument helptext", "For full helptext", f"{PROGRAM} ")):
@@ -481,7 +475,7 @@ def command_line(verb: str, words: list[str]) -> str:
 
 
 def without(flag: str, words: list[str]) -> list[str]:
-    """The words of a command but for one flag and its value: what a run card need not say."""
+    """The words of a command without one flag and its value, for the run card."""
     kept, skip = [], False
     for word in words:
         if skip:

@@ -1,9 +1,9 @@
 """`anyorder sample`: its flags, and what it prints. The work is apps/sample.py.
 
-The decoding flags are the union of the decoding options of all families: names, types, defaults
-and help are read off their dataclasses. A flag that was not given is no option, because a family
-refuses what it does not use. The help text shows what most families take first, then what is left
-for each family, then what a published protocol or an expert asks for.
+The decoding flags are the union of all families' decoding options; names, types, defaults and help
+come from their dataclasses. A flag that is not given is not passed on, because a family refuses an
+option that it does not use. The help text shows first what most families accept, then the rest by
+family, then flags for published protocols and experts.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Option:
     kinds: Mapping[str, type]
     """Family -> the type of its value."""
     docs: Mapping[str, str]
-    """Family -> what it says about it."""
+    """Family -> its help for the option."""
     defaults: Mapping[str, Any]
 
     @property
     def annotation(self) -> Any:
-        """The type of the flag. The family checks names; that a number is one is checked here."""
+        """The type of the flag. Numbers are checked here, names by the family."""
         kinds = set(self.kinds.values())
         if kinds == {bool}:
             return Annotated[bool, tyro.conf.arg(help=self.told())]
@@ -64,13 +64,13 @@ class Option:
         ]
 
     def _names(self) -> str:
-        """What may be chosen, where the families' types say it."""
+        """The choices, if all families' types list them."""
         names = [str(name) for kind in self.kinds.values() for name in get_args(kind)]
         literal = all(get_origin(kind) is Literal for kind in self.kinds.values())
         return "|".join(dict.fromkeys(names)) if literal else ""
 
     def told(self) -> str:
-        """The help: what the families say, each sentence with those that say it."""
+        """The help: each family's sentence, with all families that share it."""
         said: dict[str, list[str]] = {}
         for family in self.kinds:
             said.setdefault(self.docs.get(family, ""), []).append(family)
@@ -84,7 +84,7 @@ class Option:
         return "\n".join([*first, f"{last} {self._told_default()}".strip()])
 
     def _told_default(self) -> str:
-        """Defaults that are numbers or names; what is unset follows other choices: docs tell."""
+        """Defaults that are numbers or names; an unset option depends on others (see the docs)."""
         found: dict[Any, list[str]] = {}
         for family, value in self.defaults.items():
             if value is not None and value is not False:
@@ -110,8 +110,8 @@ def decoding_options() -> dict[str, Option]:
 
 
 def option_classes() -> dict[str, type]:
-    """Family -> the dataclass of its decoding options; also of those that a program registered."""
-    # Where a program registered a family, the table with torch is loaded; else it is not needed.
+    """Family -> the dataclass of its decoding options, registered families included."""
+    # A program that registers a family has imported this module; else torch is not imported.
     loaded = sys.modules.get("anyorder.families.family")
     if loaded is None:
         return OPTIONS
@@ -119,7 +119,7 @@ def option_classes() -> dict[str, type]:
 
 
 def sample_flags() -> type[Any]:
-    """The flags of `sample`; a field of its own, `decoding`, holds the families' options."""
+    """The flags of `sample`; the field `decoding` holds the families' options."""
     options = [(each.name, each.annotation, _unset(each)) for each in decoding_options().values()]
     decoding = make_dataclass("Decoding", options, frozen=True)
     inside = tyro.conf.arg(name="")
@@ -144,7 +144,7 @@ def _switch(told: str) -> Any:
 
 
 def sample_groups() -> list[Group]:
-    """The job, what most families take, a group for each family, protocols and expert flags."""
+    """Groups: the job, shared options, one for each family, protocols and expert flags."""
     options, families = decoding_options(), list(option_classes())
     elsewhere = {*PROTOCOL.fields, *EXPERT.fields}
     shared = [
@@ -192,7 +192,7 @@ def sample_verb(words: list[str]) -> None:
     from anyorder.apps.sample import sample_to_run
     from anyorder.apps.show import print_run, print_segments, summary
 
-    # A flag that was not given is no option: families refuse what they do not use.
+    # Only given flags are options: families refuse what they do not use.
     given = asdict(flags.decoding).items()
     options = {name: value for name, value in given if value is not None and value is not False}
     share = share_here(flags.job.shard, os.environ)
