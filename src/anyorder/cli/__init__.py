@@ -40,7 +40,7 @@ MOVED = {
         "anyorder paper --model X --preset NAME"
     ),
 }
-"""Former verbs, and what to use instead."""
+"""Words that were verbs once, and where to go instead."""
 
 FILES = {
     "sample": ("sample",),
@@ -77,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _dispatch(words)
     except UsageError as error:
         return _fail(str(error), 2)
-    except BrokenPipeError:  # the reader, such as `head`, has ended
-        sys.stdout = None  # else Python flushes it at exit and fails again
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stdout = None
         return 1
     except (ValueError, OSError) as error:
         return _fail(str(error), 1)

@@ -32,12 +32,12 @@ from anyorder.apps.jobs import attribute_docs
 from anyorder.cli import PROGRAM, UsageError
 
 COLUMN = 22
-"""The column where the help of a flag begins."""
+"""Where the help of a flag begins."""
 NARROWEST, WIDEST = 60, 120
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "True|False"}
 MAPPINGS = (dict, Mapping)
 OTHERS = "other flags"
-"""The group of flags that are in no other group."""
+"""The group of what is in no other."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Flag:
     """One flag, or one argument without a name."""
 
     name: str
-    """As typed, --net.width; for a positional argument its placeholder, MODEL."""
+    """As it is typed: --net.width; of an argument without a name, what stands for it: MODEL."""
     field: str
-    """The Python name, with the dataclass that it is in: net.width."""
+    """As Python spells it, with the dataclass it is in: net.width."""
     kind: Any
     """The type of its value, without None."""
     metavar: str
@@ -67,13 +67,13 @@ class Flag:
     """MISSING: it must be given."""
     positional: bool = False
     fixed: bool = False
-    """Fixed by the recipe; it cannot be set."""
+    """The recipe decides; it cannot be set."""
     about: str = ""
-    """The description of its dataclass: the line above its group."""
+    """What the dataclass behind the name is: the line above its group."""
 
     @property
     def values(self) -> int | None:
-        """The number of words that it takes; None: any number."""
+        """How many words it takes; None: as many as there are."""
         if self.kind is bool and not self.metavar:
             return 0
         if get_origin(self.kind) in MAPPINGS:
@@ -179,12 +179,12 @@ def _optional(argument: Flag) -> str:
 
 
 def help_width() -> int:
-    """The width of the terminal, within NARROWEST and WIDEST."""
+    """The terminal's, within reason."""
     return min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
 
 
 def described(text: str, width: int) -> list[str]:
-    """The lines of a docstring: paragraphs wrapped, examples as written."""
+    """A docstring: its paragraphs wrapped, its examples as they are."""
     lines = []
     for block in inspect.cleandoc(text).split("\n\n"):
         if is_example(block):
@@ -283,9 +283,9 @@ def parse(
 ) -> Flags:
     """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`.
 
-    So is a value that a job refuses when it is made, before any file is read. `about` replaces the
-    docstring, and `groups` orders the help text. With `auto_device`, --device is auto unless it is
-    given, whatever the default of its field is: see `found_device`.
+    So is a value that a job refuses when it is made, before any file is looked at. `about` takes
+    the place of the docstring, and `groups` orders the help text. With `auto_device`, --device is
+    auto where it is not given, whatever the default of its field is: see `found_device`.
     """
     program = f"{PROGRAM} {verb}"
     flags = list(read_flags(owner, default))
@@ -313,14 +313,14 @@ def parse(
 
 
 def job_flags(job: type, told: str = "Print one JSON document.") -> type[Any]:
-    """The flags of a verb that has only a job and --json."""
+    """The flags of a verb that takes a job and --json, and nothing else."""
     inside = Annotated[job, tyro.conf.arg(name="")]  # type: ignore[valid-type]
     as_json = Annotated[bool, tyro.conf.arg(help=told)]
     return make_dataclass("Flags", [("job", inside), ("json", as_json, False)], frozen=True)
 
 
 def found_device(device: str, *, speaks: bool = True) -> str:
-    """The device that auto means on this machine; CUDA is reported on standard error."""
+    """The device that auto stands for here; CUDA is told in one line on standard error."""
     if device != AUTO:
         return device
     import torch
@@ -334,20 +334,20 @@ def found_device(device: str, *, speaks: bool = True) -> str:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """ "; did you mean ...?" with the most similar names; empty if there are none."""
+    """ "; did you mean ...?" with the names most like a word; nothing where none is like it."""
     close = nearest(word, names)
     return f"; did you mean {either(close)}?" if close else ""
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """The most similar names, best first; the parts of tiny/mdm count as names too."""
+    """The names most like a word, best first; the parts of tiny/mdm count as names too."""
     wanted = word.lower().strip("-")
     scores = {}
     for name in names:
         whole = name.lower().strip("-")
         parts = {whole, *whole.replace(".", "/").split("/")}
         ratios = [difflib.SequenceMatcher(None, wanted, part).ratio() for part in parts]
-        # A common beginning is a better sign than common letters.
+        # What begins alike is meant more often than what shares some letters.
         begins = 0.8 if len(wanted) > 2 and any(part.startswith(wanted) for part in parts) else 0.0
         scores[name] = max(*ratios, begins)
     best = max(scores.values(), default=0.0)
@@ -362,7 +362,7 @@ def either(names: Sequence[str]) -> str:
 
 
 def mistakes(words: Sequence[str], flags: Sequence[Flag]) -> Iterator[str]:
-    """The mistakes in the words of a command, one sentence each; `parse` reports the first."""
+    """What is wrong with the words of a command, each in a sentence; the first is to be told."""
     named = {flag.name: flag for flag in flags if not flag.positional}
     loose: list[str] = []
     given, queue = set(), list(words)
@@ -475,7 +475,7 @@ def command_line(verb: str, words: list[str]) -> str:
 
 
 def without(flag: str, words: list[str]) -> list[str]:
-    """The words of a command without one flag and its value, for the run card."""
+    """The words of a command but for one flag and its value: what a run card need not say."""
     kept, skip = [], False
     for word in words:
         if skip:

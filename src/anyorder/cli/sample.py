@@ -48,12 +48,12 @@ class Option:
     kinds: Mapping[str, type]
     """Family -> the type of its value."""
     docs: Mapping[str, str]
-    """Family -> its help for the option."""
+    """Family -> what it says about it."""
     defaults: Mapping[str, Any]
 
     @property
     def annotation(self) -> Any:
-        """The type of the flag. Numbers are checked here, names by the family."""
+        """The type of the flag. The family checks names; that a number is one is checked here."""
         kinds = set(self.kinds.values())
         if kinds == {bool}:
             return Annotated[bool, tyro.conf.arg(help=self.told())]
@@ -70,7 +70,7 @@ class Option:
         return "|".join(dict.fromkeys(names)) if literal else ""
 
     def told(self) -> str:
-        """The help: each family's sentence, with all families that share it."""
+        """The help: what the families say, each sentence with those that say it."""
         said: dict[str, list[str]] = {}
         for family in self.kinds:
             said.setdefault(self.docs.get(family, ""), []).append(family)
@@ -110,8 +110,8 @@ def decoding_options() -> dict[str, Option]:
 
 
 def option_classes() -> dict[str, type]:
-    """Family -> the dataclass of its decoding options, registered families included."""
-    # A program that registers a family has imported this module; else torch is not imported.
+    """Family -> the dataclass of its decoding options; also of those that a program registered."""
+    # Where a program registered a family, the table with torch is loaded; else it is not needed.
     loaded = sys.modules.get("anyorder.families.family")
     if loaded is None:
         return OPTIONS
@@ -119,7 +119,7 @@ def option_classes() -> dict[str, type]:
 
 
 def sample_flags() -> type[Any]:
-    """The flags of `sample`; the field `decoding` holds the families' options."""
+    """The flags of `sample`; a field of its own, `decoding`, holds the families' options."""
     options = [(each.name, each.annotation, _unset(each)) for each in decoding_options().values()]
     decoding = make_dataclass("Decoding", options, frozen=True)
     inside = tyro.conf.arg(name="")
@@ -144,7 +144,7 @@ def _switch(told: str) -> Any:
 
 
 def sample_groups() -> list[Group]:
-    """Groups: the job, shared options, one for each family, protocols and expert flags."""
+    """The job, what most families take, a group for each family, protocols and expert flags."""
     options, families = decoding_options(), list(option_classes())
     elsewhere = {*PROTOCOL.fields, *EXPERT.fields}
     shared = [
@@ -192,7 +192,7 @@ def sample_verb(words: list[str]) -> None:
     from anyorder.apps.sample import sample_to_run
     from anyorder.apps.show import print_run, print_segments, summary
 
-    # Only given flags are options: families refuse what they do not use.
+    # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()
     options = {name: value for name, value in given if value is not None and value is not False}
     share = share_here(flags.job.shard, os.environ)

@@ -75,12 +75,12 @@ class Recipe:
 
     @property
     def settings(self) -> Any:
-        """What only this family's objective asks for; None where it asks for nothing."""
+        """The settings of this family's objective; None if it has none."""
         return None
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """How the names of parameters begin that keep their values."""
+        """Name prefixes of the parameters that are not trained."""
         return ()
 
     def as_json(self) -> dict[str, Any]:

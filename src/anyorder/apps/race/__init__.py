@@ -304,7 +304,7 @@ def _kept(
 
 
 def _interval(record: dict[str, Any]) -> Interval:
-    """Read an interval from JSON, where null stands for NaN."""
+    """Read an interval from JSON, in which NaN is null."""
     told: dict[str, Any] = {
         key: math.nan if value is None else value for key, value in record.items()
     }

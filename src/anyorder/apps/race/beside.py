@@ -166,7 +166,7 @@ class Infilled:
     """How often a family restored a program."""
 
     told: str
-    """What the family knew of the gap's length: tokens, lines or nothing."""
+    """The unit in which the family knew the gap's length: tokens, lines or nothing."""
     rate: Interval
     programs: tuple[tuple[str, str, str], ...]
     """(task id, the program, its verdict)"""
@@ -198,7 +198,7 @@ def can_fill(model: Model) -> bool:
 
 
 def told_of_gaps(model: Model) -> str:
-    """What the model learns of a gap's length: tokens, lines or nothing."""
+    """The unit in which the model knows a gap's length: tokens, lines or nothing."""
     told = TOLD[model.family.answers]
     if told == "lines" and model.config.segment_by != "line":  # type: ignore[union-attr]
         return "nothing"  # the number of lines does not give that of statements or pieces

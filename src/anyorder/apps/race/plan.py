@@ -388,7 +388,7 @@ class Lane:
 
 
 def named(models: Sequence[Model]) -> list[Entrant]:
-    """Entrants by the last part of their model's name, with a number where that is taken."""
+    """Entrants, named by the last part of the model's name, with a number if that is taken."""
     counts = Counter({ROUNDS: 1})  # reserved: the rounds' folder lies beside the entrants'
     found = []
     for model in models:
