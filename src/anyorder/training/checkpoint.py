@@ -118,7 +118,7 @@ def save(
     if ranks.first:
         assert not final.exists(), f"{final} exists: a run saves each step once"
         partial.mkdir(parents=True)
-    ranks.wait()
+    ranks.wait()  # the others write into the folder too
     digests = _write_parts(partial, trained, ranks) if trained.parts else None
     if ranks.first:
         if digests is None:
@@ -162,6 +162,7 @@ def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str
         told = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
     else:
         told = bytes(32 * len(mine))
+    # Sent as digests, so that rank 0 does not read the others' files again.
     every = ranks.gathered(torch.frombuffer(bytearray(told), dtype=torch.uint8))
     return {
         names[stem][part]: bytes(every[part][32 * n : 32 * n + 32].tolist()).hex()
@@ -258,7 +259,7 @@ def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> N
     if trained.ema is not None:
         with trained.ema.shown() as averaged:
             _load(paths[AVERAGE_STEM], averaged)
-        trained.ema.updates = state["step"]
+        trained.ema.updates = state["step"]  # one update a step; the decay's warm-up depends on it
     try:
         restore_optimiser(trained.optimiser, _optimiser_state(paths["optimiser"], trained))
     except ValueError as error:

@@ -292,13 +292,14 @@ class Sharded:
         self.device = ranks.device(config.device)
         if config.dtype == "float64":
             net.double()
-        self._shape = without_memory(net)
+        self._shape = without_memory(net)  # before sharding replaces the weights
         half = config.dtype == "bfloat16"
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if half else None,
             reduce_dtype=torch.float32 if half else None,
         )
         mesh = _mesh(config, ranks, self.device)
+        # Layers first: the root then gathers only the weights that no layer has.
         for layer in units(net):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         inner = _Root(net)

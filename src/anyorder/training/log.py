@@ -39,6 +39,7 @@ class MetricsFile:
 
     def __init__(self, path: Path, step: int) -> None:
         kept = rows_up_to(path, step)
+        # Replaced as a whole, so that a kill here loses no rows.
         with replacing(path) as file:
             file.write("".join(kept).encode())
         self._handle: IO[str] = path.open("a", encoding="utf-8")

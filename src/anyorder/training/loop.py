@@ -378,7 +378,7 @@ class _Trainer:
             reporter.advance(self.step, self.meter)
             if config.validate_every and (last or self.step % config.validate_every == 0):
                 last_validation = self._validate(validation, reporter)
-            if not last:
+            if not last:  # a signal in the last step changes nothing: the run is done
                 reason = self._why_stop(signals, time.monotonic() - began)
             # After log and validation, so that the checkpoint's step has all its rows.
             if last or reason != "done" or self.step % config.save_every == 0:
@@ -421,6 +421,7 @@ class _Trainer:
                 )
             batch = batch.to(self.device)
             parts = self.spread.loss(self.net, self.objective, batch, Noise(config.seed, index))
+            # The gradient is averaged over processes later, the logged loss is summed (_totals).
             self.spread.backward(parts.loss / len(self.mine), last=micro == self.mine[-1])
             loss = parts.loss / config.accumulate
             assert not COLLECTED & parts.extras.keys(), "an extra has the name of a metric"

@@ -106,7 +106,7 @@ class StopSignals:
         if self.received is None:
             self.received, self._since = signal.Signals(number).name, time.monotonic()
             if not self._grace:
-                self.__exit__()
+                self.__exit__()  # the next signal meets the earlier handler and acts at once
         elif time.monotonic() - self._since > self._grace:
             self.__exit__()
             signal.raise_signal(number)

@@ -129,6 +129,7 @@ class RowMaker:
         return ShardRow(number, prompt_ids, answer_ids, lengths)
 
     def _split(self, prompt: str) -> Split:
+        # White space is normalised, so that copies of a prompt never fall on both sides.
         drawn = key("validation", self._plan.job.seed, " ".join(prompt.split()))
         return "validation" if drawn < self._plan.validation * 2**64 else "train"
 
@@ -267,6 +268,7 @@ def _finished(plan: DataPlan) -> dict[str, Any]:
         raise ValueError(
             f"{plan.out} holds shards that were made otherwise: choose another --out, or remove it"
         )
+    # A kill between the manifest and the removal may have left the folder.
     shutil.rmtree(plan.out / WORK, ignore_errors=True)
     return manifest
 

@@ -209,8 +209,9 @@ async def _body(request: Request) -> Any:
         if len(body) > LARGEST_BODY:
             raise BadInput(f"a request of more than {LARGEST_BODY} bytes is refused")
     try:
+        # Python would accept NaN and Infinity, which are not JSON.
         return json.loads(body, parse_constant=_no_number)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # RecursionError: brackets nested too deep
         raise BadInput("the request is no JSON: reload the page") from None
 
 

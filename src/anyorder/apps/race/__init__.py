@@ -198,6 +198,7 @@ def race(job: RaceJob, *, progress: bool = True) -> FinishedRace:
         except BaseException:
             release(plan)  # so that a corrected command can use the same folder
             raise
+        # Only after all timing: grading starts processes, which would slow the lanes.
         measured = _graded(plan, rounds, progress)
         nats, texts = _likelihood(plan, progress)
         infill = _infill(plan, progress)
@@ -295,7 +296,7 @@ def _kept(
         try:
             stored = json.loads(path.read_bytes())
         except ValueError:
-            stored = {}
+            stored = {}  # damaged: computed again, since nothing timed is lost
         if stored.get("about") == about:
             return dict(stored["found"])
     found = compute()
