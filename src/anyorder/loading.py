@@ -1,12 +1,12 @@
 """From a name to a model: our own folders, shipped models, published checkpoints, hub ids.
 
     name       a folder, a shipped name, or a hub id (owner/name, owner/name@revision)
-    opened     its family, card, vocabulary and digest; the network on the meta device, without
-               memory; and where each of its tensors is stored, all checked
-    model      the network with its weights, copied tensor by tensor in the wanted precision
+    Opened     family, card, vocabulary and digest; the network on the meta device, without memory;
+               and where each of its tensors is stored, all checked
+    Model      the network with its weights, copied tensor by tensor in the wanted precision
 
-A folder whose config.json has our `format` is ours (model.py says what it holds). Any other is a
-published checkpoint in one of the formats of nets/hub_config.py. No code of a checkpoint is run.
+A folder whose config.json has our `format` is ours (model.py lists its files). Any other is a
+published checkpoint in one of the formats of hub/formats.py. No code of a checkpoint is run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from anyorder.training.processes import usable_device
 from anyorder.vocab import VOCABULARY_FILE, Vocab
 
 PUBLISHED = {"model_type", "architectures"}
-"""What the config.json of other libraries has, and ours has not."""
+"""Fields of other libraries' config.json, which ours does not have."""
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -63,30 +63,30 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Opened:
-    """A model of which everything is known and nothing is in memory."""
+    """A checked model whose weights are not in memory yet."""
 
     name: str
     family: Family
     card: Card
     vocab: Vocab
     digest: str
-    """Of the model: what `Model.digest` will be."""
+    """The value of `Model.digest`."""
     net: nn.Module
     """On the meta device."""
     weights: PublishedWeights
 
     def tensor(self, name: str) -> Tensor:
-        """The whole tensor of one of our parameter names, on the CPU, as it is stored."""
+        """The whole tensor of one of our parameter names, on the CPU, as stored."""
         return self.weights.tensor(name)
 
     def model(self, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Model:
-        """A network with its weights; `net` stays as it is."""
+        """A model with a new network and its weights; `net` stays on the meta device."""
         place, kind = usable_device(device), self._kind(device, dtype)
         network = self.family.network
         net = on_meta(lambda: network.build(network.read(self.card.net)), Path(self.name))
         fill(net, self.weights, device=place, dtype=kind)
         if not is_real(net):
-            # A network of somebody else's family that computes constants of its own.
+            # A registered family may compute constants in its constructor; meta has no values.
             net = network.build(network.read(self.card.net)).to(kind)
             for names, tensor in shared(net):
                 self.weights.copy(names[0], tensor)
@@ -115,7 +115,7 @@ def open_model(
 
 
 def _check_computes(weight: Tensor) -> None:
-    """Refuse a precision in which this device has no matrix product, before the first prompt."""
+    """Refuse a precision in which this device has no matrix product."""
     one = weight.new_ones(1, 1)
     try:
         one @ one
@@ -127,7 +127,7 @@ def _check_computes(weight: Tensor) -> None:
 
 
 def open_weights(name: str | Path, *, family: str | None = None) -> Opened:
-    """Open a model without reading its weights; all that can be checked is checked."""
+    """Open and check a model without reading its weights."""
     folder = find_folder(str(name))
     record = _read_json(folder / CONFIG_FILE)
     if isinstance(record, dict) and "format" not in record and PUBLISHED & record.keys():
@@ -136,11 +136,11 @@ def open_weights(name: str | Path, *, family: str | None = None) -> Opened:
 
 
 def find_folder(name: str) -> Path:
-    """Where a model is: a folder, a shipped one, or the cached copy of a hub id."""
+    """The folder of a model: the name itself, a shipped one, or the cached copy of a hub id."""
     shipped = sorted(card.parent.name for card in SHIPPED.glob(f"*/{CONFIG_FILE}"))
     packed = shipped_folder(name)
     for folder in (Path(name), packed):
-        # A folder that only happens to have a shipped model's name does not hide it.
+        # A folder that is no model must not hide a shipped model of the same name.
         if folder.is_dir() and (packed.name not in shipped or (folder / CONFIG_FILE).is_file()):
             weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
             if (folder / "checkpoints").is_dir() and not weights:
@@ -164,9 +164,9 @@ def find_folder(name: str) -> Path:
 
 
 def find_vocab(name: str) -> Vocab:
-    """The vocabulary of a model or of a tokenizer's folder; `qwen2:NAME` says whose special tokens.
+    """The vocabulary of a model or of a tokenizer's folder.
 
-    What may stand before the colon is vocab.SPECIALS.
+    `qwen2:NAME` chooses the special tokens; vocab.SPECIALS lists the words before the colon.
     """
     preset, colon, rest = name.rpartition(":")
     if not colon or Path(name).is_dir():
@@ -218,13 +218,13 @@ def _open_published(
 def _stores(
     published: Published, files: SafetensorFiles, folder: Path
 ) -> dict[Store, dict[str, str]]:
-    """Which of our names are in which file."""
+    """File -> our names of the tensors in it, with the file's names."""
     layout = find_layout(published.layout)
     names, apart = layout.names(published.config), layout.apart(published.config)
     if not apart:
         return {files: names}
     others = {ours: theirs for ours, theirs in names.items() if ours not in apart}
-    # The smaller store first: its file is mapped while little else is in memory.
+    # The smaller store first, while little else is in memory.
     return {TensorPickle(folder / layout.apart_file): apart, files: others}
 
 
@@ -233,13 +233,13 @@ def _files_of(stores: Mapping[Store, Any]) -> list[Path]:
 
 
 def _digest(card: Card, weights: list[str]) -> str:
-    """Shape and family decide the output as much as the weights do."""
+    # Family and shape are included, because the same weights compute something else with others.
     about = [card.family, card.net, weights[0] if len(weights) == 1 else weights]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def _check_ids(folder: Path, vocab: Vocab, record: Mapping[str, Any]) -> None:
-    """Refuse a vocabulary of ours beside a config.json that says otherwise."""
+    """Refuse a vocabulary file of ours whose special ids differ from config.json."""
     for role, id in {"mask": vocab.mask_id, "eos": vocab.eos_id, "pad": vocab.pad_id}.items():
         told = record.get(f"{role}_token_id")
         if told is not None and told != id:
@@ -257,7 +257,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _read_ours(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What `anyorder export` noted beside the words of a published format."""
+    """The fields that `anyorder export` added to a config.json of a published format."""
     ours = {} if record.get(OUR_KEY) is None else record[OUR_KEY]
     kinds = {"family": str, "max_new_tokens": int, "max_length": int | None, "recipe": dict}
     if not isinstance(ours, dict) or not all(

@@ -1,14 +1,14 @@
 """A model: a network, its vocabulary and its family, ready to sample.
 
-`load` opens a model folder, `wrap` takes a network that we do not own, and both give a `Model`
-whose `sample` returns traces. A model folder holds
+`load` opens a model folder; `wrap` takes a network of another library. Both give a `Model`, whose
+`sample` returns traces. A model folder holds
 
     config.json         family, network shape, context length, the recipe that made it
     model.safetensors   weights
     vocabulary.json     the vocabulary (and tokenizer.json for BPE)
 
-How folders and published checkpoints are read is loading.py; run folders, progress bars and
-resuming are apps/sampling.py.
+Not here: reading folders and published checkpoints (loading.py); run folders, progress bars and
+resumption (apps/sample.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHIPPED = Path(__file__).parent / "pretrained"
 
 
 def shipped_folder(name: str) -> Path:
-    """Where a shipped model would be: `tiny/mdm`, as its recipe is called, or `mdm` for short."""
+    """The folder of a shipped model of this name: `mdm`, or `tiny/mdm` after its recipe."""
     return SHIPPED / name.removeprefix("tiny/")
 
 
@@ -60,22 +60,22 @@ class Request:
     task_id: str
     sample: int
     prompt: str
-    """What stands before the first slot, as text."""
+    """The text before the first slot."""
     canvas: Canvas | GrowingCanvas
     noise: str
-    """Names the noise, with the seed and the sample number."""
+    """With the seed and the sample number, the key of the noise."""
     entry_point: str | None = None
 
 
 @dataclass(frozen=True)
 class Card:
-    """What config.json says of a model besides its weights and vocabulary."""
+    """The content of config.json."""
 
     family: str
     net: dict[str, Any]
     """The fields of the network's configuration; empty for a wrapped network."""
     max_new_tokens: int
-    """Free slots of a canvas unless told otherwise: what the model was trained with."""
+    """Default number of free slots in a canvas, as in training."""
     max_length: int | None
     """Longest sequence the model was trained on; None: not known."""
     recipe: dict[str, Any]
@@ -84,7 +84,7 @@ class Card:
 
 
 class Model:
-    """Something that can be sampled."""
+    """A network with its vocabulary and family, ready to sample."""
 
     def __init__(
         self, family: Family, net: Any, vocab: Vocab, card: Card, *, name: str, digest: str
@@ -92,7 +92,7 @@ class Model:
         self.family, self.net, self.vocab, self.card = family, net, vocab, card
         self.name, self.digest = name, digest
         self.module: Any = net
-        """What `to` moves: the network itself, also where `net` is a wrapper around it."""
+        """The network that `to` moves; `net` may be a wrapper around it."""
         self.config = family.network.read(card.net) if card.net else None
         self.device = torch.device("cpu")
 
@@ -101,7 +101,7 @@ class Model:
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        """The data part of the recipe that trained it; empty where that is not known."""
+        """The data part of the recipe that trained it; empty if unknown."""
         return dict(self.card.recipe.get("data", {}))
 
     def to(self, device: str | torch.device) -> Model:
@@ -125,10 +125,10 @@ class Model:
     ) -> list[Trace]:
         """Traces of `samples` texts for each prompt, prompt by prompt.
 
-        A prompt with `<fill>` or `<fill:12>` marks is a text to fill there and nowhere else.
-        `options` are the family's: `policy`, `steps`, `temperature`, ... (see its docs page).
-        The noise of a sample is named by (seed, prompt, sample number). `watch` is shown the rows
-        after every step, numbered like the traces, and may raise to end the work.
+        A prompt with `<fill>` or `<fill:12>` marks is a text to fill only there. `options` are the
+        family's: `policy`, `steps`, `temperature`, ... (see its docs page). The noise of a sample
+        depends on (seed, prompt, sample number). `watch` is called with the rows after every step,
+        numbered like the traces; it may raise to stop.
         """
         _check_counts(batch=batch)
         check_seed(seed)
@@ -150,7 +150,7 @@ class Model:
         max_length: int | None = None,
         **options: Any,
     ) -> tuple[list[Request], Any]:
-        """What `sample` decodes, and the resolved options: all is checked, nothing is computed."""
+        """Check everything that `sample` needs; returns requests and resolved options."""
         _check_counts(samples=samples, max_new_tokens=max_new_tokens, max_length=max_length)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         if not all(isinstance(text, str) for text in texts):
@@ -178,7 +178,7 @@ class Model:
                     "prompts and texts with <fill> marks end differently: sample them apart, "
                     "or set eos"
                 )
-            # A gap of given length has no end to find: an EOS in it would cut the text in two.
+            # A gap of given length needs no end: an EOS in it would cut the text in two.
             given = {**given, "eos": "forbid"}
         chosen = self.family.choose({**given, **self.family.usual(self.net, given)})
         self.family.suits(self.net, chosen)
@@ -191,12 +191,13 @@ class Model:
         seed: int,
         watch: Watcher | None = None,
     ) -> Iterator[Trace]:
-        """Decode one batch. A sample depends on its own noise, not on its batch."""
+        """Decode one batch. A sample depends on its own noise, not on the rest of the batch."""
         keys = [key_of(seed, request.noise, request.sample) for request in requests]
         canvases = [request.canvas for request in requests]
         started = time.perf_counter()
         timed = None if watch is None else TimedWatcher(watch)
         rows = self.family.decode(self.net, self.vocab, canvases, keys, options, self.device, timed)
+        # Without the watcher's time: watching must not make a model look slower.
         seconds = time.perf_counter() - started - (timed.seconds if timed else 0)
         seconds /= max(1, len(requests))
         for request, row in zip(requests, rows, strict=True):
@@ -235,7 +236,7 @@ class Model:
     def sizes(
         self, max_new_tokens: int | None = None, max_length: int | None = None, options: Any = None
     ) -> Sizes:
-        """How large a canvas may be; what is not told is as in training."""
+        """The sizes of a canvas; those that are not given are as in training."""
         if self.family.counts_segments:
             if max_new_tokens is not None or max_length is not None:
                 raise ValueError(
@@ -265,7 +266,7 @@ class Model:
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what names no noise."""
+    """Refuse a seed that is not a whole number from 0 to 2^63 - 1."""
     if not is_whole(seed) or not 0 <= seed < 1 << 63:
         raise ValueError(f"seed must be a whole number from 0 to 2^63 - 1, not {seed!r}")
 
@@ -277,7 +278,7 @@ def _check_counts(**counts: Any) -> None:
 
 
 def policy_name(options: Any) -> str:
-    """What decided the order; a family without that choice writes left to right."""
+    """The policy that decides the order; left to right for a family without policies."""
     return str(getattr(options, "policy", "left_to_right"))
 
 
@@ -290,7 +291,7 @@ def build(card: Card, vocab: Vocab, *, name: str, seed: int = 0) -> Model:
 
 
 def checked_config(card: Card, vocab: Vocab) -> Any:
-    """The network's configuration, once it fits its vocabulary and its family."""
+    """The network's configuration, checked against its vocabulary and family."""
     family = find_family(card.family)
     config = family.network.read(card.net)
     backbone = getattr(config, "backbone", config)
@@ -313,8 +314,8 @@ def load(
 ) -> Model:
     """Open a model folder, a shipped model or a published checkpoint (loading.py).
 
-    `name` is a folder, a shipped name or a hub id. `family` insists on one, or chooses where a
-    checkpoint leaves a choice. `dtype`: the precision of the weights; unset: float32 on the CPU,
+    `name` is a folder, a shipped name or a hub id. `family` requires one, or chooses if a
+    checkpoint fits several. `dtype` is the precision of the weights; unset: float32 on the CPU,
     elsewhere as stored.
     """
     from anyorder.loading import open_model
@@ -331,11 +332,11 @@ def wrap(
     max_new_tokens: int = 64,
     max_length: int | None = None,
 ) -> Model:
-    """Sample and trace a network that we do not own, such as any `transformers` masked LM.
+    """Sample and trace a network of another library, such as any `transformers` masked LM.
 
-    `module(ids, attention_mask=...)` must give logits, or an object with `.logits`; one that takes
-    ids alone serves for prompts of equal length. `shift=True` is for networks whose logits at
-    i - 1 predict token i (the Dream family). A module is switched to `.eval()`.
+    `module(ids, attention_mask=...)` must give logits, or an object with `.logits`. A module that
+    takes only ids works for prompts of equal length. `shift=True` is for networks whose logits at
+    i - 1 predict token i (the Dream family). The module is switched to `.eval()`.
     """
     chosen = find_family(family)
     if not isinstance(vocab, Vocab):

@@ -1,10 +1,10 @@
-"""The command line: the verbs, where each is found, and how a failure is told.
+"""The command line: the verbs, their files, exit codes and error messages.
 
-A verb parses its words, calls one function of apps and prints what comes back. The verbs are in
-models.py, sample.py, runs.py and pages.py. How words are parsed, and how flags and help texts are
-made of dataclasses, is parsing.py. Nothing heavy is imported before a verb needs
-it. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted. With `--json` standard output holds
-one JSON document and nothing else; progress and messages go to standard error.
+A verb parses its words, calls one function of apps and prints the result. The verbs are in
+models.py, sample.py, runs.py and pages.py; parsing.py parses words and makes help texts. Nothing
+heavy is imported before a verb needs it. Exit codes: 0 done, 1 failed, 2 bad usage, 130
+interrupted. With `--json` standard output holds one JSON document and nothing else; progress and
+messages go to standard error.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""`anyorder train RECIPE` and `anyorder data RECIPE`: their flags, and what they print.
+"""`anyorder train`, `data`, `export` and `push`: their flags, and what they print.
 
-The flags of `train` are the fields of the recipe. The work is apps/train.py, apps/dry_run.py and
-apps/pipeline/.
-
-`anyorder export` and `anyorder push`: their flags, and what they print.
-
-The work is apps/export.py.
+The flags of `train` are the fields of the recipe. The work is apps/train.py, apps/dry_run.py,
+apps/pipeline/ and apps/export.py.
 """
 
 from __future__ import annotations
@@ -136,7 +132,7 @@ def train_verb(words: list[str]) -> None:
 
 
 def _on_found_device(recipe: Recipe, *, speaks: bool) -> Recipe:
-    first = os.environ.get("RANK", "0") == "0"  # the first of several processes tells
+    first = os.environ.get("RANK", "0") == "0"  # of several processes only the first prints
     device = found_device(recipe.train.device, speaks=speaks and first)
     return replace(recipe, train=replace(recipe.train, device=device))
 
@@ -147,7 +143,7 @@ def _train(flags: TrainFlags, out: Path) -> None:
     result = train_recipe(flags.recipe, out)
     if result.reason == "interrupted":  # there is no model yet
         raise KeyboardInterrupt
-    if os.environ.get("RANK", "0") != "0":  # the first of several processes tells
+    if os.environ.get("RANK", "0") != "0":  # of several processes only the first prints
         return
     if flags.json:
         print(json.dumps({"model": str(out), **asdict(result)}, default=str))

@@ -1,19 +1,13 @@
-"""How a verb reads its words: tyro parses them, and a mistake is told in one plain line.
+"""Parsing of a verb's words, one-line complaints, and help texts, all from a dataclass.
 
-`parse` returns the verb's dataclass. Where tyro refuses, the words are looked at again, flag by
-flag, to say what is wrong in words of our own: a misspelt flag with the nearest ones, a value of
-the wrong kind, a missing value. tyro's own sentence is the last resort. How a help text looks is
-flags.py's business.
+A field is a flag: its type gives the value, its docstring the help, and its default is shown. A
+field that is a dataclass adds its own fields, behind its name (`--net.width`) or, with
+`arg(name="")`, beside the others. tyro parses by the same annotations. If tyro refuses, the words
+are checked again here, flag by flag, to report one plain mistake: a misspelt flag with the nearest
+ones, a wrong or missing value. tyro's own sentence is the last resort.
 
-The flags of a verb, read off the dataclass that defines them, and the help text they make.
-
-A field is a flag: its type says what it takes, its docstring is its help, its default is told. A
-field that is a dataclass adds its own fields, behind its name (`--net.width`) or, where tyro is
-told so by `arg(name="")`, beside the others. tyro reads the same annotations when it parses.
-
-A help text is what the verb does, examples, and groups of flags. Source line breaks do not matter:
-paragraphs and help are wrapped to the width of the terminal. Examples stay as they are written, so
-that they can be copied. Parsing and complaints are parsing.py's.
+A help text is a description, examples and groups of flags. Paragraphs are wrapped to the width of
+the terminal; examples stay as written, so that they can be copied.
 """
 
 from __future__ import annotations
@@ -179,7 +173,7 @@ def help_text(program: str, about: str, flags: Sequence[Flag], groups: Sequence[
 
 
 def _optional(argument: Flag) -> str:
-    """An argument without a name, in brackets where it can be left out."""
+    """A positional argument, in brackets if it is optional."""
     whole = argument.default is MISSING or "[" in argument.name
     return argument.name if whole else f"[{argument.name}]"
 
@@ -207,7 +201,7 @@ def is_example(block: str) -> bool:
 
 
 def _grouped(flags: Sequence[Flag], groups: Sequence[Group]) -> Iterator[tuple[Group, list[Flag]]]:
-    """Arguments without a name, the groups, what is in none of them, and what is behind names."""
+    """Positional arguments, the groups, flags in no group, and then flags such as --net.width."""
     named = {flag.field: flag for flag in flags}
     arguments = [flag for flag in flags if flag.positional]
     placed = {flag.field for flag in arguments}
@@ -232,7 +226,7 @@ def _flag_lines(flag: Flag, width: int) -> list[str]:
 
 
 def _told_default(flag: Flag) -> str:
-    """The default in brackets, where the help does not have to tell it."""
+    """The default in brackets; empty if the help text explains it."""
     value = flag.default
     if flag.fixed:
         return f"(always {value} in this recipe)"
@@ -249,7 +243,7 @@ def _told_default(flag: Flag) -> str:
 def _entry(name: str, text: str, width: int) -> list[str]:
     """A name, and its text in the second column; a long name has a line of its own.
 
-    A line break in the text begins a line: what each of several families says has one.
+    Line breaks in the text are kept: they separate the sentences of several families.
     """
     parts = text.splitlines() or [""]
     wrapped = [line for part in parts for line in textwrap.wrap(part, width, **_indented(COLUMN))]
@@ -396,7 +390,7 @@ def mistakes(words: Sequence[str], flags: Sequence[Flag]) -> Iterator[str]:
 
 
 def _is_flag(word: str) -> bool:
-    """Negative numbers are values."""
+    """Whether a word is a flag; negative numbers are values."""
     return word.startswith("-") and not word[1:2].isdecimal() and word != "-"
 
 
@@ -435,7 +429,7 @@ def _sentence(text: str) -> str:
 
 
 def _kinds(flag: Flag, count: int) -> list[Any]:
-    """The type of each of the words that a flag takes."""
+    """The type of each word of a flag."""
     if get_origin(flag.kind) not in (tuple, *MAPPINGS):
         return [flag.kind] * count
     parts = [each for each in get_args(flag.kind) if each is not Ellipsis]
@@ -443,7 +437,7 @@ def _kinds(flag: Flag, count: int) -> list[Any]:
 
 
 def _fits(value: str, kind: Any) -> bool:
-    if value == "None":  # what tyro takes where a flag may be unset
+    if value == "None":  # tyro accepts it for a flag that may be unset
         return True
     if get_origin(kind) is Literal:
         return value in map(str, get_args(kind))
@@ -466,7 +460,7 @@ def _told(kind: Any) -> str:
 
 
 def _one_line(box: str) -> str:
-    """The sentence inside the parser's framed message: no frame, no title, no pointer to help."""
+    """The sentence inside tyro's framed message, without frame, title and pointer to help."""
     told = []
     for line in (line.strip(" |─│╭╮╰╯├┤") for line in box.splitlines()):
         if line.startswith(("Argument helptext", "For full helptext", f"{PROGRAM} ")):

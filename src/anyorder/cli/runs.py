@@ -1,7 +1,7 @@
 """`anyorder grade`, `measure`, `report`, `reproduce`, `import` and `paper`: verbs about runs.
 
-Their flags, and what they print. The work is the file of the same name in apps/ (of `import`:
-apps/imports.py, of `paper`: apps/paper/).
+Their flags, and what they print. The work is in the file of the same name in apps/ (`import`:
+apps/imports.py).
 """
 
 from __future__ import annotations

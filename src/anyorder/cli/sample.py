@@ -1,9 +1,9 @@
 """`anyorder sample`: its flags, and what it prints. The work is apps/sample.py.
 
-The decoding flags are the union of the decoding options of all families: names, types, defaults
-and help are read off their dataclasses. A flag that was not given is no option, because a family
-refuses what it does not use. The help text shows what most families take first, then what is left
-for each family, then what a published protocol or an expert asks for.
+The decoding flags are the union of all families' decoding options; names, types, defaults and help
+come from their dataclasses. A flag that is not given is not passed on, because a family refuses an
+option that it does not use. The help text shows first what most families accept, then the rest by
+family, then flags for published protocols and experts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Option:
         ]
 
     def _names(self) -> str:
-        """What may be chosen, where the families' types say it."""
+        """The choices, if all families' types list them."""
         names = [str(name) for kind in self.kinds.values() for name in get_args(kind)]
         literal = all(get_origin(kind) is Literal for kind in self.kinds.values())
         return "|".join(dict.fromkeys(names)) if literal else ""
@@ -84,7 +84,7 @@ class Option:
         return "\n".join([*first, f"{last} {self._told_default()}".strip()])
 
     def _told_default(self) -> str:
-        """Defaults that are numbers or names; what is unset follows other choices: docs tell."""
+        """Defaults that are numbers or names; an unset option depends on others (see the docs)."""
         found: dict[Any, list[str]] = {}
         for family, value in self.defaults.items():
             if value is not None and value is not False:

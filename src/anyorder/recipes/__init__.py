@@ -1,4 +1,4 @@
-"""Complete configurations by name, as Python functions."""
+"""Complete training configurations by name (`RECIPES`). Each is a Python function."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""The paper's own models, with the settings of its appendices and of its release.
+"""The paper's models, with the settings of its appendices and release; and LLaDA-8B.
 
-They need more machine than a laptop; `anyorder train paper/... --dry-run` tells how much, and
-docs/scale.md how to start them. All compute in bfloat16 on a GPU, with float32 weights, moments and
-averages. Their micro batches divide among 1, 2, 4, 8 or 16 GPUs and fit on one of 80 GB.
+They need more than a laptop: `anyorder train paper/... --dry-run` tells how much, and docs/scale.md
+how to start them. All compute in bfloat16 on a GPU, with float32 weights, moments and averages.
+Their micro batches divide among 1, 2, 4, 8 or 16 GPUs and fit on one of 80 GB.
 
-Recipes that begin with LLaDA-8B: its planner, and training it on.
-
-Sizes and starting as for the paper's other models (paper.py).
+"Otherwise:" in a docstring lists where a recipe departs from what was published.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from anyorder.recipes.recipe import (
 from anyorder.training.config import TrainConfig
 
 ADDITIONS = ("gap", "backbone.time", "backbone.blocks.*.modulation")
-"""What flexmdm adds to a pretrained masked model: learns twice as fast as the backbone."""
+"""The parts that flexmdm adds to a pretrained masked model; their learning rate is doubled."""
 
 
 GPU: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16"}
@@ -98,7 +96,7 @@ QWEN_ROWS = 151_645
 
 
 def _tinygsm_training() -> TrainConfig:
-    """Appendix E, with the release's cosine over 20 epochs: 907,000 steps, left at 500,000."""
+    """Appendix E. The release's cosine spans 20 epochs, 907,000 steps, and stops at 500,000."""
     return TrainConfig(
         steps=907_000,
         batch=256,
@@ -117,8 +115,8 @@ def _tinygsm_training() -> TrainConfig:
 
 
 def _tinygsm(canvas: int) -> DataConfig:
-    """Questions and programs of TinyGSM, as `anyorder data tinygsm` makes them: without docstrings
-    and blank lines, with a newline behind the question, and without what is in GSM8K's test."""
+    """TinyGSM as `anyorder data tinygsm` makes it: no docstrings or blank lines, a newline after
+    the question, and nothing of GSM8K's test."""
     return DataConfig(
         source="data/tinygsm",
         vocab="Qwen/Qwen2-0.5B",
@@ -160,7 +158,7 @@ def mdm_125m() -> Recipe:
 
 
 def _flow_training() -> TrainConfig:
-    """Of models without masks: the paper's steps and batch, the rest as their authors have it."""
+    """For models without masks: the paper's steps and batch, the rest from their authors."""
     return TrainConfig(
         steps=500_000,
         batch=256,
@@ -180,11 +178,11 @@ def _flow_training() -> TrainConfig:
 def duo_125m() -> Recipe:
     """DUO on TinyGSM as in the code that the paper follows: the plain bound, no curriculum.
 
-    The paper says "125M scale" and no more. Width, depth and table are those of its mdm, the time
-    of our backbone, and what that adds is taken from the feed-forward maps. Steps and batch are the
-    paper's, learning rate, warm-up and averaging those of the code. Otherwise: no dropout
+    The paper says "125M scale" and no more. Width, depth and table are those of its mdm. The time
+    input is our backbone's; the feed-forward maps are smaller by its size. Steps and batch are the
+    paper's; learning rate, warm-up and averaging are those of the code. Otherwise: no dropout
     (published: 0.1), one table for input and output, padding is not attended to, and the network
-    is told alpha, not -ln alpha.
+    reads alpha, not -ln alpha.
     """
     return DuoRecipe(
         family="duo",
@@ -270,7 +268,7 @@ LLADA: dict[str, Any] = {
 
 
 def _instructions(vocab: str) -> DataConfig:
-    """512 tokens, of which 256 are the answer's canvas, as the planner is later used."""
+    """512 tokens, of which 256 are the answer's canvas, as in later use of the planner."""
     return DataConfig(
         source="hf:nvidia/OpenCodeInstruct",
         prompt_field="input",
@@ -315,10 +313,10 @@ def planner_llada_8b() -> Recipe:
 
 
 def mdm_llada_8b() -> Recipe:
-    """LLaDA-8B trained on with the bound that it was trained with: fine-tuning on one's own data.
+    """Fine-tuning of LLaDA-8B on your own data, with the bound that it was trained with.
 
-    Not in the paper, which uses LLaDA as it is: the rate is that of its authors' fine-tuning, the
-    rest is ours.
+    Not in the paper, which uses LLaDA as published. The learning rate is that of its authors'
+    fine-tuning, the rest is ours.
     """
     base = "GSAI-ML/LLaDA-8B-Base"
     return Recipe(

@@ -1,14 +1,13 @@
 """Sampling presets: the settings of published protocols, by name, each with its source.
 
-A preset is data: which family and tasks it is for, and what it sets. Every setting can be
-overridden flag by flag; the run card records what came out. Presets of families that are not here
-yet stand ready, and are refused for models of other families. What a source leaves open is said in
-`remarks`, and left unset wherever that is possible. docs/presets.md is made from this file:
+A preset is data: its families and tasks, and its settings. A flag overrides any setting, and the
+run card records the result. A preset is refused for models of other families. What a source leaves
+open is in `remarks`, and is left unset if possible. docs/presets.md is made from this file:
 
     python -c "from anyorder.recipes.presets import as_markdown; print(as_markdown(), end='')"
 
-Prompt templates are the tasks' (bench/tasks); a preset names one only where the published prompt is
-not the task's own. Checkpoints are their owners' and are not named here.
+Prompt templates belong to the tasks (bench/tasks); a preset names one only if the published prompt
+differs from the task's own. Checkpoints are not named here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from anyorder.checks import refuse_unknown
 
 JOB_FIELDS = ("template", "samples", "batch", "max_new_tokens", "max_length")
-"""What a preset sets of the sampling job; everything else is a decoding option of the family."""
+"""Fields of the sampling job; every other setting is a decoding option of the family."""
 
 HUMANEVAL = ("humaneval", "humaneval+")
 MBPP = ("mbpp", "mbpp+")
@@ -34,19 +33,19 @@ class Preset:
     name: str
     about: str
     source: str
-    """Where it is published."""
+    """Where the protocol is published."""
     families: tuple[str, ...]
     tasks: tuple[str, ...]
     always: Mapping[str, Any]
     """Settings of the job and of decoding; `policy` among them is the default policy."""
     per_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Task -> settings; a preset that has some needs a task."""
+    """Task -> settings; if not empty, the preset needs a task."""
     per_policy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Policy -> settings that differ under it."""
     sweep: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Setting -> the other values that the source tried."""
     remarks: str = ""
-    """What the source leaves open, and what is taken here."""
+    """What the source leaves open, and the choice made here."""
 
     def settings(
         self, family: str, task: str | None = None, policy: str | None = None
@@ -278,7 +277,7 @@ def _cell(preset: Preset) -> str:
 
 
 def _grouped(word: str, groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One line for each different group of settings, with all whom it is for."""
+    """One line for each different group of settings, with all names that share it."""
     lines: dict[str, list[str]] = {}
     for name, settings in groups.items():
         lines.setdefault(_spelled(settings), []).append(name)

@@ -1,8 +1,8 @@
 """A recipe: everything that is needed to train one model, as one typed object.
 
-Recipes are Python functions that return a `Recipe` (recipes/tiny.py); a user changes fields by
-name, `--steps 500 --net.width 96` on the command line, `{"steps": 500, "net.width": 96}` in
-Python. Unknown names are errors. The resolved recipe is saved with the model.
+A recipe is made by a Python function (tiny.py, paper.py). Users change fields by name, with
+`--steps 500 --net.width 96` on the command line or `{"steps": 500, "net.width": 96}` in Python.
+Unknown names are errors. The resolved recipe is saved with the model.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Recipe:
 
     @property
     def settings(self) -> Any:
-        """What only this family's objective asks for; None where it asks for nothing."""
+        """The settings of this family's objective; None if it has none."""
         return None
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """How the names of parameters begin that keep their values."""
+        """Name prefixes of the parameters that are not trained."""
         return ()
 
     def as_json(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class FlexLatentRecipe(Recipe):
 
 
 PLAIN = ("loss", "start")
-"""The fields of a recipe that are no room of their own."""
+"""The fields of a recipe that are plain values, not groups of fields."""
 
 
 def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -196,13 +196,13 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         room, _, last = name.rpartition(".")
         rooms.setdefault(room or ("" if name in PLAIN else "train"), {})[last] = value
     plain = rooms.pop("", {})
-    # Fields are checked against each other, so those of one room change together.
+    # A group checks its fields against each other, so all its changes are applied together.
     parts = {room: replace(getattr(recipe, room), **new) for room, new in rooms.items()}
     return replace(recipe, **plain, **parts)
 
 
 def names(recipe: Recipe) -> list[str]:
-    """Every field that `override` takes."""
+    """Every field that `override` accepts."""
     found = list(PLAIN)
     for each in fields(recipe):
         if each.name not in (*PLAIN, "family"):

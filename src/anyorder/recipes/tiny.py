@@ -1,8 +1,8 @@
 """Recipes for a laptop: about 0.4 million parameters, the built-in corpus, minutes on two cores.
 
-All share one corpus and one width. ar and mdm are smaller by what the others add, so that flexmdm
-can begin with that mdm; `--net.mlp-width 272` makes the parameters of all five equal within 1 %, as
-the shipped models have them (recipes/shipped_models.py).
+All share one corpus and one width. ar and mdm lack the parts that the others add, so that flexmdm
+can start from that mdm; `--net.mlp-width 272` makes the parameters of all five equal within 1 %, as
+in the shipped models (recipes/shipped_models.py in the repository).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def mdm() -> Recipe:
 def planner() -> Recipe:
     """A planner for the shipped mdm: learns which slots its factor rule would reveal.
 
-    The backbone stays as it is, and the corpus is the one that it was trained on.
+    The backbone is frozen, and the corpus is the one that it was trained on.
     """
     return PlannerRecipe(
         family="mdm",
@@ -54,10 +54,10 @@ def planner() -> Recipe:
 
 
 def duo() -> Recipe:
-    """Which tokens are noise must be guessed too: more steps again.
+    """The network must also guess which tokens are noise: more steps again.
 
-    Begin with a trained mdm (`--start`): from scratch it takes far longer. The head is its own, as
-    published. A quarter of the examples are texts with one gap, because nothing tells the network
+    Start from a trained mdm (`--start`): from scratch it takes far longer. The head is not tied, as
+    published. A quarter of the examples are texts with one gap, because the input does not show
     which tokens around a gap are given.
     """
     return DuoRecipe(
@@ -71,7 +71,7 @@ def duo() -> Recipe:
 def planner_grpo() -> Recipe:
     """Tunes a planner by rewards: programs that pass, in few steps. Needs `--start`.
 
-    There is nothing to validate: benchmarks/planner.py compares before and after.
+    It has no validation; benchmarks/planner.py compares before and after.
     """
     return TuningRecipe(
         family="mdm",
@@ -92,12 +92,12 @@ def planner_grpo() -> Recipe:
 
 
 def flexmdm() -> Recipe:
-    """Insertion is harder still: what is missing, and where, on top of what is masked.
+    """Insertion is harder still: the network also learns what is missing, and where.
 
-    Begin with a trained mdm (`--start`), as the paper does: from scratch it takes far longer.
-    Targets have the alignment integrated out, which costs little here and takes noise out. Masks
-    are revealed later than published (1.7 instead of 2.89): insertion and unmasking then have the
-    same hazard. A quarter of the examples are texts with one gap, so that it can fill those too.
+    Start from a trained mdm (`--start`), as the paper does: from scratch it takes far longer. The
+    alignment is integrated out of the targets, which costs little here and removes noise. Masks
+    are revealed later than published (1.7 instead of 2.89), so that insertion and unmasking have
+    the same hazard. A quarter of the examples are texts with one gap, so that it learns to fill.
     """
     return FlexRecipe(
         family="flexmdm",
@@ -127,7 +127,7 @@ def latentmdm() -> Recipe:
 
 
 def flexlatent() -> Recipe:
-    """Lines that are inserted where they are missing. Clocks and infilling as in flexmdm."""
+    """Inserts whole lines where they are missing. Clocks and infilling as in flexmdm."""
     return FlexLatentRecipe(
         family="flexlatent",
         train=TrainConfig(steps=8_000, lr=3e-3, warmup=100),

@@ -1,4 +1,4 @@
-"""The training room: one loop for all families, its optimiser, EMA, checkpoints and log.
+"""Training: one loop for all families, its optimiser, EMA, checkpoints and log.
 
 Names are imported on first use, so that reading a configuration does not import torch.
 """

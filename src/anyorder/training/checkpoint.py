@@ -1,18 +1,17 @@
-"""Checkpoints: all that a run needs to go on, as safetensors and JSON, written atomically.
+"""Checkpoints: everything that resumption needs, as safetensors and JSON, written atomically.
 
     checkpoints/step-00000020/model.safetensors       the weights
-                              ema.safetensors         the averaged weights (when there are any)
+                              ema.safetensors         the averaged weights (if there are any)
                               optimiser.safetensors   exp_avg.<name>, exp_avg_sq.<name>, step.<name>
                               state.json              step, configuration, versions, sha256 of
                                                       each file and of its own other fields
 
-A sharded network is written by all its processes at once, each its rows in files of its own
-(parts.py), and state.json says how many there are. Any number of processes can read either kind.
+All processes write a sharded network together, each its rows in its own files (processes.py);
+state.json has their number. Any number of processes can read either kind.
 
-A checkpoint is written to a `.partial-*` folder, synced, and renamed: it is there whole or not at
-all. Left-over partial folders are removed; a damaged checkpoint is refused by name and never
-skipped, since silently going back would hide the damage. Nothing here is pickled, and nothing
-here is a model folder to share: the caller exports that.
+A checkpoint is written to a `.partial-*` folder, synced, and renamed, so it is whole or absent. A
+damaged checkpoint is refused by name and never skipped: a silent step back would hide the damage.
+Nothing is pickled. A checkpoint is not a model folder to share; the caller exports that.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from anyorder.training.processes import (
 )
 
 FORMAT, IN_PARTS = 1, 2
-"""Whole files, which all versions read, and files in parts."""
+"""Whole files, which all versions read, and sharded files."""
 PARTIAL = ".partial-"
 STEP = "step-"
 SEAL = "sha256"
@@ -55,7 +54,7 @@ SEAL = "sha256"
 STEMS = ("model", "optimiser")
 AVERAGE_STEM = "ema"
 PARTS = "parts"
-"""The field of state.json that counts the files of each kind, where they are in parts."""
+"""The field of state.json with the number of files of each kind, if they are sharded."""
 FIELDS = {"step": int, "versions": dict, "files": dict, "config": dict, "run": dict}
 FIELDS |= {"digest": str, "meter": dict}
 """The other fields of state.json."""
@@ -63,7 +62,7 @@ FIELDS |= {"digest": str, "meter": dict}
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What training changes."""
+    """The tensors that training changes."""
 
     net: nn.Module
     ema: Ema | ShardedEma | None
@@ -71,13 +70,13 @@ class TrainingState:
 
     @property
     def parts(self) -> int | None:
-        """Among how many processes the tensors are divided; None: they are not."""
+        """The number of processes that share the tensors; None: not sharded."""
         tensor = next(self.net.parameters())
         return None if rows_of(tensor) is None else tensor.device_mesh.size(-1)  # type: ignore[attr-defined]
 
     @property
     def part(self) -> int:
-        """Which part this process has."""
+        """The number of this process's part."""
         tensor = next(self.net.parameters())
         return 0 if rows_of(tensor) is None else tensor.device_mesh.get_local_rank(-1)  # type: ignore[attr-defined]
 
@@ -97,7 +96,7 @@ def folder_of(root: Path, step: int) -> Path:
 
 
 def remove_partial(root: Path) -> None:
-    """Remove what a killed process left half-written or half-removed."""
+    """Remove checkpoints that a killed process left half-written or half-removed."""
     for path in root.glob(f"{PARTIAL}*"):
         shutil.rmtree(path)
 
@@ -112,14 +111,14 @@ def save(
 ) -> Path:
     """Write the checkpoint of `step`, then remove all but the `keep` newest ones.
 
-    Called by all processes; those that have nothing of their own to write wait.
+    All processes must call it; those that have nothing to write wait.
     """
     final = folder_of(root, step)
     partial = root / f"{PARTIAL}{final.name}"
     if ranks.first:
         assert not final.exists(), f"{final} exists: a run saves each step once"
         partial.mkdir(parents=True)
-    ranks.wait()
+    ranks.wait()  # the others write into the folder too
     digests = _write_parts(partial, trained, ranks) if trained.parts else None
     if ranks.first:
         if digests is None:
@@ -147,12 +146,12 @@ def _write_whole(folder: Path, trained: TrainingState) -> None:
 
 
 def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str, str]:
-    """This process's files; the sha256 of everybody's, by name."""
+    """Write this process's files; returns the sha256 of all processes' files by name."""
     parts, part = trained.parts, trained.part
     stems = _stems(trained.ema is not None)
     names = {stem: file_names(stem, parts) for stem in stems}
     mine = [folder / names[stem][part] for stem in stems]
-    if ranks.rank < (parts or 0):  # the other machines of a hybrid have the same
+    if ranks.rank < (parts or 0):  # with shard=hybrid the other machines hold the same rows
         save_part(mine[0], dict(trained.net.named_parameters()), part)
         save_part(mine[1], optimiser_tensors(trained.optimiser), part)
         if trained.ema is not None:
@@ -163,6 +162,7 @@ def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str
         told = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
     else:
         told = bytes(32 * len(mine))
+    # Sent as digests, so that rank 0 does not read the others' files again.
     every = ranks.gathered(torch.frombuffer(bytearray(told), dtype=torch.uint8))
     return {
         names[stem][part]: bytes(every[part][32 * n : 32 * n + 32].tolist()).hex()
@@ -172,7 +172,7 @@ def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str
 
 
 def _complete(partial: Path, final: Path, about: Mapping[str, Any], parts: int | None) -> None:
-    """Seal what was written and give it its name."""
+    """Write state.json, sync all files and rename the folder, in this order."""
     document: dict[str, Any] = {
         "format": FORMAT if parts is None else IN_PARTS,
         "versions": versions(),
@@ -186,7 +186,7 @@ def _complete(partial: Path, final: Path, about: Mapping[str, Any], parts: int |
     for path in [*partial.iterdir(), partial]:
         sync(path)
     os.rename(partial, final)
-    sync(final.parent)
+    sync(final.parent)  # else a power cut could undo the rename after older ones are removed
 
 
 def _stems(averaged: bool) -> tuple[str, ...]:
@@ -194,15 +194,15 @@ def _stems(averaged: bool) -> tuple[str, ...]:
 
 
 def read_state(folder: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
-    """The verified state.json of a checkpoint: whole itself, and every file has its sha256.
+    """The state.json of a checkpoint, after its own sha256 and that of every file are verified.
 
-    Several processes share the files out among them; one that finds damage ends all.
+    Several processes divide the files among them; if one finds damage, all end.
     """
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(folder, f"state.json cannot be read ({error})") from error
-    # Before anything in it is believed: a changed setting must not pass for another run's.
+    # Before any field is used: a damaged setting must not look like another run's setting.
     if not isinstance(state, dict) or state.get(SEAL) != _seal(state):
         raise _damaged(folder, "state.json does not have its recorded sha256")
     if state.get("format") not in (FORMAT, IN_PARTS):
@@ -227,12 +227,12 @@ def read_state(folder: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
 
 
 def _seal(state: Mapping[str, Any]) -> str:
-    """sha256 of all other fields, however they are laid out."""
+    """sha256 of all other fields; it does not depend on the layout of the JSON."""
     return digest({name: value for name, value in state.items() if name != SEAL})
 
 
 def _wrong_field(state: Mapping[str, Any]) -> str | None:
-    """The first field that is absent or not what `save` writes."""
+    """The first field that is missing or invalid."""
     for name, kind in FIELDS.items():
         value = state.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
@@ -259,7 +259,7 @@ def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> N
     if trained.ema is not None:
         with trained.ema.shown() as averaged:
             _load(paths[AVERAGE_STEM], averaged)
-        trained.ema.updates = state["step"]
+        trained.ema.updates = state["step"]  # one update a step; the decay's warm-up depends on it
     try:
         restore_optimiser(trained.optimiser, _optimiser_state(paths["optimiser"], trained))
     except ValueError as error:
@@ -270,7 +270,7 @@ def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> N
 
 
 def _load(paths: list[Path], net: nn.Module) -> None:
-    """Weights from files of one kind into a network of the other, or of the same."""
+    """Load weights from whole or sharded files into a whole or sharded network."""
     weights = dict(net.named_parameters())
     if len(paths) == 1 and all(rows_of(weight) is None for weight in weights.values()):
         load_weights(paths[0], net)
@@ -285,7 +285,7 @@ def _load(paths: list[Path], net: nn.Module) -> None:
 def check_names(
     path: Path, found: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Refuse files with other tensors, naming some of those that differ."""
+    """Refuse files with other tensors, and name some that differ."""
     wrong = sorted(
         name
         for name in found.keys() | needed.keys()
@@ -299,7 +299,7 @@ def check_names(
 
 
 def _optimiser_state(paths: list[Path], trained: TrainingState) -> dict[str, Tensor]:
-    """AdamW's tensors, sharded as the weights that they belong to."""
+    """AdamW's tensors, sharded like their weights."""
     if len(paths) == 1 and trained.parts is None:
         return load_file(paths[0])
     weights = dict(trained.net.named_parameters())
@@ -314,7 +314,7 @@ def _optimiser_state(paths: list[Path], trained: TrainingState) -> dict[str, Ten
 
 
 def versions() -> dict[str, str]:
-    """What the bits of a run depend on besides its configuration."""
+    """The versions that may change the bits of a run."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,9 +1,9 @@
 """TrainConfig: everything that decides how a run is trained, as one frozen dataclass.
 
-Fields that change the numbers are fixed for the life of a run: a checkpoint remembers them and
-resuming with others is refused. Fields that only say where, how long and how often to look
-(`MAY_CHANGE`) are free. A field of `LATER` counts as fixed only where it is used, so that runs from
-before it existed go on. This file does not import torch, so that a command line can read it fast.
+Fields that change the numbers are fixed for the life of a run: a checkpoint stores them, and a
+resumed run with other values is refused. Fields that only decide where, how long and how often to
+log (`MAY_CHANGE`) are free. A field of `LATER` is fixed only if it is used, so that runs from
+before it existed can resume. This file does not import torch, so that a command line reads it fast.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MAY_CHANGE = frozenset(
     {"minutes", "threads", "device", "save_every", "validate_every", "log_every", "keep"}
     | {"shard", "reduce", "recompute", "compile"}
 )
-"""Fields that a resumed run may give other values."""
+"""Fields that may differ in a resumed run."""
 LATER = frozenset({"dtype", "lora", "lora_scale", "lora_targets"})
-"""Fixed fields that checkpoints do not have where they are left at their defaults."""
+"""Fixed fields that a checkpoint omits at their defaults."""
 
 
 @dataclass(frozen=True)

@@ -1,49 +1,33 @@
-"""A network over the processes of a training: whole in each, or sharded among them (FSDP2).
+"""A network over the processes of a training: replicated, or sharded among them (FSDP2).
 
-    Replicated      every process has all weights; gradients are averaged over processes once a step
-    Sharded    every process has its rows of each weight, gradient and moment. Before a layer runs,
-               its weights are gathered, and freed again; the rest (tables, heads, time) is gathered
-               for the whole forward and backward pass. hybrid: sharded among the processes of a
-               machine, the same on every machine
+    Replicated   every process has all weights; gradients are averaged over processes once a step
+    Sharded      every process has its rows of each weight, gradient and moment. A layer's weights
+                 are gathered before it runs and freed after; the rest (tables, heads, time) is
+                 gathered for the whole forward and backward pass. hybrid: sharded among the
+                 processes of a machine, replicated over machines
 
-Both give a step the gradient sum_m g_m / A over its A micro batches: a process averages its own
-A / W, and the average over processes is taken in one reduction, when the last one is done (or after
-each, `reduce="micro"`: whole gradients need no memory then).
+Both give a step the gradient sum_m g_m / A over its A micro batches: each of W processes averages
+its own A / W, and one reduction averages over processes after the last (or after each with
+`reduce="micro"`, which needs no memory for whole gradients). The objective runs inside the root's
+forward pass, so families need not know of sharding. bfloat16: weights stay float32 and are cast
+when used; losses are float32.
 
-The objective runs inside the root's forward pass, whatever methods of the network it calls, so that
-families need not know of sharding. All processes must send the same messages: a weight that a
-batch happens not to use gets a gradient of zero.
+**Layers.** `recompute`: a layer keeps only its input and runs again in the backward pass.
+`compile`: torch.compile, for any length. `units`: the layers that are gathered one by one. A unit
+must run exactly once per batch in every process, since gathering is a message among all. So the
+encoder and decoder of a segment network, which run once for each group of segments, are no units;
+nor is the latent network of a prefix_lm, which reads prompts by its layers' parts.
 
-bfloat16: the weights stay float32 and are cast when they are used; losses are computed in float32.
-
-Not here: which layers are gathered one by one (layers.py), rows (parts.py), the loop (loop.py).
-
-The layers of a network as training treats them: computed twice, compiled, sharded one by one.
-
-    recompute    a layer keeps its input only and is computed again in the backward pass
-    compile      torch.compile, for any length
-    units        the layers that are gathered one after another when a network is sharded
-
-A unit must run exactly once for each batch, in every process: gathering it is a message among all.
-The encoder and the decoder of a network over segments run once for each group of like segments,
-which is a matter of the batch, so they are no units and stay gathered with the tables; so does the
-latent network of a prefix_lm, which reads prompts by its layers' parts.
-
-Not here: sharding itself (spread.py) and the layers (nets/stack.py, nets/dit.py).
-
-First weights one at a time: what a network's constructor draws, without the whole network.
-
-The constructor runs once on tensors without memory, and what it does to them is written down:
+**First weights** (`ShardedInit`). The constructor runs once on tensors without memory, and its
+in-place operations are recorded:
 
     normal_(w_1, generator), zero_(w_2), w_1.diagonal().add_(1), w_3.copy_(another net's weight)
 
-Doing it again in the same order, on memory that a weight has from its last overwriting to its last
-change, gives the same numbers. Draws that are overwritten later are made as well, because they
-move their generator on. So a process that keeps a part of every weight never holds them all, and
-begins with exactly the weights that one process alone would draw from the same seed.
+Replaying them in order, with memory for one weight from its last overwriting to its last change,
+gives the same numbers. So no process ever holds all weights, and the first weights equal those of
+one process with the same seed. A constructor that computes weights in another way is refused.
 
-A constructor that computes weights in another way is refused by name. Not here: where weights are
-put (spread.py), and what a network begins with (nets/start.py).
+Not here: rows and messages (processes.py), the loop (loop.py), layers (nets/stack.py).
 """
 
 from __future__ import annotations
@@ -90,7 +74,7 @@ def units(net: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def prepared(net: nn.Module, config: TrainConfig) -> Iterator[None]:
-    """Inside, the layers are compiled and computed twice, as the configuration says."""
+    """Inside the block, layers are compiled and recomputed as the configuration says."""
     changed: list[nn.Module] = []
     by_parts = _reading_by_parts(net)
     try:
@@ -99,13 +83,13 @@ def prepared(net: nn.Module, config: TrainConfig) -> Iterator[None]:
                 forward = layer.forward
                 if config.compile:
                     forward = torch.compile(forward, dynamic=True)
-                # A layer that writes down its keys when it runs cannot run a second time.
+                # A layer of a prefix_lm stores its keys as it runs, so it must not run twice.
                 if config.recompute and stack not in by_parts:
                     forward = partial(
                         checkpoint, forward, use_reentrant=False, preserve_rng_state=False
                     )
                 if forward is not layer.forward:
-                    vars(layer)["forward"] = forward  # before the class's own
+                    vars(layer)["forward"] = forward  # hides the class's method until the end
                     changed.append(layer)
         if (config.compile or config.recompute) and not changed:
             raise ValueError(
@@ -118,7 +102,7 @@ def prepared(net: nn.Module, config: TrainConfig) -> Iterator[None]:
 
 
 def layer_names(net: nn.Module) -> list[str]:
-    """The names of all modules inside the layers."""
+    """The names of all modules in the layers."""
     inside = {module for stack in _stacks(net) for layer in stack.blocks
               for module in layer.modules()}  # fmt: skip
     return [name for name, module in net.named_modules() if module in inside]
@@ -137,13 +121,13 @@ def _reading_by_parts(net: nn.Module) -> set[nn.Module]:
 
 
 Weights = Callable[[], Iterable[tuple[str, Tensor]]]
-"""Makes the first weights, by name, one at a time: nobody has to hold them all."""
+"""Yields the first weights by name, one at a time, so that no process holds them all."""
 BUCKET = 1 << 25
-"""Gradients that are added up in one message."""
+"""Gradient values in one message."""
 
 
 class ParallelNet(Protocol):
-    """How the loop works with a network, wherever its weights are."""
+    """A network as the loop uses it, replicated or sharded."""
 
     net: nn.Module
 
@@ -152,11 +136,11 @@ class ParallelNet(Protocol):
     ) -> LossParts: ...
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradients of one of this process's micro batches; `last`: of the step."""
+        """Add the gradients of a micro batch; `last`: it is this process's last in the step."""
         ...
 
     def clip(self, limit: float) -> Tensor:
-        """Complete the step's gradient and shorten it to `limit`; its norm before."""
+        """Complete the step's gradient and clip it to `limit`; returns its norm before."""
         ...
 
     def average(self, decay: float) -> Ema | ShardedEma:
@@ -168,14 +152,14 @@ class ParallelNet(Protocol):
         ...
 
     def rest(self) -> None:
-        """After passes without gradients: keep nothing that the next step changes."""
+        """After passes without gradients: free gathered weights, which the next step changes."""
         ...
 
 
 def spread(
     net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None = None
 ) -> ParallelNet:
-    """Put a network on this process's device, with its weights or, on meta, those given."""
+    """Put a network on this process's device; one on meta gets its values from `weights`."""
     kind = Replicated if ranks.count == 1 or config.shard == "none" else Sharded
     return kind(net, config, ranks, weights)
 
@@ -224,9 +208,10 @@ class Replicated:
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Gradients over processes, some at a time."""
+        """Average gradients over processes, in buckets."""
         bucket: list[nn.Parameter] = []
         for parameter in self.parameters:
+            # All processes must send the same messages, whichever weights their batches used.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             bucket.append(parameter)
@@ -257,7 +242,11 @@ class Replicated:
 
 
 class _ZeroGradients(torch.autograd.Function):
-    """A loss as it is, with gradients of zero for some weights besides those that it has."""
+    """Passes a loss on, and adds gradients of zero for some weights.
+
+    A weight that a batch does not use would have no gradient and send no message; the other
+    processes would wait for it.
+    """
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, *weights: Tensor) -> Tensor:
@@ -278,11 +267,11 @@ class _Root(nn.Module):
         self.net = net
         layers = {inner for layer in units(net) for inner in layer.modules()}
         self._own = [module for module in net.modules() if module not in layers]
-        """Whose weights are gathered with the root."""
+        """The modules whose weights are gathered with the root."""
 
     def forward(self, objective: Objective, batch: Batch, noise: Noise) -> tuple[Tensor, LossParts]:
         parts = objective(self.net, batch, noise)
-        # Gathered weights are other objects than those of the optimiser: only here they are found.
+        # Gathered weights are other objects than the optimiser's, and exist only in this pass.
         weights = {
             weight: None
             for module in self._own
@@ -294,7 +283,7 @@ class _Root(nn.Module):
 
 
 class Sharded:
-    """Rows of every weight in each process."""
+    """Some rows of every weight in each process."""
 
     def __init__(
         self, net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None
@@ -303,13 +292,14 @@ class Sharded:
         self.device = ranks.device(config.device)
         if config.dtype == "float64":
             net.double()
-        self._shape = without_memory(net)
+        self._shape = without_memory(net)  # before sharding replaces the weights
         half = config.dtype == "bfloat16"
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if half else None,
             reduce_dtype=torch.float32 if half else None,
         )
         mesh = _mesh(config, ranks, self.device)
+        # Layers first: the root then gathers only the weights that no layer has.
         for layer in units(net):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         inner = _Root(net)
@@ -327,7 +317,7 @@ class Sharded:
     def backward(self, loss: Tensor, *, last: bool) -> None:
         each = self.config.reduce == "micro"
         self.root.set_requires_gradient_sync(last or each)
-        self.root.set_requires_all_reduce(last)  # hybrid: over machines only once
+        self.root.set_requires_all_reduce(last)  # hybrid: reduce over machines once a step
         loss.backward()
 
     def clip(self, limit: float) -> Tensor:
@@ -343,7 +333,7 @@ class Sharded:
         found = copy.deepcopy(self._shape) if self.ranks.first else None
         targets = {} if found is None else dict(found.to_empty(device="cpu").named_parameters())
         for name, weight in net.named_parameters():
-            gathered = whole_of(weight)  # one at a time: no GPU has to hold them all
+            gathered = whole_of(weight)  # one at a time, so that no GPU must hold them all
             if targets:
                 targets[name].copy_(gathered)
         return found
@@ -360,15 +350,16 @@ def without_memory(net: nn.Module) -> nn.Module:
 
 
 def with_weights(net: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
-    """A copy of a network with other tensors in the place of its weights."""
+    """A copy of a network with other tensors as its weights."""
     others = {
         id(weight): nn.Parameter(make(weight), weight.requires_grad) for weight in net.parameters()
     }
+    # A memo that has the new weights already: deepcopy never copies the old ones, and ties stay.
     return copy.deepcopy(net, dict(others))
 
 
 def _mesh(config: TrainConfig, ranks: Ranks, device: torch.device) -> DeviceMesh:
-    """All processes in a row, or machines times the processes of each."""
+    """One dimension of all processes, or machines x processes."""
     if config.shard == "full":
         return init_device_mesh(device.type, (ranks.count,))
     machines, rest = divmod(ranks.count, ranks.local_count)
@@ -389,7 +380,7 @@ Source = Callable[[], Tensor]
 
 @dataclass(frozen=True)
 class Base:
-    """A trained network to begin with, whose weights are read one at a time."""
+    """A trained network to start from, whose weights are read one at a time."""
 
     net: nn.Module
     """On the meta device."""
@@ -399,17 +390,17 @@ class Base:
 
 @dataclass(frozen=True)
 class _Change:
-    """One operation that changed a weight, or a part of one."""
+    """One in-place operation on a weight, or on a part of one."""
 
     operation: Any
     weight: int
-    """The storage that it changed."""
+    """The changed storage."""
     view: tuple[Any, Any, int]
     """Size, strides and offset of the part."""
     arguments: tuple[Any, ...]
     named: dict[str, Any]
     source: int | None
-    """The storage that was copied, if one was."""
+    """The storage that was copied from, if any."""
 
     @property
     def name(self) -> str:
@@ -429,7 +420,7 @@ class _Change:
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes down every operation that changes a tensor in place."""
+    """Records every operation that changes a tensor in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -461,9 +452,9 @@ def _storage(tensor: Tensor) -> int:
 
 
 class ShardedInit:
-    """A network on the meta device, and what it begins with.
+    """A network on the meta device, and its first weights.
 
-    make: builds the network; with a `base`, `start(network, base network)` then copies its weights.
+    `make` builds the network. With a `base`, `start(network, base network)` then copies weights.
     """
 
     def __init__(
@@ -479,7 +470,7 @@ class ShardedInit:
             if base is not None:
                 assert start is not None
                 start(net, self._imitated(base))
-        self._fake = net  # its storages are the names in the record
+        self._fake = net  # kept alive: the record names weights by its storages
         self._changes = recorder.changes
         self.net = without_memory(net)
 
@@ -490,7 +481,7 @@ class ShardedInit:
         return net
 
     def __call__(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and values, each as soon as it is final."""
+        """Yield names and values, each as soon as it is final."""
         names = {_storage(weight): name for name, weight in self._fake.named_parameters()}
         shapes = {_storage(weight): weight.shape for weight in self._fake.parameters()}
         changes = [change for change in self._changes if change.weight in names]
@@ -500,6 +491,7 @@ class ShardedInit:
         for moment, change in enumerate(changes):
             weight = change.weight
             if moment < written[weight]:
+                # Overwritten later, but the draw must advance its generator all the same.
                 if change.named.get("generator") is not None:
                     change.apply(torch.empty(shapes[weight]), generators, None)
                 continue
@@ -513,7 +505,7 @@ class ShardedInit:
     def _moments(
         self, changes: list[_Change], shapes: dict[int, torch.Size], names: dict[int, str]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """When each weight is overwritten for the last time, and changed for the last time."""
+        """The last overwriting and the last change of each weight, as places in `changes`."""
         written, changed = {}, {}
         for moment, change in enumerate(changes):
             changed[change.weight] = moment
@@ -538,7 +530,7 @@ class ShardedInit:
         return self._sources[change.source]()
 
     def _fresh_generators(self, changes: list[_Change]) -> dict[Any, torch.Generator]:
-        """Generators in the state in which the constructor had them: it has drawn nothing."""
+        """Copies of the generators. Fake tensors draw nothing, so they are still at the start."""
         found: dict[Any, torch.Generator] = {}
         for change in changes:
             given = change.named.get("generator")

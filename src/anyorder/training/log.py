@@ -1,17 +1,14 @@
-"""What a run writes down while it trains: metrics.jsonl, and the meter that its rows come from.
+"""The log of a run: metrics.jsonl for programs, a progress bar or plain lines for people.
 
-A row is one JSON object: `kind` "train" (means over the steps since the row before) or
-"validation". Rows are a function of the run and not of its interruptions: on resuming, rows after
-the checkpoint are cut off, and sums of an unfinished row travel in the checkpoint. Only
-`TIME_FIELDS` differ between two equal runs. Nothing here decides when to log (loop.py) or shows
-it to people (progress.py).
+A row of metrics.jsonl is one JSON object: `kind` "train" (means over the steps since the last row)
+or "validation". Rows do not depend on interruptions: resumption cuts off rows after the checkpoint,
+and the checkpoint holds the sums of an unfinished row. Only `TIME_FIELDS` differ between equal
+runs.
 
-What people see of a run, on standard error: a bar on a terminal, plain lines elsewhere.
-
-Both show the step, the loss, nats per token, tokens per second and the time left, which is the
-time for the remaining steps at the pace so far, or what is left of the given minutes if that is
-less. Numbers follow the log's rows, and come from the unfinished row when rows are rarer than
-`QUIET_SECONDS`. Nothing here is kept or decides anything: programs read metrics.jsonl (log.py).
+The reporter writes to standard error: step, loss, nats per token, tokens per second, and the time
+left (the remaining steps at the pace so far, or the rest of the given minutes if that is less). Its
+numbers are those of the last row, or of the unfinished row if rows are rarer than `QUIET_SECONDS`.
+When to log is decided in loop.py.
 """
 
 from __future__ import annotations
@@ -34,14 +31,15 @@ from anyorder.files import replacing
 
 TIME_FIELDS = ("seconds", "tokens_per_second")
 COLLECTED = frozenset({"loss", "nats", "tokens", "read", "grad_norm"})
-"""Numbers that the loop collects at every step; a family's extras have other names."""
+"""Numbers that the loop collects at every step; a family's extras need other names."""
 
 
 class MetricsFile:
-    """metrics.jsonl, opened to go on after `step`."""
+    """metrics.jsonl, opened to continue after `step`."""
 
     def __init__(self, path: Path, step: int) -> None:
         kept = rows_up_to(path, step)
+        # Replaced as a whole, so that a kill here loses no rows.
         with replacing(path) as file:
             file.write("".join(kept).encode())
         self._handle: IO[str] = path.open("a", encoding="utf-8")
@@ -51,7 +49,7 @@ class MetricsFile:
         self._handle.flush()
 
     def sync(self) -> None:
-        """On the disk before the checkpoint that counts on these rows."""
+        """Write to disk; called before the checkpoint that these rows belong to."""
         os.fsync(self._handle.fileno())
 
     def close(self) -> None:
@@ -59,7 +57,7 @@ class MetricsFile:
 
 
 class NoFile:
-    """In the place of metrics.jsonl where another process writes it."""
+    """Replaces `MetricsFile` in all processes but rank 0."""
 
     def write(self, row: Mapping[str, Any]) -> None: ...
 
@@ -89,7 +87,10 @@ def rows_up_to(path: Path, step: int) -> list[str]:
 
 
 class Meter:
-    """Collects each step's numbers as tensors and turns them into rows; reads them only then."""
+    """Collects each step's numbers and turns them into rows.
+
+    Tensors are read as late as possible, because reading one waits for the GPU.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -113,7 +114,7 @@ class Meter:
         return None
 
     def row(self, step: int, learning_rate: float) -> dict[str, Any]:
-        """Means over the steps since the last row, which they leave behind."""
+        """A row of means over the steps since the last row; starts the next row."""
         count, sums = len(self._steps), self._sums()
         tokens, read = max(sums.pop("tokens"), 1.0), sums.pop("read")
         row = {
@@ -131,7 +132,7 @@ class Meter:
         return row
 
     def so_far(self) -> dict[str, float | None] | None:
-        """Of the row to come, the numbers for people; None right after a row. Changes nothing."""
+        """The numbers of the unfinished row for the reporter; None right after a row."""
         if not self._steps:
             return None
         sums = self._sums()
@@ -181,11 +182,11 @@ def _finite(value: float) -> float | None:
 
 
 QUIET_SECONDS = 15.0
-"""Between two plain lines, and the longest that a terminal shows the same numbers."""
+"""Seconds between two plain lines, and the longest time that a terminal shows old numbers."""
 
 
 class Reporter:
-    """A progress bar on a terminal, a plain line now and then elsewhere, nothing when not asked."""
+    """A progress bar on a terminal, occasional plain lines elsewhere; silent without `progress`."""
 
     def __init__(
         self, steps: int, start: int, *, progress: bool, minutes: float | None = None
@@ -223,7 +224,7 @@ class Reporter:
             self._bar.stop()
 
     def advance(self, step: int, meter: Meter) -> None:
-        """After each step; `meter` is read only where the log has not spoken for a while."""
+        """Called after each step; reads `meter` only if the last row is old."""
         if self._bar is None and not self._lines:
             return
         now = monotonic()
@@ -238,14 +239,14 @@ class Reporter:
             self.say(f"step {step}/{self._steps}: {self._numbers}  {self._left(step)}")
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """A row of the log: validations are shown at once, training rows with the next step."""
+        """Show a validation row at once, a training row with the next step."""
         if row["kind"] == "validation":
             self.say(f"step {row['step']}: validation {_show(row['nats_per_token'])} nats/token")
         else:
             self._take(row)
 
     def say(self, text: str) -> None:
-        """One line for people, when they asked to be told."""
+        """Print one line, unless `progress` is off."""
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
         elif self._lines:
@@ -259,7 +260,6 @@ class Reporter:
         )
 
     def _left(self, step: int) -> str:
-        """Until the last step, or until the given minutes are over if that is sooner."""
         elapsed = monotonic() - self._began
         left = elapsed / max(step - self._start, 1) * (self._steps - step)
         if self._minutes is not None:
@@ -268,7 +268,7 @@ class Reporter:
 
 
 def how_to_go_on(step: int, steps: int, newest: Path, received: str | None) -> str:
-    """What to tell about a run that stopped before its end."""
+    """The message about a run that stopped before its end."""
     why = f"on {received}" if received else "after the given minutes"
     return (
         f"Stopped {why} at step {step} of {steps}; saved {newest}. "

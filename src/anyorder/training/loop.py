@@ -1,38 +1,23 @@
-"""The one training loop, for all families.
+"""The training loop for all families, with validation, resumption and its checks.
 
-Step s draws batch s and noise s, which are functions of their number, so nothing but the step
-count and the tensors has to be remembered: a run that is killed and started again equals, bit for
-bit on CPU, one that was not (same threads, same versions). With `accumulate` = A a step has the
-micro batches s A, ..., s A + A - 1, and its gradient is the mean of theirs.
+Step s draws batch s and noise s, which are functions of their number. So the step count and the
+tensors are the whole state: on CPU, a run that was killed and resumed equals an uninterrupted one
+bit for bit (same threads, same versions). With `accumulate` = A, step s has the micro batches s A,
+..., s A + A - 1, and its gradient is the mean of theirs. Several processes (processes.py) divide
+the micro batches among them without changing their numbers, so the result does not depend on the
+number of processes. Rank 0 holds the folder, logs and prints.
 
-Several processes (ranks.py) share a step's micro batches, which keep their numbers and with them
-their examples and noise: what is trained does not depend on how many there are. They add up their
-numbers after each step and agree on when to stop; rank 0 holds the folder, logs and speaks.
+An `Objective` maps (network, batch, noise) to `LossParts`; the loop knows nothing else of a family.
 
-The loop knows nothing of corruption or of a family's loss: an `Objective` maps (network, batch,
-noise) to `LossParts`. It does not build networks or data and does not write model folders: the
-caller's `export` does.
+**Validation**: sum of nats / sum of predicted tokens over a fixed grid of held-out batches and
+corruption levels, and a family's extras likewise. Batches, levels and noise are the same at every
+step and in every run, so two values differ only by the weights.
 
-Validation: nats per token on a fixed grid of held-out batches and corruption levels.
+**Resumption** compares the fixed fields of the checkpoint and of the run (config.py), under their
+names on the command line. A folder with anything but a training in it is refused; hidden files do
+not count.
 
-The value is sum of nats / sum of predicted tokens over all cells, and a family's extras likewise
-(flexmdm's gap loss: with it, both heads are watched). Batches, levels and noise are the
-same at every step and in every run, so that two numbers differ only by the weights. Several
-processes share the cells out among them and add up the same numbers in the same order. This does
-not decide when to validate or with which weights: see loop.py.
-
-Whether a checkpoint belongs to the run that wants to go on from it, and if not, why.
-
-The two runs' fixed fields are compared leaf by leaf, under the names that a command line gives
-them: `net.width` and not the whole of `net`. Fields that are free to change are not among them
-(config.py). This does not look for damage: see checkpoint.py.
-
-The folder that a run trains in: whose it may be, and the names in it that are the loop's.
-
-A folder with other things in it is refused, so that a training never mixes with a sampling run or
-somebody's files. Hidden files do not count: a lock or a desktop's notes do not fill a folder.
-Holding the folder is `files.alone_in`; what is written there is the business of checkpoint.py,
-log.py and the caller's export.
+Not here: networks, data, model folders (the caller's `export`), damage to files (checkpoint.py).
 """
 
 from __future__ import annotations
@@ -76,7 +61,7 @@ from anyorder.training.processes import (
 )
 
 VALIDATION_SEED = 0x76A11DA7E
-"""Not the run's seed, so that runs with other seeds compare."""
+"""Independent of the run's seed, so that runs with other seeds compare."""
 
 Losses = Callable[[Batch, Noise], LossParts]
 """A network's loss on a batch."""
@@ -94,7 +79,8 @@ def validate(
     count = len(validation)
     cells = len(levels) * count
     sums: dict[str, Tensor] = {}
-    # Everybody takes part in every round, because a sharded network runs in all processes or none.
+    # Every process runs in every round, because a sharded network runs in all processes or none;
+    # in the last round a surplus process repeats the last cell and discards its result.
     for first in range(0, cells, ranks.count):
         cell = min(first + ranks.rank, cells - 1)
         row, number = divmod(cell, count)
@@ -117,7 +103,8 @@ def validate(
 
 
 def _added(values: Tensor) -> Tensor:
-    """The sum over a level's batches, one after the other.  # levels x batches -> levels"""
+    """The sum over the batches of each level.  # levels x batches -> levels"""
+    # One after the other: the order, and with it the last bits, must not depend on the processes.
     total = torch.zeros(len(values), dtype=torch.float64)
     for column in values.T:
         total = total + column
@@ -125,13 +112,13 @@ def _added(values: Tensor) -> Tensor:
 
 
 def _ratio(nats: Tensor, tokens: Tensor) -> float | None:
-    """Nats over tokens; None (JSON's null) when that is no finite number."""
+    """Nats over tokens; None (null in JSON) if that is not finite."""
     value = float(nats) / max(float(tokens), 1.0)
     return value if abs(value) < float("inf") else None
 
 
 ABOUT = "about."
-"""Before the name of what the caller says of its network and data (FitOptions.about)."""
+"""The prefix of the caller's fields about its network and data (FitOptions.about)."""
 SHOWN = 4
 """Differences named in one message."""
 
@@ -139,13 +126,13 @@ _PLAIN = {
     "data_digest": "data (the file has changed since)",
     "vocab_digest": "vocabulary",
 }
-"""What a digest that differs means; its value tells people nothing."""
+"""Words for fields whose values, digests, would not help a user."""
 _NAMES = {"levels": "validation levels"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def check_same_run(folder: Path, before: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """Refuse to go on with another configuration, naming the fields that differ."""
+    """Refuse to resume with another configuration, and name the fields that differ."""
     differ = differences(before, run)
     if not differ:
         return
@@ -162,12 +149,12 @@ def differences(before: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     old, new = _leaves(before), _leaves(run)
     names = {name for name in {*old, *new} if old.get(name) != new.get(name)}
     if any(name.startswith("data.") for name in names):
-        names.discard("data_digest")  # other settings make other data: the file is not to blame
+        names.discard("data_digest")  # other data settings explain another digest
     return [_phrase(name, old.get(name), new.get(name)) for name in sorted(names)]
 
 
 def _leaves(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields under dotted names, without the mark of the caller's own."""
+    """Nested fields under dotted names, without the prefix `ABOUT`."""
     found: dict[str, Any] = {}
     for key, value in document.items():
         name = f"{prefix}{key.removeprefix(ABOUT)}"
@@ -192,7 +179,7 @@ CHECKPOINTS = "checkpoints"
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that is a file, or is filled with something else than a training."""
+    """Refuse a path that is a file, or a folder with anything but a training."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -211,15 +198,15 @@ def _holds_training(folder: Path) -> bool:
         card = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    # Models of other programs have files of these names too, but none says by what recipe.
+    # Models of other programs have files of these names too, but no recipe.
     return isinstance(card, dict) and bool(card.get("recipe"))
 
 
 Reason = Literal["done", "minutes", "interrupted"]
 REASONS: tuple[Reason, ...] = ("done", "minutes", "interrupted")
-"""From the weakest to the strongest, where processes differ."""
+"""From weakest to strongest: if processes differ, the strongest applies."""
 GRACE = 5.0
-"""Seconds in which several processes may receive the same wish to stop more than once."""
+"""Seconds in which repeated signals count as one, if there are several processes."""
 
 
 class Diverged(ValueError):
@@ -228,19 +215,19 @@ class Diverged(ValueError):
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What surrounds the training of one network."""
+    """Options of `fit` besides the training configuration."""
 
     levels: Sequence[float | None] = (None,)
     """Corruption levels of the validation grid; None draws them, the same ones each time."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """JSON about the network and the data (family, shape, digests): resuming checks it."""
     export: Callable[[nn.Module], None] | None = None
-    """Called at the end, or when the minutes are over, with the weights to use (averaged); by rank
-    0 only, with a whole network on CPU where the trained one is sharded."""
+    """Called at the end, or when the minutes are over, with the (averaged) weights; by rank 0 only,
+    with a whole network on CPU if the trained one is sharded."""
     weights: Weights | None = None
-    """What a network on the meta device begins with."""
+    """The first weights of a network on the meta device."""
     progress: bool = True
-    """Tell people how it goes, on standard error."""
+    """Print progress on standard error."""
 
 
 @dataclass(frozen=True)
@@ -248,9 +235,9 @@ class FitResult:
     """How a call of `fit` ended."""
 
     reason: Reason
-    """"done", or why it stopped before: calling again goes on."""
+    """"done", or why it stopped early; another call continues."""
     step: int
-    """Steps trained by now, over all calls."""
+    """Steps trained so far, over all calls."""
     validation: float | None
     """Nats per token of the last validation in this call."""
     checkpoint: Path
@@ -266,7 +253,7 @@ def fit(
     out: Path,
     options: FitOptions | None = None,
 ) -> FitResult:
-    """Train `net` in place, going on from the newest checkpoint in `out` if there is one.
+    """Train `net` in place, from the newest checkpoint in `out` if there is one.
 
     Afterwards `net` holds the trained weights themselves; the averaged ones go to `export`.
     """
@@ -280,7 +267,7 @@ def fit(
     usable_device(str(ranks.device(config.device)))
     if ranks.first:
         check_folder(out)
-    # Before the folder is made: what is wrong with the configuration leaves nothing behind.
+    # Before the folder is made, so that a wrong configuration leaves nothing behind.
     trainer = _Trainer(net, objective, config, out, options)
     holding: AbstractContextManager[None] = alone_in(out) if ranks.first else nullcontext()
     progress = options.progress and ranks.first
@@ -297,7 +284,7 @@ def fit(
 
 
 class _Trainer:
-    """A run in memory: the network with its average and optimiser, the step, the log."""
+    """A run in memory: network, average, optimiser, step and log."""
 
     def __init__(
         self,
@@ -332,7 +319,7 @@ class _Trainer:
 
     @contextmanager
     def resumed(self) -> Iterator[int]:
-        """With the newest checkpoint's tensors, if there is one, and the log open: its step."""
+        """Restore the newest checkpoint, if there is one, and open the log; yields the step."""
         self._resume()
         self.metrics: MetricsFile | NoFile
         if not self.ranks.first:
@@ -347,14 +334,14 @@ class _Trainer:
         finally:
             self.metrics.close()
             if fresh and self.step == 0:
-                path.unlink()  # the first step failed: leave nothing that looks like a training
+                path.unlink()  # the first step failed: the folder must not look like a training
 
     def _resume(self) -> None:
         newest = -1
         if self.ranks.first:
             checkpoint.remove_partial(self.root)
             newest = max(map(checkpoint.step_of, checkpoint.checkpoints(self.root)), default=-1)
-        newest = self.ranks.of_first(newest)  # another machine may see the folder as it was
+        newest = self.ranks.of_first(newest)  # another machine may see an old state of the folder
         if newest < 0:
             self.opening += ", starting from the beginning."
             return
@@ -391,8 +378,9 @@ class _Trainer:
             reporter.advance(self.step, self.meter)
             if config.validate_every and (last or self.step % config.validate_every == 0):
                 last_validation = self._validate(validation, reporter)
-            if not last:
+            if not last:  # a signal in the last step changes nothing: the run is done
                 reason = self._why_stop(signals, time.monotonic() - began)
+            # After log and validation, so that the checkpoint's step has all its rows.
             if last or reason != "done" or self.step % config.save_every == 0:
                 self._save()
             if reason != "done":
@@ -408,7 +396,7 @@ class _Trainer:
         return FitResult(reason, self.step, last_validation, self.newest)
 
     def _why_stop(self, signals: StopSignals, seconds: float) -> Reason:
-        """Why to stop after this step, in which all processes agree; "done": no reason."""
+        """Why to stop after this step, the same in all processes; "done": no reason."""
         minutes = self.config.minutes
         reason: Reason = "minutes" if minutes and seconds >= 60 * minutes else "done"
         if signals.received:
@@ -416,7 +404,7 @@ class _Trainer:
         return REASONS[self.ranks.largest(REASONS.index(reason))]
 
     def _train_step(self, batches: Callable[[int], Batch]) -> None:
-        """One optimiser step; numbers stay tensors, so that a GPU is not waited for."""
+        """One optimiser step. Numbers stay tensors, because reading one waits for the GPU."""
         config = self.config
         started = time.perf_counter()
         self.net.train()
@@ -433,6 +421,7 @@ class _Trainer:
                 )
             batch = batch.to(self.device)
             parts = self.spread.loss(self.net, self.objective, batch, Noise(config.seed, index))
+            # The gradient is averaged over processes later, the logged loss is summed (_totals).
             self.spread.backward(parts.loss / len(self.mine), last=micro == self.mine[-1])
             loss = parts.loss / config.accumulate
             assert not COLLECTED & parts.extras.keys(), "an extra has the name of a metric"
@@ -464,7 +453,7 @@ class _Trainer:
         reporter.row(row)
 
     def _check_finite(self) -> None:
-        """Before anything is written down: a poisoned run must not replace a good checkpoint."""
+        """Raise `Diverged` before anything is written, so that no good checkpoint is replaced."""
         found = self.meter.first_non_finite(self.step)
         if found is None:
             return
@@ -478,7 +467,7 @@ class _Trainer:
 
     def _save(self) -> None:
         self._check_finite()
-        self.metrics.sync()
+        self.metrics.sync()  # before the checkpoint: resumption cuts rows but cannot add them
         state = {
             "config": self.config.as_json(),
             "run": self.run_fields,

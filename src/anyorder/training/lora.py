@@ -1,12 +1,10 @@
-"""Low-rank adapters through peft: a trained network of which a few new weights are trained.
+"""Low-rank adapters through peft: train a few new weights beside a trained network.
 
     y = W x + scale * B A x,    A: in -> rank,  B: rank -> out,  B = 0 at first
 
-W stays as it is. What a family adds to a plain backbone (time, heads) is new as well, and is
-trained whole. Afterwards `merge` puts W + scale * B A in the place of W, so that the exported
-model is an ordinary one.
-
-Not here: optional libraries' versions, and full training of the same weights.
+W is frozen. The parts that a family adds to a plain backbone (time, heads) are new, so they are
+trained in full. Afterwards `merge` replaces W by W + scale * B A, so that the exported model is an
+ordinary one.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from anyorder.training.config import TrainConfig
 from anyorder.training.distributed import layer_names
 
 LORA_SEED = 0x10A
-"""Sets the adapters' draws apart from the network's."""
+"""Separates the adapters' draws from the network's."""
 INNER = ".base_layer"
-"""What peft puts into the names of the weights that an adapter stands beside."""
+"""peft adds this to the names of weights that have an adapter."""
 
 
 def adapt(net: nn.Module, config: TrainConfig, additions: set[str]) -> None:
-    """Put adapters beside the layers' maps, in place, and freeze all but them and `additions`."""
+    """Add adapters to the layers' linear maps, in place; freeze all but them and `additions`."""
     peft = _peft()
     targets = _targets(net, config.lora_targets, additions)
     settings = peft.LoraConfig(
@@ -40,7 +38,7 @@ def adapt(net: nn.Module, config: TrainConfig, additions: set[str]) -> None:
     on_meta = next(net.parameters()).is_meta
     peft.inject_adapter_in_model(settings, net)
     if on_meta:
-        net.to("meta")
+        net.to("meta")  # the adapters that peft added have memory
     for name, weight in net.named_parameters():
         weight.requires_grad_(_is_adapter(name) or name in additions)
 
@@ -65,7 +63,7 @@ def inner_names(net: nn.Module) -> dict[str, str]:
 
 @torch.no_grad()
 def merge(net: nn.Module) -> nn.Module:
-    """The same network without adapters, their products added to the weights; in place."""
+    """Add the adapters' products to the weights and remove the adapters, in place."""
     for name, module in list(net.named_modules()):
         if hasattr(module, "lora_A") and hasattr(module, "get_base_layer"):
             layer: Any = module
@@ -80,7 +78,7 @@ def _is_adapter(name: str) -> bool:
 
 
 def _targets(net: nn.Module, wanted: tuple[str, ...], additions: set[str]) -> list[str]:
-    """The linear maps of all layers, or those with the wanted names."""
+    """The linear maps of all layers, or only those with the wanted names."""
     maps = [
         name
         for name in layer_names(net)

@@ -1,25 +1,21 @@
-"""AdamW with groups, and the learning rate as a pure function of the step.
-
-Weight decay acts on matrices unless told otherwise: parameters with fewer than two dimensions
-(norms, biases, single vectors) and tables of `nn.Embedding` (also when tied to the head) have none.
-Groups can carry their own factor on the learning rate, chosen by name prefix.
+"""AdamW with groups, the learning rate as a function of the step, and averages of the weights.
 
     factor(s) = (s + 1) / W                                        s < W   (W: warm-up steps)
               = f + (1 - f) / 2 * (1 + cos(pi (s - W) / (S - W)))  s >= W  (S: steps, f: final)
 
-The fused kernel is used everywhere: on one CPU thread, 55 tensors, 0.33M parameters, a step took
-0.6 ms fused, 2.4 ms with foreach and 3.2 ms one tensor at a time, with equal results.
-It does not clip and does not average: see loop.py and ema.py.
+By default weight decay acts on matrices: parameters with fewer than two dimensions (norms, biases,
+single vectors) and tables of `nn.Embedding` (also if tied to the head) have none. Groups can have
+their own factor on the learning rate, chosen by name prefix. The fused kernel is used everywhere:
+on one CPU thread, 55 tensors, 0.33M parameters, a step took 0.6 ms fused, 2.4 ms with foreach and
+3.2 ms one tensor at a time, with equal results.
 
-An exponential moving average of the weights, with a warm-up of its decay.
+    average_n = d_n average_{n-1} + (1 - d_n) weights_n,   d_n = min(decay, (1 + n) / (10 + n))
 
-    average_n = d_n average_{n-1} + (1 - d_n) weights_n,   d_n = min(decay, (1 + n) / (10 + n)),
+average_0 are the initial weights, and n = 1, 2, ... counts the updates. The warm-up of the decay
+lets the average follow the fast first steps. Buffers are copied, not averaged. `Ema` has a network
+of its own; `ShardedEma` swaps its averages with the weights of a sharded network while in use.
 
-where average_0 are the initial weights and n = 1, 2, ... counts the updates. The warm-up lets the
-average follow the fast first steps instead of remembering the initial weights. Buffers are copied,
-not averaged. `Ema` has a network of its own; `ShardedEma` has averages beside a sharded network,
-which are exchanged for its weights while somebody looks. This does not decide when to update or
-which weights to use: see loop.py.
+Not here: clipping, and when to update or which weights to use (loop.py).
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ def learning_rate_factor(step: int, config: TrainConfig) -> float:
 
 
 def trained_parameters(net: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that receive gradients, by name; a tied one once."""
+    """The parameters that require gradients, by name; a tied one once."""
     return {name: value for name, value in net.named_parameters() if value.requires_grad}
 
 
@@ -92,8 +88,7 @@ def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]
 
 
 def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
-    """The longest prefix of `name` that ends at a dot or at its end; `*` is any one part, and a
-    name goes before it."""
+    """The longest prefix of `name` in whole parts; `*` is any one part, and an exact part wins."""
     parts = name.split(".")
     matching = [
         prefix
@@ -106,7 +101,7 @@ def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
 
 
 def make_optimiser(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW over the groups of `net`; set_learning_rate must be called before each step."""
+    """AdamW over the groups of `net`; call set_learning_rate before each step."""
     groups = parameter_groups(net, config)
     if not groups:
         raise ValueError("the network has no parameter that requires a gradient: unfreeze some")
@@ -135,7 +130,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Undo optimiser_tensors; names and shapes that do not fit the network are refused."""
+    """Undo optimiser_tensors; refuse names and shapes that do not fit the network."""
     remaining = dict(tensors)
     for group in optimiser.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
@@ -156,7 +151,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 
 def warm_decay(decay: float, update: int) -> float:
-    """d_n of the equation above."""
+    """d_n of the equation at the head of this file."""
     return min(decay, (1 + update) / (10 + update))
 
 
@@ -197,7 +192,7 @@ class Ema:
 
 
 class ShardedEma:
-    """The average of what this process holds of a sharded network's trained weights."""
+    """The average of this process's rows of a sharded network's trained weights."""
 
     def __init__(self, net: nn.Module, decay: float) -> None:
         assert not list(net.buffers()), "a sharded network has no buffers"
@@ -210,7 +205,7 @@ class ShardedEma:
 
     @contextmanager
     def shown(self) -> Iterator[nn.Module]:
-        """The network itself, with averaged weights in place of its own until this ends."""
+        """The network itself, with the averaged weights inside the block."""
         self._exchange()
         try:
             yield self._net
@@ -227,6 +222,7 @@ class ShardedEma:
         return [local(weight).detach() for weight in trained_parameters(self._net).values()]
 
     def _exchange(self) -> None:
+        # In place and weight by weight: memory for one copy, and FSDP keeps its tensors.
         for average, weight in zip(self._average.values(), self._weights(), strict=True):
             kept = weight.clone()
             weight.copy_(average)

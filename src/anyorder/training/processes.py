@@ -1,32 +1,23 @@
-"""The processes of one training: who is who, what they tell each other, how they end together.
+"""The processes of one training: their ranks, messages and common end; devices; rows of tensors.
 
-`torchrun` starts W processes and numbers them in the environment; `joined` makes a group of them
-(gloo on CPU, NCCL on GPUs) and takes it apart again. Without torchrun there is one process, and
-everything here costs nothing. Rank 0 writes and speaks for all.
+**Processes.** `torchrun` starts W processes and numbers them in the environment; `joined` makes a
+group of them (gloo on CPU, NCCL on GPUs). Without torchrun there is one process, and nothing here
+costs time. Rank 0 writes files and prints. If one process fails, it reports why; the others end
+silently, because they only know that a message is missing.
 
-When one process fails, it says why; the others end without a word of their own, because what they
-could say is only that somebody is missing.
+**The machine.** A device, threads and stop signals, each a guard that restores what it changed.
+Only the number of threads may change the numbers, in the last bits of a sum.
 
-Not here: networks, and what is added up when (spread.py).
-
-What training asks of the machine: a device, threads, and a gentle stop.
-
-Each is a small guard around the loop that puts back what it changed. None of this affects the
-numbers, except that the count of threads may change the last bits of a sum.
-
-Tensors in parts: which rows of a tensor a process holds, and files that hold rows.
-
-A sharded tensor is cut along its first dimension like a loaf: with S processes, process s has the
+**Rows.** A sharded tensor is cut along its first dimension: with S processes, process s has the
 rows s c, ..., (s + 1) c - 1 of n, where c = ceil(n / S); the last ones may have fewer, or none.
-Everything that is not sharded counts as one part with all rows.
 
     stem.safetensors                    all rows
-    stem-00001-of-00002.safetensors     those of process 1 of 2; a tensor is the rows of all files,
-                                        in the order of their numbers. One without rows to divide
+    stem-00001-of-00002.safetensors     the rows of process 1 of 2; a tensor is the rows of all
+                                        files in the order of their numbers. A tensor without rows
                                         (a step count) is in the first file
 
-So files written by any number of processes can be read by any other, row by row. Not here: which
-tensors a checkpoint has, digests, and when files are written (checkpoint.py).
+So any number of processes can read files written by any other number. Not here: sharding
+(distributed.py), the content of checkpoints (checkpoint.py).
 """
 
 from __future__ import annotations
@@ -54,7 +45,7 @@ from torch.distributed.tensor import DTensor
 
 
 def usable_device(name: str) -> torch.device:
-    """The device called `name`, when this machine has it."""
+    """The device called `name`; ValueError if this machine cannot use it."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device, dtype=torch.float64)  # noise and ranking need it
@@ -66,10 +57,10 @@ def usable_device(name: str) -> torch.device:
 
 @contextmanager
 def steady_torch(threads: int, device: str) -> Iterator[None]:
-    """Use `threads` threads inside (0: as many as before) and, on CPU, sums in a fixed order.
+    """Inside the block: `threads` threads (0: unchanged) and, on CPU, sums in a fixed order.
 
-    Without the second, the gradient of an index with repeats is added up by racing threads. The
-    order costs nothing on one thread; on a GPU it would cost speed and is not asked for.
+    Otherwise threads race to add up the gradient of an index with repeats. A fixed order costs
+    nothing on one thread; on a GPU it would cost speed, so it is left alone.
     """
     count = torch.get_num_threads()
     ordered = torch.are_deterministic_algorithms_enabled()
@@ -89,10 +80,10 @@ def steady_torch(threads: int, device: str) -> Iterator[None]:
 
 
 class StopSignals:
-    """Notes the first SIGINT or SIGTERM, so that a step is finished; a second one acts at once.
+    """Notes the first SIGINT or SIGTERM, so that the step can end; a second one acts at once.
 
-    grace: seconds in which another one says the same again. torchrun passes on to its processes
-    what a terminal has sent them already.
+    `grace`: seconds in which further signals count as the first. torchrun forwards to its
+    processes a signal that the terminal has already sent them.
     """
 
     def __init__(self, grace: float = 0.0) -> None:
@@ -115,16 +106,16 @@ class StopSignals:
         if self.received is None:
             self.received, self._since = signal.Signals(number).name, time.monotonic()
             if not self._grace:
-                self.__exit__()
+                self.__exit__()  # the next signal meets the earlier handler and acts at once
         elif time.monotonic() - self._since > self._grace:
             self.__exit__()
             signal.raise_signal(number)
 
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-"""By the type of device. On GPUs small messages about the training still go from CPU to CPU."""
+"""By the type of device. With GPUs, small messages about the training still use the CPU."""
 TIMEOUT = timedelta(minutes=60)
-"""How long a process waits for the others: one of them may write a large file."""
+"""How long a process waits for the others; rank 0 may write a large file meanwhile."""
 _FAILED = "anyorder/failed"
 
 
@@ -142,11 +133,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and speaks for all."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def device(self, name: str) -> torch.device:
-        """What `name` is to this process: with several, each has a GPU of its own."""
+        """This process's device for `name`; of several processes each has its own GPU."""
         device = torch.device(name)
         if self.count == 1 or device.type != "cuda":
             return device
@@ -155,7 +146,7 @@ class Ranks:
         return torch.device("cuda", self.local_rank)
 
     def micro_batches(self, accumulate: int) -> range:
-        """Which of a step's micro batches are this process's: r, r + W, ..."""
+        """The numbers of this process's micro batches in a step: r, r + W, ..."""
         if accumulate % self.count:
             nearest = -(-accumulate // self.count) * self.count
             raise ValueError(
@@ -166,13 +157,13 @@ class Ranks:
         return range(self.rank, accumulate, self.count)
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Wait until all processes have come here."""
         if self.count > 1:
-            self.largest(0)  # on the CPU, where a failed process is noticed at once
+            self.largest(0)  # over gloo, which notices a failed process at once
 
     @contextmanager
     def one_before_others(self) -> Iterator[None]:
-        """Rank 0 goes in alone; the others when it is done."""
+        """Run the block in rank 0 first, then in the others."""
         if not self.first:
             self.wait()
         yield
@@ -180,7 +171,7 @@ class Ranks:
             self.wait()
 
     def largest(self, number: int) -> int:
-        """The largest of all processes' numbers."""
+        """The largest number over all processes."""
         if self.count == 1:
             return number
         told = torch.tensor(number)
@@ -188,17 +179,17 @@ class Ranks:
         return int(told)
 
     def of_first(self, number: int) -> int:
-        """What rank 0 gave."""
+        """The number of rank 0, in all processes."""
         return self.largest(number if self.first else -(1 << 62))
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum over all processes, in place."""
         if self.count > 1:
             dist.all_reduce(values)
         return values
 
     def gathered(self, values: Tensor) -> list[Tensor]:
-        """Everybody's, in the order of their ranks."""
+        """The tensors of all processes, in the order of their ranks."""
         if self.count == 1:
             return [values]
         every = [torch.empty_like(values) for _ in range(self.count)]
@@ -210,7 +201,7 @@ ALONE = Ranks()
 
 
 def launched() -> Ranks:
-    """What the environment says of this process, before any group is made."""
+    """This process's place from the environment, before a group is made."""
     names = {"rank": "RANK", "count": "WORLD_SIZE"}
     names |= {"local_rank": "LOCAL_RANK", "local_count": "LOCAL_WORLD_SIZE"}
     if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
@@ -226,7 +217,7 @@ def launched() -> Ranks:
 
 
 def present() -> Ranks:
-    """This process in the group that there is; alone without one."""
+    """This process in the current group; `ALONE` without one."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return ALONE
     found = launched()
@@ -235,7 +226,7 @@ def present() -> Ranks:
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """In a group of all processes that were started together; alone where there is one."""
+    """Join the group of all processes that were started together; `ALONE` if there is one."""
     ranks = launched()
     if ranks.count == 1 or dist.is_initialized():
         yield present()
@@ -260,16 +251,16 @@ def joined(device: str) -> Iterator[Ranks]:
         if last_word is None:
             raise
         raise last_word from error
-    # Only now: after a failure NCCL would wait here for messages that nobody sends any more, before
-    # the error is told. The end of the process takes the group apart without waiting.
+    # Not after a failure: NCCL would wait for messages that never come, before the error is
+    # printed. The end of the process removes the group without waiting.
     dist.destroy_process_group()
 
 
 def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | None:
-    """What this process should end with; None: the error itself."""
+    """The exception that this process should end with; None: the error itself."""
     try:
-        spoken = store.add(_FAILED, 1) > 1
-    except RuntimeError:  # the store has ended with its process, which had its reason to
+        spoken = store.add(_FAILED, 1) > 1  # atomic: only the first process to fail reports
+    except RuntimeError:  # the process that holds the store has ended, and has reported why
         spoken = True
     if spoken:
         return SystemExit(1)
@@ -285,7 +276,7 @@ def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | 
 
 
 def _is_missing_somebody(error: Exception) -> bool:
-    """Whether a message between processes failed, rather than something in this one."""
+    """Whether a message between processes failed, and not something in this process."""
     kinds = (dist.DistBackendError, dist.DistNetworkError)
     said = str(error).lower()
     return isinstance(error, kinds) or (
@@ -303,11 +294,11 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def rows_of(tensor: Tensor) -> Rows | None:
-    """Which rows that part is; None: the tensor is not sharded."""
+    """The rows of that part; None: the tensor is not sharded."""
     if not isinstance(tensor, DTensor):
         return None
     mesh = tensor.device_mesh
-    dimension = mesh.ndim - 1  # of a mesh machines x processes: within a machine
+    dimension = mesh.ndim - 1  # the mesh is (machines x) processes; rows are cut in a machine
     return cut(tensor.shape[0], mesh.size(dimension), mesh.get_local_rank(dimension))
 
 
@@ -319,13 +310,13 @@ def cut(rows: int, parts: int, part: int) -> Rows:
 
 @torch.no_grad()
 def put(tensor: Tensor, whole: Tensor) -> None:
-    """Give a tensor its values, of which this process keeps its own."""
+    """Fill a tensor from the whole values; a sharded one takes this process's rows."""
     rows = rows_of(tensor)
     local(tensor).copy_(whole if rows is None else whole[rows[0] : rows[1]])
 
 
 def like(part: Tensor, model: Tensor) -> Tensor:
-    """A tensor that is sharded as `model` is, from this process's part."""
+    """A tensor sharded like `model`, made from this process's part."""
     if not isinstance(model, DTensor):
         return part
     return DTensor.from_local(
@@ -339,19 +330,19 @@ def like(part: Tensor, model: Tensor) -> Tensor:
 
 
 def whole_of(tensor: Tensor) -> Tensor:
-    """All rows, in every process; all must ask for the same tensor."""
+    """All rows, in every process; all processes must call it for the same tensor."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def file_names(stem: str, parts: int | None) -> list[str]:
-    """The files that hold one kind of tensors: one, or one for each part."""
+    """The files of one kind of tensors: one, or one for each part."""
     if parts is None:
         return [f"{stem}.safetensors"]
     return [f"{stem}-{part:05d}-of-{parts:05d}.safetensors" for part in range(parts)]
 
 
 def save_part(path: Path, tensors: Mapping[str, Tensor], part: int) -> None:
-    """Write this process's rows; what has no rows is the first part's."""
+    """Write this process's rows; tensors without rows go into the first part."""
     found = {
         name: local(tensor).detach().contiguous().cpu()
         for name, tensor in tensors.items()
@@ -361,17 +352,17 @@ def save_part(path: Path, tensors: Mapping[str, Tensor], part: int) -> None:
 
 
 class TensorReader:
-    """The tensors in one file, or in the files of all parts, each read when it is asked for."""
+    """The tensors in one file or in the files of all parts, read on request."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = list(paths)
         self._stack = ExitStack()
         self._files: list[Any] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
-        """Of the whole tensors, by name."""
+        """Shapes of the whole tensors, by name."""
 
     def __enter__(self) -> TensorReader:
-        with ExitStack() as opening:  # closed again should one of them be unreadable
+        with ExitStack() as opening:  # closes the others if one is unreadable
             for path in self.paths:
                 try:
                     file = opening.enter_context(safe_open(path, framework="pt"))
@@ -402,7 +393,7 @@ class TensorReader:
             raise ValueError(f"{path}: {name} has another shape than in the files before it")
 
     def rows(self, name: str, rows: Rows | None = None) -> Tensor:
-        """Some rows of a tensor, from whichever files have them; None: all."""
+        """Some rows of a tensor, from the files that have them; None: all."""
         shape = self.shapes[name]
         if not shape:
             return self._files[0].get_tensor(name)
@@ -421,5 +412,5 @@ class TensorReader:
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def read(self, name: str, model: Tensor) -> Tensor:
-        """The tensor as `model` is sharded: this process reads its rows only."""
+        """The tensor, sharded like `model`: this process reads only its rows."""
         return like(self.rows(name, rows_of(model)), model)

@@ -1,13 +1,11 @@
 """From a recipe's data fields to what training reads: vocabulary, examples, held-out examples.
 
-stories is validated on its held-out compositions. A file is divided: one example in
-`HELD_OUT_SHARE`, chosen by key, is never trained on. Examples that do not fit the recipe's lengths,
-or that cannot be cut into its segments, are left out of files, and counted.
+    stories      validated on its held-out compositions
+    file, hf:    one example in HELD_OUT_SHARE, chosen by key, is held out
+    shards       divided and tokenised by `anyorder data`; checked here for vocabulary and segments
 
-A folder of shards as what training reads: vocabulary, rows that fit, held-out rows.
-
-Lengths are compared for a whole shard at a time, without reading tokens. Where answers are to be
-cut otherwise than they are kept, or a vocabulary is not the shards' own, that is found here.
+Examples that do not fit the recipe's lengths, or that cannot be cut into its segments, are left out
+of files and shards, and counted. Stories that may not fit are refused instead.
 """
 
 from __future__ import annotations
@@ -53,13 +51,13 @@ from anyorder.vocab import Vocab
 
 
 def is_shard_folder(source: str) -> bool:
-    """Whether a data source names a folder of shards, made already or to be made."""
+    """Whether a data source names a folder of shards, which may not be made yet."""
     return Path(source).is_dir() or Path(source).name in CORPORA
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a row must fit into, in tokens."""
+    """The limits of a row of a shard, in tokens."""
 
     canvas: int
     max_length: int
@@ -77,7 +75,7 @@ class FittingRows:
 
 
 def manifest_digest(folder: Path) -> str:
-    """What names the content of a folder of shards."""
+    """A digest of the content of a folder of shards."""
     if not (folder / MANIFEST).is_file():
         name = folder.name
         advice = f"make it with: anyorder data {name if name in CORPORA else 'RECIPE'}"
@@ -113,7 +111,8 @@ def fitting_rows(folder: Path, split: Split, vocab: Vocab, room: Room) -> Fittin
 
 
 def _fitting(shard: Shard, room: Room) -> tuple[Array, Array]:
-    """Which rows fit, and which of them lose tokens to their segments."""
+    """Masks: the rows that fit, and those that truncation to segments shortens."""
+    # From stored lengths, for a whole shard at a time: no tokens are read.
     answer, prompt = shard.answer_length, shard.prompt_length
     shortened = np.zeros(shard.rows, dtype=bool)
     fits = np.ones(shard.rows, dtype=bool)
@@ -129,11 +128,12 @@ def _fitting(shard: Shard, room: Room) -> tuple[Array, Array]:
 
 
 def _segments(shard: Shard, config: SegmentConfig) -> tuple[Array, Array, Array]:
-    """Of each row: the tokens left when it is truncated, its segments, its longest segment."""
+    """For each row: tokens left after truncation, number of segments, longest segment."""
     lengths, start = shard.arrays["segment_length"], shard.arrays["segment_start"]
     count = np.diff(start)
     place = np.arange(len(lengths)) - np.repeat(start[:-1], count)
     room = config.segment_length
+    # A truncated segment keeps one place for its EOS; segments past the last slot are dropped.
     held = np.where(lengths <= room, lengths, room - 1) * (place < config.slots)
     row = np.repeat(np.arange(shard.rows), count)
     kept = np.bincount(row, weights=held, minlength=shard.rows).astype(np.int64)
@@ -148,7 +148,7 @@ STORIES_ONLY = ("layout", "wording", "state_layout")
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a model is trained and validated on."""
+    """The data that a model is trained and validated on."""
 
     vocab: Vocab
     train: Source
@@ -157,12 +157,12 @@ class Corpus:
     left_out: int = 0
     """Examples that do not fit the recipe, or cannot be cut into segments."""
     uncut: int = 0
-    """How many of those cannot be cut."""
+    """The part of `left_out` that cannot be cut into segments."""
     truncated: int = 0
-    """Examples that are trained on without what did not fit into their segments."""
+    """Examples in training that were shortened to fit into their segments."""
 
     def remarks(self) -> list[str]:
-        """What whoever trains should know of the data, a sentence each."""
+        """Remarks on the data for the user, one sentence each."""
         counts = {
             "are too long and left out": self.left_out - self.uncut,
             "cannot be cut into segments and are left out": self.uncut,
@@ -219,7 +219,7 @@ def open_corpus(
 
 @dataclass(frozen=True)
 class _Room:
-    """What an example must fit into."""
+    """The limits of an example, and their names for messages."""
 
     config: DataConfig
     vocab: Vocab
@@ -293,7 +293,7 @@ STORY_SEGMENTS: dict[str, Callable[[int], tuple[int, int]]] = {
 
 
 def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
-    """Stories never end, so what does not fit is better found here than truncated unseen."""
+    """Refuse segments that a story may overflow: the corpus is endless and cannot be scanned."""
     if vocab.digest() != stories_vocab().digest():
         if segments.overflow == "truncate":
             raise ValueError(
@@ -302,7 +302,7 @@ def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
             )
         return
     slots, longest = STORY_SEGMENTS[segments.by](segments.segment_length)
-    length = longest + (segments.overflow == "drop")  # a full segment is one without an EOS
+    length = longest + (segments.overflow == "drop")  # drop needs room for an EOS
     for name, least in (("slots", slots), ("segment_length", length)):
         if (given := getattr(segments, name)) < least:
             raise ValueError(
@@ -312,7 +312,6 @@ def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
 
 
 def _shards(room: _Room, folder: Path) -> Corpus:
-    """Rows that are divided and tokenised already."""
     digest = manifest_digest(folder)
     limits = Room(room.config.canvas, room.config.max_length, room.around, room.segments)
     train = fitting_rows(folder, "train", room.vocab, limits)
@@ -348,7 +347,7 @@ def _open_file(path: Path, config: DataConfig) -> Source:
 
 
 def _divided(room: _Room, source: Source, digest: str) -> Corpus:
-    """What fits, divided into examples to train on and examples to validate on."""
+    """The examples that fit, divided into training and validation."""
     assert source.size is not None
     config = room.config
     try:
@@ -380,13 +379,13 @@ def _divided(room: _Room, source: Source, digest: str) -> Corpus:
 
 @dataclass
 class _CorpusChoice:
-    """Which examples of a source are taken."""
+    """The examples of a source that fit, and counts of the others."""
 
     fitting: list[int] = field(default_factory=list)
     truncated: int = 0
     uncut: int = 0
     why_uncut: str = ""
-    """What was wrong with the first that could not be cut."""
+    """The error of the first example that cannot be cut."""
 
     def hint(self) -> str:
         return f" ({self.uncut} cannot be cut; {self.why_uncut})" if self.uncut else ""

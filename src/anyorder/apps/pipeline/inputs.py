@@ -1,27 +1,19 @@
-"""The sources of a data recipe, opened: local files or datasets of the hub, read row by row.
+"""The inputs of `anyorder data`: its flags, opened into a plan of sources and benchmarks.
 
-A position in a source is (file, row of that file), so that going on does not read what was read. A
-dataset of the hub is streamed by the `datasets` library at one revision, which is looked up once
-and recorded; no code of a dataset is run.
+**Sources** are local files (.jsonl, .jsonl.gz, .parquet) or datasets of the hub, read row by row. A
+position is (file, row of that file), so resumption reads nothing twice: it skips lines of JSON
+without parsing them, and whole row groups of Parquet without reading them. A dataset of the hub is
+streamed at one revision, which is recorded; no code of a dataset is run.
 
-Rows of large files, one after another: JSON lines (.gz too) and Parquet, from any row on.
-
-Nothing is held but the batch at hand. Starting at row n reads past n lines of JSON without parsing
-them, and past whole row groups of Parquet without reading them.
-
-What this file does not do: interpret columns, download. Small files that are read by index are
-sources.py's business.
-
-Benchmarks that training data must not hold: their files -> the parts that are looked for.
+**Benchmarks** that must not be in the training data, and the parts that are searched for:
 
     HumanEval   statement: the docstring of the function; solution: the canonical one; tests
     MBPP        statement: the sentence; solution: the reference; tests: the assertions
     GSM8K       statement: the question; tests: the worked answer
 
-All rows of a file count: MBPP's 974 have training rows of their own, but MBPP+ asks some of them.
-Which benchmark a file is, its columns say. How parts are compared is data/decontaminate.py's.
-
-What `anyorder data` is asked to do: its flags, checked, and opened into a plan.
+The columns of a file tell which benchmark it is. All rows count: some of MBPP's 974 are training
+rows, but MBPP+ uses some of those. How parts are compared is data/filters.py; small files that are
+read by index are data/sources.py.
 """
 
 from __future__ import annotations
@@ -54,7 +46,7 @@ PARQUET_ROWS = 256
 
 
 def read_records(path: Path, start: int, columns: Sequence[str]) -> Iterator[Record]:
-    """The rows of a file from `start` on; of Parquet only these columns, where they are there."""
+    """The rows of a file from `start` on; of Parquet only those of these columns that exist."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind not in READERS or (kind == ".parquet" and path.suffix == ".gz"):
         raise ValueError(f"{path}: give .jsonl, .jsonl.gz or .parquet")
@@ -121,7 +113,7 @@ class OpenedSource:
 
     spec: CorpusSource
     files: tuple[Path, ...]
-    """Empty: on the hub."""
+    """Empty: the source is on the hub."""
     content: tuple[dict[str, str], ...]
     """For the manifest: each file's name and digest, or the dataset and its revision."""
 
@@ -224,7 +216,7 @@ def _datasets() -> Any:
 
 
 def _revision(spec: CorpusSource) -> str:
-    """The commit that will be read; all of a corpus must come from one."""
+    """The commit to read, so that the whole corpus comes from one state of the dataset."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -309,7 +301,7 @@ _HUBS = (humaneval.HUBS["humaneval"], mbpp.FULL_HUB, gsm8k.HUB)
 
 
 def open_benchmarks(given: Sequence[str]) -> tuple[OpenedBenchmark, ...]:
-    """The benchmarks of these files; of none: those of the hub."""
+    """The benchmarks in these files; without files, those of the hub."""
     if NOTHING in given:
         if len(given) > 1:
             raise ValueError("--against none stands alone: leave it out, or the files")
@@ -353,7 +345,7 @@ Place = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hin
 Way = Annotated[Dedup | None, tyro.conf.arg(metavar="near|exact|none", help_behavior_hint="")]
 
 RESULTS = 1
-"""Raised when the same flags give other shards than before."""
+"""Increase this number when the same flags give other shards than before."""
 
 
 @dataclass(frozen=True)
@@ -410,7 +402,7 @@ class DataJob:
 
 @dataclass(frozen=True)
 class DataPlan:
-    """Everything that decides which bytes are written."""
+    """Everything that determines the bytes of the shards."""
 
     recipe: CorpusRecipe
     job: DataJob
@@ -422,7 +414,7 @@ class DataPlan:
     out: Path
 
     def settings(self) -> dict[str, Any]:
-        """What the manifest says of how the shards were made; its digest names the work."""
+        """The settings in the manifest. Their digest identifies the work for resumption."""
         job = self.job
         return {
             "results": RESULTS,
@@ -445,7 +437,7 @@ class DataPlan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def warnings(self) -> list[str]:
-        """What the user is told before anything is read."""
+        """Warnings to print before anything is read."""
         found = [
             f"{source.spec.alias} is {source.spec.licence}: what is trained on it is not for "
             f"commercial use (--without {source.spec.alias} leaves it out of a mixture)"
@@ -458,7 +450,7 @@ class DataPlan:
 
 
 def open_plan(job: DataJob) -> DataPlan:
-    """Find what the flags name."""
+    """Open what the flags name."""
     from anyorder.apps.pipeline.corpus import open_vocab
 
     recipe = find_corpus(job.recipe)

@@ -1,30 +1,20 @@
-"""`anyorder data`: sources -> shards with a manifest, in one pass that can be killed anywhere.
+"""`anyorder data`: sources -> shards with a manifest, in one pass that survives a kill.
 
-The work is cut into chunks of `shard_rows` rows of one source. After each chunk its shards are
-written, what was dropped and what was seen is appended to two files, and then `work/progress.json`
-is replaced: it says how far the sources were read, which shards there are, and how long the two
-files were. Whoever goes on cuts them to that length and removes other shards, so that the same
-command ends with the same bytes however often it was killed. At the end `manifest.json` appears and
-`work/` goes.
+**Rows.** A record becomes a tokenised row, or a reason to leave it out, in this order: the source's
+filters, contamination, tokens and their limits (`RowMaker`, a pure function of the record), then
+duplicates (`admit`). Contamination comes before duplicates, so that every copy of a benchmark
+problem is reported as one. Limits come before duplicates, so that no row is dropped for a row that
+was not kept. The split depends on the prompt's text only: all rows with one prompt are on one side,
+whatever their source, order or repetition. With several processes, records travel in blocks and
+rows come back in order, so the shards are the same.
 
-Memory: one chunk of tokens, and near.py's tables. What is done to a row is data_rows.py's.
+**Resumption.** The work is cut into chunks of `shard_rows` rows of one source. After a chunk its
+shards are written, two files are appended to (dropped rows, known rows), and then
+`work/progress.json` is replaced: it has the position, the shards, and the lengths of the two files.
+Resumption cuts the files to these lengths and removes other shards, so the same command ends with
+the same bytes. At the end `manifest.json` appears and `work/` goes.
 
-One record of a source -> a tokenised row, or the reason why it is left out.
-
-In this order: the source's filters, contamination, tokens and their limits (`RowMaker`, a pure
-function of the record), and then duplicates (`admit`). Contamination goes before duplicates, so
-that every copy of a benchmark problem is reported as one; limits go before them, so that no row is
-dropped for one that was not kept.
-
-The split is drawn by the prompt's text: rows with one prompt are on one side, however many answers
-it has and whichever source they are of, and nothing of it depends on the order of rows or on how
-often they are repeated.
-
-Rows made in this process, or in several: the order and the rows are the same.
-
-What is made of a record depends on nothing but the record, so records are dealt out in blocks and
-the rows come back in order. Only the columns that a source needs travel, and no more than one
-chunk of them at a time.
+Memory: one chunk of tokens, and the tables of data/near.py.
 """
 
 from __future__ import annotations
@@ -62,7 +52,7 @@ CONTAMINATED, DUPLICATE, NEAR_DUPLICATE = "contaminated", "duplicate", "near dup
 
 @dataclass(frozen=True)
 class Dropped:
-    """A row that is left out, with what the report says beside the reason."""
+    """A row that is left out: the reason, and details for the report."""
 
     reason: str
     details: dict[str, Any] = field(default_factory=dict)
@@ -70,7 +60,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class MadeRow:
-    """A row for the shards, if no row before it is the same."""
+    """A row for the shards, unless it turns out to be a duplicate."""
 
     row: ShardRow
     split: Split
@@ -79,7 +69,7 @@ class MadeRow:
 
 
 class RowMaker:
-    """Makes rows of records, each by itself."""
+    """Makes a row of each record, independently of the other records."""
 
     def __init__(self, plan: DataPlan) -> None:
         self._plan = plan
@@ -139,12 +129,13 @@ class RowMaker:
         return ShardRow(number, prompt_ids, answer_ids, lengths)
 
     def _split(self, prompt: str) -> Split:
+        # White space is normalised, so that copies of a prompt never fall on both sides.
         drawn = key("validation", self._plan.job.seed, " ".join(prompt.split()))
         return "validation" if drawn < self._plan.validation * 2**64 else "train"
 
 
 def admit(made: MadeRow, seen: KnownRows, source: int, aliases: list[str]) -> Dropped | None:
-    """Remember a row, unless one before it is the same."""
+    """Remember a row, or return why it is a duplicate."""
     found = seen.find(made.exact, made.signature)
     if found is None:
         seen.add(made.exact, made.signature, source, made.row.row)
@@ -158,19 +149,19 @@ def admit(made: MadeRow, seen: KnownRows, source: int, aliases: list[str]) -> Dr
 Records = Iterator[tuple[int, int, Record]]
 Made = Iterator[tuple[int, int, MadeRow | Dropped]]
 Makes = Callable[[int, int, Records], Made]
-"""(source, number of the first record, records with their places) -> rows with these places."""
+"""(source, number of the first record, records with positions) -> rows with their positions."""
 Block = tuple[int, int, list[Record]]
 
 BLOCK = 128
-"""Records that travel together."""
+"""Records in one message to a worker."""
 
 _MAKER: list[RowMaker] = []
-"""The worker's own, made once when it starts."""
+"""The row maker of a worker process, made once at its start."""
 
 
 @contextmanager
 def making(plan: DataPlan) -> Iterator[Makes]:
-    """What makes the rows of a plan, in as many processes as it asks for."""
+    """A function that makes rows, in one process or in the plan's number of workers."""
     if plan.job.workers == 1:
         maker = RowMaker(plan)
 
@@ -227,12 +218,12 @@ def _make(block: Block) -> list[MadeRow | Dropped]:
 WORK, PROGRESS, SEEN, DROPPED = "work", "progress.json", "seen.bin", "dropped.jsonl"
 SPLITS = ("train", "validation")
 LEFT_OUT = "left out: "
-"""How the counts of reasons are told from the others."""
+"""The prefix of a reason among the counts."""
 
 
 @dataclass
 class PipelineProgress:
-    """What is done: everything that going on needs."""
+    """The state that resumption needs (work/progress.json)."""
 
     identity: str
     source: int = 0
@@ -249,7 +240,7 @@ class PipelineProgress:
 
 
 def make_shards(plan: DataPlan, *, progress: bool = True) -> dict[str, Any]:
-    """Do the work, or what is left of it; the manifest."""
+    """Make the shards, or the rest of them; returns the manifest."""
     for warning in plan.warnings():
         print(f"warning: {warning}", file=sys.stderr)
     with alone_in(plan.out):
@@ -277,12 +268,13 @@ def _finished(plan: DataPlan) -> dict[str, Any]:
         raise ValueError(
             f"{plan.out} holds shards that were made otherwise: choose another --out, or remove it"
         )
+    # A kill between the manifest and the removal may have left the folder.
     shutil.rmtree(plan.out / WORK, ignore_errors=True)
     return manifest
 
 
 def _resumed(plan: DataPlan) -> PipelineProgress:
-    """Where to begin, with the folder as it was at that point."""
+    """The stored progress, with the folder put back to that state."""
     path = plan.out / WORK / PROGRESS
     done = PipelineProgress(plan.identity())
     if path.exists():
@@ -294,7 +286,7 @@ def _resumed(plan: DataPlan) -> PipelineProgress:
         print(f"going on at row {done.number} of {_alias(plan, done.source)}", file=sys.stderr)
     for name, size in ((f"{WORK}/{SEEN}", done.seen_bytes), (DROPPED, done.dropped_bytes)):
         if (file := plan.out / name).exists():
-            os.truncate(file, size)
+            os.truncate(file, size)  # drop what was appended after the last commit
     (plan.out / WORK).mkdir(exist_ok=True)
     known = {shard["file"] for shard in done.shards}
     for split in SPLITS:
@@ -312,8 +304,6 @@ def _alias(plan: DataPlan, source: int) -> str:
 
 @dataclass
 class _PipelinePass:
-    """The pass over the sources."""
-
     plan: DataPlan
     done: PipelineProgress
     make: Makes
@@ -340,7 +330,7 @@ class _PipelinePass:
         return f"{alias}: {counts['read']:,} rows read, {kept:,} kept"
 
     def _chunk(self, records: Iterator[tuple[int, int, Record]]) -> bool:
-        """Read some rows and write their shards; whether there were any."""
+        """Read some rows and write their shards; returns whether there were any."""
         done, first = self.done, self.done.number
         alias = _alias(self.plan, done.source)
         counts: Counter[str] = Counter({"read": 0, "train": 0, "validation": 0})
@@ -371,7 +361,8 @@ class _PipelinePass:
         return admit(made, self.seen, aliases.index(alias), aliases) or made
 
     def _commit(self) -> None:
-        """Make what was done last: from here on a kill cannot take it away."""
+        """Store the progress; a kill after this loses nothing before it."""
+        # The files first: progress.json must never claim bytes that are not on the disk.
         self.dropped.flush()
         os.fsync(self.dropped.fileno())
         self.done.dropped_bytes = self.dropped.tell()

@@ -1,8 +1,8 @@
-"""What the playground asks for: the form of a family, and requests that are checked against it.
+"""The playground's form for a family, and the check of a request against it.
 
-The form is read off the family's own options dataclass: names, types, choices and help are those
-of the library, and so are all messages about bad input. Which field a message belongs to is found
-out by trying: what fails alone, or what must be left out for the rest to pass.
+The form is read from the family's options dataclass, so names, types, choices and help are the
+library's, and so are all messages about bad input. To find the field that a message belongs to,
+settings are tried alone and left out one by one (`_field_of`). No HTTP and no decoding here.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from anyorder.families.sflm.config import NAMED as VELOCITIES
 from anyorder.model import Model, Request, check_seed
 
 PROMINENT = ("policy", "temperature", "insertion_temperature", "steps", "k", "slots")
-"""What is shown first, where a family has it; all else is behind a fold."""
+"""Options to show first if the family has them; all others are behind a fold."""
 NAMES: dict[str, tuple[Iterable[str], ...]] = {
     "policy": (SCORES, SEGMENT_SCORES),
     "quota": (QUOTAS, CLOCKED_QUOTAS),
     "eos": (STOPPING,),
     "velocity": (VELOCITIES,),
 }
-"""Where the names of an option that is plain text are registered; a family takes some of them."""
+"""The registries of a text option's names; a family accepts some of them."""
 OPEN_ENDED = {"quota", "velocity"}
 """Options whose names may carry a number, as in threshold:0.9 or top_k:4."""
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 8192
 SLOWEST = 2.0
-"""Seconds between two steps at the most."""
+"""The longest pause between two steps, in seconds."""
 
 
 class BadInput(ValueError):
-    """What a user can mend, and the field where."""
+    """An error that the user can correct, with the name of its field."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -52,10 +52,10 @@ class Field:
     kind: Literal["choice", "text", "number", "whole", "switch"]
     help: str
     default: str
-    """What happens when it is left alone, as text."""
+    """The value that applies if it is left alone, as text."""
     prominent: bool
     choices: list[str] = field(default_factory=list)
-    """All that may be chosen; for text: suggestions."""
+    """All choices; for text: suggestions."""
 
 
 def form_of(model: Model) -> list[Field]:
@@ -90,7 +90,7 @@ def _option_fields(model: Model) -> list[Field]:
 
 
 def _kind(hint: Any) -> tuple[Literal["choice", "text", "number", "whole", "switch"], list[str]]:
-    """The input for a type, and the choices that the type itself names."""
+    """The kind of input for a type, and the choices that the type lists."""
     parts = [each for each in (get_args(hint) or (hint,)) if each is not type(None)]
     if get_origin(hint) is Literal:
         return "choice", [str(each) for each in get_args(hint)]
@@ -106,7 +106,7 @@ def _kind(hint: Any) -> tuple[Literal["choice", "text", "number", "whole", "swit
 
 
 def _accepted(model: Model, option: str) -> list[str]:
-    """The registered names that the model takes for an option, by asking it."""
+    """The registered names that the model accepts for an option, found by trying each."""
     accepted = []
     registered = dict.fromkeys(name for registry in NAMES.get(option, ()) for name in registry)
     for name in registered:
@@ -135,22 +135,22 @@ def _size_fields(model: Model) -> list[Field]:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One generation, as the page asks for it."""
+    """One generation that the page requests."""
 
     tab: str
     model: str
     prompt: str
     task: str
-    """What the prompt is called, in the trace."""
+    """The task id for the trace."""
     seed: int
     pause: float
     """Seconds between two steps, so that an eye can follow."""
     settings: dict[str, Any]
-    """Options of the family, and the sizes of the canvas, that were set."""
+    """The family's options and canvas sizes that the user set."""
 
     @classmethod
     def read(cls, record: Any) -> GenerationRequest:
-        """The request of a page that may be older than this server, or no page of ours."""
+        """Check and read a request; the page may be older than this server, or not ours."""
         if not isinstance(record, dict):
             raise BadInput("a request is a JSON object")
         names = {each.name for each in fields(cls)}
@@ -168,14 +168,14 @@ class GenerationRequest:
             raise BadInput("choose a model, or name a folder with one", "model")
         seed = record["seed"]
         if isinstance(seed, str) and re.fullmatch("[0-9]{1,19}", seed):
-            seed = int(seed)  # a page cannot write all of them as numbers
+            seed = int(seed)  # JavaScript numbers are exact up to 2^53 only
         asked = cls(**{**record, "seed": seed, "settings": _plain(record["settings"])})
         asked._check()
         return asked
 
     @property
     def title(self) -> str:
-        """What tells this generation from others of the same prompt; a trace knows its policy."""
+        """Distinguishes generations of one prompt. Without the policy: the trace shows that."""
         others = {"seed": self.seed, **self.settings}
         others.pop("policy", None)
         told = (f"{name.replace('_', ' ')} {value}" for name, value in others.items())
@@ -202,7 +202,7 @@ class GenerationRequest:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, all of them names with a text, a number or a switch."""
+    """Refuse values that are not a text, a number or a switch."""
     for name, value in settings.items():
         if not isinstance(value, str | int | float | bool):
             raise BadInput(f"{name} must be a text, a number or true", name)
@@ -212,7 +212,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepared(model: Model, asked: GenerationRequest) -> tuple[list[Request], Any]:
-    """What to decode and how; `BadInput` with the library's message and its field."""
+    """The requests and resolved options; `BadInput` carries the library's message and a field."""
     try:
         return model.prepare(asked.prompt, **asked.settings)
     except ValueError as error:
@@ -220,7 +220,7 @@ def prepared(model: Model, asked: GenerationRequest) -> tuple[list[Request], Any
 
 
 def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | None:
-    """The field to mend: one that fails alone, or without which the message is gone."""
+    """The field to correct: it fails alone, or the message disappears without it."""
 
     def fails(settings: Mapping[str, Any]) -> bool:
         try:
@@ -231,7 +231,7 @@ def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | Non
 
     if fails({}):
         return "prompt"
-    # Where several would do, the one that the message names first.
+    # If several fit, prefer the one that the message names first.
     places = {name: message.find(name) for name in asked.settings}
     names = sorted(places, key=lambda name: (places[name] < 0, places[name]))
     for name in names:

@@ -1,22 +1,18 @@
-"""The playground's web server: a page, its files, and four requests.
+"""The playground's web server: a page, its files, and four requests; and the start of it (`play`).
 
-Only this machine can reach it (the socket is bound to the loopback address), and only who knows the
-address: its first part is a random token that every request carries. The Host header must be ours,
-so that no other site's name can be pointed here. Nothing of another site is ever loaded.
+Only this machine can reach the server (it binds the loopback address), and only with the printed
+address, whose first part is a random token. The Host header must be ours, so that no other site can
+point its name here. The page loads nothing from other sites.
 
     GET  /TOKEN/              the page; GET /TOKEN/NAME its scripts and styles
-    GET  /TOKEN/api/models    what can be chosen
+    GET  /TOKEN/api/models    the models to choose from
     POST /TOKEN/api/form      {"model"} -> its family, form and prompts
-    POST /TOKEN/api/generate  play_form.Asked -> events: begun, step, ..., done | stopped | failed
+    POST /TOKEN/api/generate  form.GenerationRequest -> events: begun, step, ..., then done, stopped
+                              or failed
     POST /TOKEN/api/stop      {"tab"} -> whether there was anything to stop
 
-Bad input is no fault of the page, so it is answered like anything else, by {"refused": {"message",
-"field"}}. The work itself is play_work.py.
-
-`anyorder play`: a local page to type a prompt and watch it being answered, in any order.
-
-This file opens the socket and starts the server (uvicorn); the server is play_server.py, which with
-its two libraries is imported only here, when they are known to be there.
+Bad input is answered with status 200 and {"refused": {"message", "field"}}, for the page to show.
+Decoding is in work.py.
 """
 
 from __future__ import annotations
@@ -89,9 +85,9 @@ def build_app(desk: GenerationQueue, token: str, port: int) -> ASGIApp:
 
 
 class _Guard:
-    """Lets in who carries the token to the right host, and puts the safety headers on every answer.
+    """Checks host, origin and token, and adds the safety headers to every answer.
 
-    Plain ASGI: a layer that buffers would hide from the work that the page is gone.
+    Plain ASGI: a layer that buffers would hide from the generation that the page has closed.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -102,7 +98,7 @@ class _Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # no web sockets here: the server answers 403 by itself
+        if scope["type"] != "http":  # no web sockets here: uvicorn answers 403
             return
         refusal = self._refusal(Request(scope))
         answer: ASGIApp = self.app
@@ -124,6 +120,7 @@ class _Guard:
         if origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
             return "pages of other sites may not ask here"
         given = request.scope["path"].partition("/")[2].partition("/")[0]
+        # In constant time, so that the duration does not reveal how much of a guess is right.
         if not secrets.compare_digest(given.encode(errors="replace"), self.token.encode()):
             return (
                 "the token is missing or of another start: open the address that `anyorder play` "
@@ -137,7 +134,7 @@ async def _refuse(request: Request, error: BadInput) -> Response:
 
 
 class _Server:
-    """What each request does."""
+    """The handlers of the requests."""
 
     def __init__(self, desk: GenerationQueue) -> None:
         self.desk = desk
@@ -186,7 +183,7 @@ class _Server:
 
 
 class _EventStream(StreamingResponse):
-    """The events of a generation; when nobody reads them any more, however that came, it ends."""
+    """The events of a generation; the generation stops when the page stops reading."""
 
     def __init__(self, work: PlayGeneration) -> None:
         super().__init__(self._events(work), media_type="text/event-stream")
@@ -212,8 +209,9 @@ async def _body(request: Request) -> Any:
         if len(body) > LARGEST_BODY:
             raise BadInput(f"a request of more than {LARGEST_BODY} bytes is refused")
     try:
+        # Python would accept NaN and Infinity, which are not JSON.
         return json.loads(body, parse_constant=_no_number)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # RecursionError: brackets nested too deep
         raise BadInput("the request is no JSON: reload the page") from None
 
 
@@ -226,6 +224,7 @@ def page_file(name: str) -> bytes | None:
     built = {"player.js": player.script, "player.css": player.style}
     if name in built:
         return built[name]().encode()
+    # Looked up among the known names: a name from the address never becomes part of a path.
     ours = {path.name: path for path in PAGE.iterdir() if path.suffix in KINDS}
     return ours[name].read_bytes() if name in ours else None
 
@@ -233,7 +232,7 @@ def page_file(name: str) -> bytes | None:
 NEEDED = ("starlette", "uvicorn")
 LOOPBACK = "127.0.0.1"
 PATIENCE = 2
-"""Seconds that connections have to end when the server does."""
+"""Seconds for open connections to end when the server stops."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +261,7 @@ def play(job: PlayJob, *, as_json: bool = False) -> None:
 
     shelf = LoadedModels(job.model, device=job.device)
     if job.model is not None:
-        shelf.get(job.model)  # a name that is wrong is told here, not on the page
+        shelf.get(job.model)  # report a wrong name here, not on the page
     desk = GenerationQueue(shelf)
     with _listening(job.port) as listener:
         token = secrets.token_urlsafe(16)
@@ -275,14 +274,14 @@ def play(job: PlayJob, *, as_json: bool = False) -> None:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:
             server.run(sockets=[listener])
-        except KeyboardInterrupt:  # which the server passes on after it has ended cleanly
+        except KeyboardInterrupt:  # uvicorn passes it on after it has stopped cleanly
             print("\nended", file=sys.stderr)
         finally:
             desk.close()
 
 
 def check_extra() -> None:
-    """Say what to install where it is missing."""
+    """Raise ValueError with what to install if the extra is missing."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
@@ -313,7 +312,7 @@ def make_server(desk: Any, listener: socket.socket, token: str) -> tuple[Any, st
     port = listener.getsockname()[1]
 
     class Server(uvicorn.Server):
-        """Ends the work as soon as it is asked to end, so that no stream holds it up."""
+        """Stops all generations first on a signal, so that no open stream delays the end."""
 
         def handle_exit(self, sig: int, frame: Any) -> None:
             desk.stop_all()

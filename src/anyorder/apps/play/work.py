@@ -1,24 +1,19 @@
-"""The work of the playground: generations in threads of their own, told step by step.
+"""The work of the playground: generations in threads, step by step; models; prompts. No HTTP here.
 
-A generation belongs to a tab, and a tab has one at a time. It ends when it is done, when it is
-stopped, or when nobody listens any more: the decoder is left by raising in its watcher. What it
-says is bounded: a page that does not read makes the decoder wait. No HTTP here.
+**Generations.** A tab has one generation at a time. It ends when it is done, when it is stopped, or
+when the page closes: its watcher then raises in the decoder. Messages are bounded: if the page does
+not read, the decoder waits.
 
-What a decoder shows, with every segment in its place: the player's live mode moves nothing.
+**Segments in place.** The player's live mode moves nothing. But a trace lists the empty segments of
+a fixed canvas behind all others, because the text ends at the first, and a decoder that erases
+(latentmdm, mode compat) empties segments that had tokens. So while a canvas is watched, an emptied
+segment keeps its place and its width (`InPlace`).
 
-A trace lists the empty segments of a fixed canvas behind all others, because the text ends at the
-first; and a decoder that erases (latentmdm, mode compat) empties segments that had tokens. While a
-canvas is watched, an emptied segment stays where it was, as wide as it was.
+**Models.** A model is a shipped name or a folder; `load` reads safetensors and JSON only. Models
+load one at a time, so that two tabs with the same model load it once.
 
-The models of the playground: what can be chosen, and the few that are kept in memory.
-
-A model is a shipped name or a folder, as everywhere; `load` reads safetensors and JSON only. One
-is loaded at a time, so that two tabs that ask for the same one load it once.
-
-Prompts to pick from in the playground: held-out stories, as they are and with a gap.
-
-A gap is one line of the story's own program; how a family writes such a gap (of a given length, of
-any length, not at all) is found out by asking it.
+**Prompts.** Held-out stories, as they are and with one line of the program as a gap. Whether a
+family fills a gap of a given length, of any length, or none is found by trying.
 """
 
 from __future__ import annotations
@@ -52,14 +47,14 @@ Item = tuple[int, int, int, float, int]
 
 @dataclass
 class InPlace:
-    """GenerationRequest once per step, in order."""
+    """Keeps every segment in its place; called once per step, in order."""
 
     eos_id: int
     _width: dict[int, int] = field(default_factory=dict)
-    """How many items each segment has had."""
+    """Segment -> the number of its items at the last step."""
 
     def __call__(self, seen: Decoded) -> Decoded:
-        """The same canvas; nothing changes where there are no segments."""
+        """The same canvas with its segments in place; unchanged if it has none."""
         if not seen.segment:
             return seen
         columns = (seen.token_ids, seen.insert_step, seen.reveal_step, seen.log_prob, seen.segment)
@@ -67,7 +62,7 @@ class InPlace:
         for item in zip(*columns, strict=True):
             blocks.setdefault(item[-1], []).append(item)
         numbers = list(blocks)
-        if not any(seen.insert_step):  # then segments are numbered as they stand
+        if not any(seen.insert_step):  # nothing was inserted: the numbers are the order
             numbers.sort()
         items = [item for number in numbers for item in self._as_wide(number, blocks[number])]
         token_ids, insert, reveal, log_prob, segment = map(list, zip(*items, strict=True))
@@ -91,7 +86,7 @@ class InPlace:
 KEPT = 3
 FOLDER = Path("runs")
 DEPTH = 2
-"""How many folders below `runs/` a model may be to be found."""
+"""Models are found up to this many folders below `runs/`."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +99,12 @@ class KnownModel:
 
     @property
     def any_order(self) -> bool:
-        """Whether there is anything to watch but left to right."""
+        """Whether the family can write in another order than left to right."""
         return self.family in FAMILIES and not FAMILIES[self.family].causal
 
 
 class LoadedModels:
-    """Loaded models by name; the one that was not used for longest goes first."""
+    """Loaded models by name; the least recently used one is dropped first."""
 
     def __init__(self, named: str | None = None, *, device: str = "cpu", kept: int = KEPT) -> None:
         self.named, self.device, self.kept = named, device, kept
@@ -117,8 +112,8 @@ class LoadedModels:
         self._loaded: OrderedDict[str, tuple[int, Model]] = OrderedDict()
 
     def known(self) -> list[KnownModel]:
-        """The model that was named first, then the shipped ones, then those below `runs/`."""
-        # In the order of the families' table: the plainest that may choose its order comes first.
+        """The model of the command line, then the shipped ones, then those below `runs/`."""
+        # In the order of the families' table: the simplest any-order family comes first.
         places = {family: number for number, family in enumerate(FAMILIES)}
         shipped = sorted(
             _models_in(SHIPPED, 3), key=lambda each: (places.get(each[1], len(places)), each[0])
@@ -134,7 +129,7 @@ class LoadedModels:
         return list(found.values())
 
     def get(self, name: str) -> Model:
-        """The model, loaded unless it is there as its folder holds it now."""
+        """The model, loaded again if its weights have changed on disk."""
         with self._lock:
             stamp = _stamp(name)
             there = self._loaded.pop(name, None)
@@ -147,7 +142,7 @@ class LoadedModels:
 
 
 def _stamp(name: str) -> int:
-    """When the weights were written; 0 where there are none, which `load` will explain."""
+    """When the weights were written; 0 if there are none, which `load` will report."""
     for folder in (Path(name), shipped_folder(name)):
         weights = folder / WEIGHTS_FILE
         if weights.is_file():
@@ -167,7 +162,7 @@ def _models_in(root: Path, depth: int) -> list[tuple[str, str]]:
 
 
 def _family(config: Path) -> str | None:
-    """What a folder says it is; None where it does not, and choosing it would explain why."""
+    """The family in a config.json; None if it has none or cannot be read."""
     try:
         record = json.loads(config.read_bytes())
     except (OSError, ValueError):
@@ -178,16 +173,16 @@ def _family(config: Path) -> str | None:
 
 WORKERS = 2
 UNREAD = 64
-"""Messages that may wait for the page before the decoder waits for it."""
+"""Unread messages after which the decoder waits for the page."""
 LOOK_AGAIN = 0.1
-"""Seconds after which a decoder that waits looks whether it is still wanted."""
+"""Seconds between a waiting decoder's checks of `stop`."""
 
 Message = tuple[str, dict[str, Any]]
-"""The kind of an event (begun, step, done, stopped, failed), and what it says."""
+"""The kind of an event (begun, step, done, stopped, failed), and its content."""
 
 
 class Stopped(Exception):
-    """Raised in the watcher: the work is not wanted any more."""
+    """Raised in the watcher to leave the decoder."""
 
 
 @dataclass
@@ -204,13 +199,13 @@ class PlayGeneration:
     _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(UNREAD))
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What happens, until it is over."""
+        """The messages, until the generation ends."""
         while (message := await self._told.get()) is not None:
             self._room.release()
             yield message
 
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Decode, in a thread of its own, and tell the loop. `stop` ends it."""
+        """Decode in a worker thread and send messages to the loop. `stop` ends it."""
         step = 0
         vocab = self.model.vocab
         live, in_place = LiveSteps(vocab, cuts=not self._may_change()), InPlace(vocab.eos_id)
@@ -233,15 +228,16 @@ class PlayGeneration:
         except (ValueError, RuntimeError, MemoryError) as error:
             self._say(loop, ("failed", {"message": str(error) or type(error).__name__}))
         finally:
+            # Before the stream ends, because the page may then start the next generation.
             self.finished.set()
             self._say(loop, None)
 
     def _may_change(self) -> bool:
-        """Whether tokens do not stay once they are shown: there are no masks, or masks again."""
+        """Whether shown tokens may change: the family has no masks, or masks tokens again."""
         return self.model.family.reader is None or getattr(self.options, "remask", None) is not None
 
     def _tell(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
-        """Wait until there is room for the message, or until the work is not wanted."""
+        """Send a message when there is room for it; raise `Stopped` if `stop` is set."""
         while True:
             if self.stop.is_set():
                 raise Stopped
@@ -254,9 +250,9 @@ class PlayGeneration:
             loop.call_soon_threadsafe(self._told.put_nowait, message)
 
     def _beginning(self) -> dict[str, Any]:
-        """What the player wants to know beforehand."""
+        """What the player needs before the first step."""
         request = self.requests[0]
-        slots = sum(getattr(request.canvas, "free", ()))  # one step for each, where nobody says
+        slots = sum(getattr(request.canvas, "free", ()))  # unset steps mean one for each slot
         return {
             "prompt": request.prompt,
             "segments": self.model.family.counts_segments,
@@ -279,7 +275,7 @@ class PlayGeneration:
 def command_for(asked: GenerationRequest) -> str:
     """The command that makes the same sample, with its run folder."""
     prompt = ["--prompt", asked.prompt]
-    if asked.prompt.startswith("-"):  # or it would be read as a flag
+    if asked.prompt.startswith("-"):  # else it would be read as a flag
         prompt = [f"--prompt={asked.prompt}"]
     words = ["anyorder", "sample", asked.model, *prompt, "--seed", str(asked.seed)]
     for name, value in asked.settings.items():
@@ -289,10 +285,11 @@ def command_for(asked: GenerationRequest) -> str:
 
 
 class GenerationQueue:
-    """Takes requests, one generation at a time for each tab."""
+    """Runs generations in a pool of threads, one at a time for each tab."""
 
     def __init__(self, shelf: LoadedModels, *, workers: int = WORKERS) -> None:
         self.shelf = shelf
+        # Set in each worker, because OpenMP keeps the count per thread.
         threads = max(1, (os.cpu_count() or 1) // workers)
         self._pool = ThreadPoolExecutor(
             workers, "generation", initializer=torch.set_num_threads, initargs=(threads,)
@@ -301,7 +298,7 @@ class GenerationQueue:
         self._busy: dict[str, PlayGeneration] = {}
 
     def prepare(self, asked: GenerationRequest) -> PlayGeneration:
-        """Load and check, without decoding; `BadInput` names the field to mend."""
+        """Load and check, without decoding; `BadInput` names the field to correct."""
         model = self.model(asked.model)
         requests, options = prepared(model, asked)
         return PlayGeneration(asked, model, requests, options)
@@ -314,7 +311,7 @@ class GenerationQueue:
             raise BadInput(str(error), "model") from None
 
     def start(self, work: PlayGeneration, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin, unless the tab has begun something before."""
+        """Start a generation; refused while the tab's last one runs."""
         with self._lock:
             tab = work.asked.tab
             before = self._busy.get(tab)
@@ -327,7 +324,7 @@ class GenerationQueue:
         self._pool.submit(work.run, loop).add_done_callback(_raise_nothing_unseen)
 
     def stop(self, tab: str) -> bool:
-        """End what the tab has begun; whether there was anything."""
+        """Stop the tab's generation; returns whether there was one."""
         with self._lock:
             work = self._busy.get(tab)
         if work is None or work.finished.is_set():
@@ -336,7 +333,7 @@ class GenerationQueue:
         return True
 
     def busy(self) -> int:
-        """How many generations are not finished."""
+        """The number of unfinished generations."""
         with self._lock:
             return sum(not work.finished.is_set() for work in self._busy.values())
 
@@ -345,13 +342,13 @@ class GenerationQueue:
             work.stop.set()
 
     def close(self) -> None:
-        """End all work; no more is taken."""
+        """Stop all generations and accept no more."""
         self.stop_all()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _raise_nothing_unseen(done: Future[None]) -> None:
-    """A fault of ours in a thread shall be seen on the terminal, not swallowed by the pool."""
+    """Print an unexpected error of a worker, which the pool would otherwise swallow."""
     if not done.cancelled() and (error := done.exception()) is not None:
         threading.excepthook(
             threading.ExceptHookArgs((type(error), error, error.__traceback__, None))
@@ -368,7 +365,7 @@ OFFERED = 24
 
 
 def prompts_for(model: Model, count: int = OFFERED) -> list[dict[str, Any]]:
-    """Name, prompt and, where the family can fill, the program with a gap."""
+    """Name, prompt and, if the family can fill, the program with a gap."""
     problems = find_task("stories", model.trained_on).problems(count)
     return [
         {"name": problem.task_id, "text": problem.prompt, "gap": with_gap(model, problem)}
@@ -377,12 +374,12 @@ def prompts_for(model: Model, count: int = OFFERED) -> list[dict[str, Any]]:
 
 
 def with_gap(model: Model, problem: Problem) -> str | None:
-    """The prompt and its program with the middle line missing; None: nothing to be filled in."""
+    """The prompt and its program without its middle line; None: too short, or it cannot fill."""
     lines = (problem.solution or "").splitlines(keepends=True)
     if len(lines) < 3:
         return None
     middle = len(lines) // 2
-    # Where segments are counted a line is one of them.
+    # For a family that counts segments, the line is one segment.
     segments, line = model.family.counts_segments, lines[middle].rstrip("\n")
     length = 1 if segments else len(model.vocab.encode(line))
     for mark in (f"<fill:{length}>\n", "<fill>\n"):

@@ -1,25 +1,18 @@
-"""`anyorder race`: models against one another on one task, accuracy against time, fairly.
+"""`anyorder race`: models race on one task under equal conditions; accuracy against time.
 
-    plan (race_plan.py)  ->  rounds (race_rounds.py)  ->  grading (grading.py)
-                         ->  likelihood (race_likelihood.py)  ->  infilling (race_infill.py)
-                         ->  race.json, race.md, race.svg (race_results, race_tables, race_figure)
+    plan (plan.py)  ->  rounds (here)  ->  grading (apps/grade.py)
+                    ->  likelihood and infilling (beside.py)
+                    ->  race.json, race.md, race.svg (results.py)
 
-Every stage keeps what it has found in the race's folder, so a command that was killed goes on where
-it stopped; timing comes first and alone, before any other process is started. A folder holds one
-race: the same models, weights and settings.
+A round is one problem. Every lane decodes its samples of it, one at a time (batch 1), in one
+process with a fixed number of threads. The order of the lanes is shuffled for each round, so that
+noise on the machine hits all lanes alike. Timing comes first, before any worker process starts.
 
-The race itself: problem by problem, every lane in turn, so that noise hits all alike.
+Wall seconds are the trace's: decoding alone (bench/timing.py). CPU seconds also include making the
+trace, so on an idle machine they are a little higher.
 
-A round is one problem. In it every lane decodes its samples, one at a time (batch 1), in an order
-that is shuffled anew for each round; all in one process, with the same number of threads. Before
-the first round of every start each lane decodes one sample that counts for nothing: whatever is
-prepared once (kernels, memory, caches) is prepared then.
-
-A sample's wall seconds are its trace's: decoding alone (bench/timing.py). Its CPU seconds are those
-of the process from before the call until its trace is there, the making of the trace included, so
-that they are a little above wall seconds where nobody else runs. A round's samples are written when
-it is over, then `rounds/00007.json`, which says that it is: a race that was killed goes on with the
-first round that is missing.
+Each stage stores its result in the race's folder. If you repeat the command after a kill, it
+continues with the first round whose `rounds/00007.json` is missing.
 """
 
 from __future__ import annotations
@@ -81,7 +74,7 @@ from anyorder.trace import Run, Trace
 
 @dataclass(frozen=True)
 class Round:
-    """What is known of a round besides its traces."""
+    """The record of one round, without its traces."""
 
     problem: str
     order: tuple[str, ...]
@@ -89,11 +82,11 @@ class Round:
     cpu_seconds: dict[str, list[float]]
     """By lane, one for each sample."""
     load: float | None
-    """The machine's load average when it was over; None: this system does not tell."""
+    """The machine's load average at the end of the round; None: this system has none."""
 
 
 def round_order(lanes: int, seed: int, number: int) -> list[int]:
-    """In which order the lanes run in a round: a shuffle of its own."""
+    """The order of the lanes in a round: a shuffle by seed and round, the same on resumption."""
     shuffled = Permutation(lanes, "race", seed, number)
     return [shuffled(place) for place in range(lanes)]
 
@@ -104,18 +97,21 @@ def run_rounds(
     out: Path,
     advance: Callable[[int], None],
 ) -> list[Round]:
-    """Every round, or those that are missing; the lanes' runs are then complete."""
+    """Run the rounds that are missing, and complete the lanes' runs."""
     runs = {lane.key: lane.run() for lane in lanes}
     problems = subject.problems
     (out / ROUNDS).mkdir(exist_ok=True)
     seed = lanes[0].card.seeds[0]
     done = {number: read for number in range(len(problems)) if (read := _read(out, number))}
     if len(done) < len(problems):
+        # One sample of each lane that is not counted: kernels, memory and caches are set up once
+        # per process, and the first lane would otherwise pay for all.
         for lane in lanes:
             lane.decode(0, 0)
     for number in range(len(problems)):
         if number not in done:
             order = [lanes[place] for place in round_order(len(lanes), seed, number)]
+            # The round's file comes after its traces: it marks the round as complete.
             done[number] = _round(order, number, subject, runs)
             _write_round(out, number, done[number])
         advance(sum(lane.samples for lane in lanes))
@@ -135,7 +131,7 @@ def _round(
             before = time.process_time()
             traces[lane.key].append(lane.decode(number, sample))
             cpu[lane.key].append(time.process_time() - before)
-    for key, found in traces.items():  # programs are found, files written, when nobody is timed
+    for key, found in traces.items():  # extraction and writing stay outside the timed part
         runs[key].append(number, list(map(subject.with_program, found)))
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Round(subject.problems[number].task_id, tuple(lane.key for lane in order), cpu, load)
@@ -165,7 +161,7 @@ def _read(out: Path, number: int) -> Round | None:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many threads for the network, for as long as it lasts."""
+    """Limit the network to `count` threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -192,7 +188,7 @@ class FinishedRace:
 
 
 def race(job: RaceJob, *, progress: bool = True) -> FinishedRace:
-    """Run a race, or what is left of it, and write what it found."""
+    """Run a race, or the rest of it, and write its results."""
     plan = planned(job)
     can_grade(plan.subject.problems[0], plan.task, job)
     with alone_in(job.out), threads(job.threads):
@@ -200,8 +196,9 @@ def race(job: RaceJob, *, progress: bool = True) -> FinishedRace:
         try:
             rounds = _timed(plan, progress)
         except BaseException:
-            release(plan)  # the corrected command shall find its folder free
+            release(plan)  # so that a corrected command can use the same folder
             raise
+        # Only after all timing: grading starts processes, which would slow the lanes.
         measured = _graded(plan, rounds, progress)
         nats, texts = _likelihood(plan, progress)
         infill = _infill(plan, progress)
@@ -216,7 +213,6 @@ def _timed(plan: RacePlan, progress: bool) -> list[Round]:
 
 
 def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, MeasuredLane]:
-    """The numbers of every lane."""
     job = GradeJob(workers=plan.job.workers, allow_weak_isolation=plan.job.allow_weak_isolation)
     found = {}
     with progress_bar("grading", len(plan.lanes), shown=progress) as advance:
@@ -245,7 +241,7 @@ def _measured(lane: Lane, rounds: list[Round], passed: dict[str, list[bool]]) ->
 
 
 def _likelihood(plan: RacePlan, progress: bool) -> tuple[dict[str, Nats], int]:
-    """Of every entrant; kept in its folder."""
+    """The likelihood of every entrant, stored in its folder; the number of texts."""
     if not plan.job.texts:
         return {}, 0
     models = [each.model for each in plan.entrants]
@@ -267,7 +263,7 @@ def _likelihood(plan: RacePlan, progress: bool) -> tuple[dict[str, Nats], int]:
 
 
 def _infill(plan: RacePlan, progress: bool) -> dict[str, Infilled]:
-    """Of every entrant that can; kept in its folder."""
+    """The infilling of every entrant that supports it, stored in its folder."""
     gaps, options = plan.gaps, fillers(plan.job, plan.entrants)
     able = [each for each in plan.entrants if each.model in options]
     found = {}
@@ -293,14 +289,14 @@ def _kept(
     about: dict[str, Any],
     compute: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What a file of the entrant's folder holds, if it is about the same; else it is made."""
+    """The stored result if it has the same inputs and weights; else compute and store it."""
     path = plan.job.out / entrant.name / name
     about = {**about, "digest": entrant.model.digest}
     if path.is_file():
         try:
             stored = json.loads(path.read_bytes())
         except ValueError:
-            stored = {}
+            stored = {}  # damaged: computed again, since nothing timed is lost
         if stored.get("about") == about:
             return dict(stored["found"])
     found = compute()
@@ -309,7 +305,7 @@ def _kept(
 
 
 def _interval(record: dict[str, Any]) -> Interval:
-    """As it was stored; null is NaN."""
+    """Read an interval from JSON, in which NaN is null."""
     told: dict[str, Any] = {
         key: math.nan if value is None else value for key, value in record.items()
     }
@@ -325,6 +321,7 @@ def _results(
     infill: dict[str, Infilled],
 ) -> Results:
     loads = [each.load for each in rounds if each.load is not None]
+    # Reversed, so that the first lane of each way of the first entrant wins.
     reference = {
         lane.way: lane.key for lane in reversed(plan.lanes) if lane.entrant is plan.entrants[0]
     }
@@ -364,6 +361,7 @@ def _write(plan: RacePlan, results: Results) -> FinishedRace:
         file.write(markdown(tables, f"A race on {plan.task.name}").encode())
     figures = save_figure(results, plan.job.out)
     files = (plan.job.out / RACE_FILE, page, *figures)
+    # Last, so that "complete" means that the page and the figures are written.
     record = {"status": "complete", "settings": plan.settings, **results.to_record()}
     write_json(files[0], record)
     return FinishedRace(results, tables, files)

@@ -1,21 +1,20 @@
-"""How likely held-out texts are to a model, in nats per answer (train/likelihood.py).
+"""Two measurements beside a race: the likelihood of held-out texts, and infilling. Not timed.
 
-The texts are the task's own problems with their solutions, the same for every entrant; those that
-some entrant cannot hold are left out for all. Every text is evaluated with DRAWS stratified draws;
+**Likelihood**, in nats per answer (families/likelihood.py). The texts are the task's problems with
+their solutions, the same for every entrant. Every text is evaluated with DRAWS stratified draws;
 the interval is over texts, so it covers both the texts and the noise of the draws.
 
-Infilling: the middle lines of a right program are blanked, and filled so that it passes again.
-
-Of n lines the middle third is hidden, rounded up; what stands around stays. What a family is told
-of the gap depends on its canvas, and is said beside the number:
+**Infilling.** The middle third of a correct program's lines, rounded up, is hidden; the model fills
+it, and the program must pass its checks again, in the sandbox. Decoding is at temperature 0 with
+the family's default steps. How much a family knows of the gap depends on its canvas; the tables say
+it:
 
     tokens    the number of hidden tokens: a fixed canvas has no other way (mdm, duo, sflm)
     lines     the number of hidden lines (latentmdm, where a segment is a line)
     nothing   the gap finds its own length (flexmdm, flexlatent)
 
-ar cannot look to the right of a gap, and has no number. Programs that some entrant cannot hold are
-left out for all. Decoding is at temperature 0 and the family's default steps, and is not timed.
-Programs run in the sandbox, as in grading.
+ar does not see the text to the right of a gap, so it has no number. A text or program that some
+entrant cannot hold is left out for all.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from anyorder.model import Model
 from anyorder.process.noise import Noise
 
 DRAWS = 16
-"""For each text; an exact likelihood needs one."""
+"""Draws for each text; an exact likelihood needs one."""
 SEED = 0x11CE11
-"""Of the draws: not the race's, so that races compare."""
+"""The seed of the draws, apart from the race's, so that races with other seeds compare."""
 NONE = "none: its loss bounds no likelihood"
 NO_TEXT = "none: no held-out text that all can hold"
 NO_CUT = "none: its config.json does not say how its answers were cut"
@@ -48,10 +47,10 @@ NO_CUT = "none: its config.json does not say how its answers were cut"
 
 @dataclass(frozen=True)
 class Nats:
-    """What an entrant says of the texts."""
+    """The likelihood that an entrant gives the texts."""
 
     name: str
-    """What the number is: exact, or which bound."""
+    """Whether the number is exact, or which bound it is."""
     exact: bool
     interval: Interval | None
     """Mean nats per answer, over texts; None: the family has no likelihood."""
@@ -63,7 +62,7 @@ class Nats:
 
 
 def usable_texts(models: Sequence[Model], problems: Sequence[Problem]) -> list[Problem]:
-    """The problems whose solution every model can hold, of which that can be told."""
+    """The problems whose solution fits every model for which this can be checked."""
     known = [model for model in models if _cuts(model)]
     return [
         problem
@@ -89,7 +88,7 @@ def nats_of(
         noise = Noise(SEED, number)
         try:
             found.append(nats_per_answer(likelihood, model.net, model.vocab, batch, noise))
-        except ValueError as error:  # not finite: said, since all that was timed shall not be lost
+        except ValueError as error:  # not finite: reported, so that the finished race is not lost
             advance(len(problems) - number)
             return Nats(f"none: {problem.task_id}: {error}", False, None)
         advance(1)
@@ -97,7 +96,7 @@ def nats_of(
 
 
 def batch_config(model: Model) -> BatchConfig:
-    """How the model's training rows were made."""
+    """The batch settings that the model's training rows were made with."""
     answers = model.family.answers
     before, after = model.family.frame(model.config, model.vocab)
     fills = answers == "canvas"
@@ -113,7 +112,7 @@ def batch_config(model: Model) -> BatchConfig:
 
 
 def _cuts(model: Model) -> bool:
-    """Whether it is known how the model's answers are made."""
+    """Whether the config says how answers are cut into segments, if the family needs that."""
     return not model.family.counts_segments or "segments" in model.card.recipe
 
 
@@ -132,10 +131,10 @@ def _example(model: Model, problem: Problem) -> Example:
 
 
 def _holds(model: Model, problem: Problem) -> bool:
-    """Whether the text is one that the model could have been trained on."""
+    """Whether the model could have been trained on this text."""
     try:
         example = _example(model, problem)
-    except ValueError:  # what its vocabulary cannot spell, or its segments cannot hold
+    except ValueError:  # its vocabulary cannot spell the text, or its segments cannot hold it
         return False
     length = len(example.prompt) + len(example.answer) + 1
     longest = model.card.max_length
@@ -147,7 +146,7 @@ def _holds(model: Model, problem: Problem) -> bool:
 
 
 TOLD = {"canvas": "tokens", "bare": "nothing", "slots": "lines", "segments": "nothing"}
-"""By what a family's answers are (families.py); a family that is not here cannot fill."""
+"""By `Family.answers` (families/family.py); families with other answers cannot fill."""
 FEWEST_LINES = 3
 BATCH = 32
 
@@ -167,7 +166,7 @@ class Infilled:
     """How often a family restored a program."""
 
     told: str
-    """What it knew of the gap's length: tokens, lines or nothing."""
+    """The unit in which the family knew the gap's length: tokens, lines or nothing."""
     rate: Interval
     programs: tuple[tuple[str, str, str], ...]
     """(task id, the program, its verdict)"""
@@ -182,7 +181,7 @@ class Infilled:
 
 
 def gaps_of(problems: Sequence[Problem]) -> list[Gap]:
-    """The problems that have a solution of enough lines, each with its middle hidden."""
+    """The problems with checks and a long enough solution, each with its middle hidden."""
     found = []
     for problem in problems:
         lines = (problem.solution or "").splitlines(keepends=True)
@@ -194,20 +193,20 @@ def gaps_of(problems: Sequence[Problem]) -> list[Gap]:
 
 
 def can_fill(model: Model) -> bool:
-    """Whether the family can be asked at all."""
+    """Whether the model's family can fill gaps."""
     return model.family.answers in TOLD
 
 
 def told_of_gaps(model: Model) -> str:
-    """What it is told of a gap: tokens, lines or nothing."""
+    """The unit in which the model knows a gap's length: tokens, lines or nothing."""
     told = TOLD[model.family.answers]
     if told == "lines" and model.config.segment_by != "line":  # type: ignore[union-attr]
-        return "nothing"  # how many statements or pieces are hidden does not follow from the lines
+        return "nothing"  # the number of lines does not give that of statements or pieces
     return told
 
 
 def prompt_of(model: Model, gap: Gap) -> str:
-    """The text with its mark, as this model reads it."""
+    """The problem and its program, with the mark of the gap that this model reads."""
     marks: dict[str, Callable[[], str]] = {
         "tokens": lambda: f"<fill:{len(model.vocab.encode(gap.hidden))}>",
         "lines": lambda: f"<fill:{len(gap.hidden.splitlines())}>",
@@ -218,7 +217,7 @@ def prompt_of(model: Model, gap: Gap) -> str:
 
 
 def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) -> list[Gap]:
-    """The gaps that every model can be asked to fill, with its decoding options."""
+    """The gaps that fit every model with its decoding options."""
     return [
         gap
         for gap in gaps
@@ -229,13 +228,13 @@ def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) ->
 def _holds_gap(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
     try:
         model.prepare(prompt_of(model, gap), **options)
-    except ValueError:  # too long, or what its vocabulary or segments cannot hold
+    except ValueError:  # too long, or its vocabulary or segments cannot hold it
         return False
     return True
 
 
 def can_grade(problem: Problem, task: Task, job: RaceJob) -> None:
-    """Refuse a machine that cannot run programs safely, before anything takes its time."""
+    """Refuse a machine that cannot run programs safely, before the race takes its time."""
     list(_run([Item(0, "", problem.checks, problem.prologue)], task, job))
 
 
@@ -246,7 +245,7 @@ def _run(items: Sequence[Item], task: Task, job: RaceJob) -> Iterator[Verdict]:
 
 
 def fill_all(model: Model, gaps: Sequence[Gap], options: dict[str, Any], seed: int) -> list[str]:
-    """The programs, filled."""
+    """Fill the gaps; returns whole programs without their prompts."""
     prompts = [prompt_of(model, gap) for gap in gaps]
     traces = model.sample(prompts, seed=seed, batch=BATCH, **options)
     return [

@@ -1,37 +1,30 @@
-"""The plan of a race: its entrants, points and lanes. What can be refused is refused here.
+"""The plan of a race: whether it is fair, its entrants, points and lanes. All refusals are here.
 
-A race writes nothing before its plan is complete. A folder holds one race, which depends on the
-models and their weights, the data and the settings. The same command continues it; another race in
-the same folder is refused.
+A race writes nothing before its plan is complete. A folder holds one race: models, weights, data
+and settings. The same command continues it; another race in the same folder is refused.
 
-A *point* is a set of decoding options that differs from others in cost: steps, or segments a step.
-A family's description lists its points; `--grid` overrides them. Every point runs in two ways:
+**Fairness.** Parameters and training texts must agree within 2 %, the data exactly. The parameters
+are counted. The corpus is in the recipe (config.json). The training texts are in card.json if that
+describes these weights (shipped models), else steps x batch of the recipe, plus the texts of the
+model that it began with. Only a known difference is a reason to refuse; what is unknown is
+reported. Texts are compared, not tokens, because families make different numbers of predictions of
+one text (a canvas is filled with EOS, an insertion model sees a part).
+
+**Points.** A *point* is a set of decoding options with its own cost: steps, or segments a step. A
+family's description lists its points; `--grid` overrides them. Every point runs in two ways:
 
     one        one attempt at temperature 0, which is greedy for ar, mdm and latentmdm; the others
                draw noise there too
     several    k attempts at the race's temperature, the same for every family
 
 Everything else is the family's default: policy confidence (average for segments), exact mode. A
-family without points races at its defaults alone, a model with a planner head at policy planner.
+family without points races at its defaults, a model with a planner head at policy planner.
 
-A *lane* is an entrant at one point in one way. Its folder is the run that
-`anyorder sample MODEL --task T --batch 1 ...` makes, card included (the command is in the card), so
-that `grade`, `measure`, `report` and `reproduce` take it like any other. Only the order in which
-its samples are made is the race's own (rounds.py).
+**Lanes.** A *lane* is an entrant at one point in one way. Its folder is the run that `anyorder
+sample MODEL --task T --batch 1 ...` makes, so `grade`, `measure`, `report` and `reproduce` accept
+it. Only the order in which its samples are made differs.
 
-Not here: likelihoods and the filling of gaps (beside.py), the rounds (rounds.py).
-
-Whether models may be compared: parameters, data and training texts, equal within 2 %.
-
-What is known of a model comes from its own files: the parameters are counted, the corpus is in its
-recipe (config.json), and the training texts are in card.json where that describes these very
-weights (shipped models), else steps x batch of the recipe. A model that began with another one has
-seen that one's texts too; they are added if it can be found. What no file says is said to be
-unknown, and is no reason to refuse: only what is known to differ is.
-
-Texts, not tokens: families make different numbers of predictions of the same text (a canvas is
-filled with EOS, an insertion model sees a part), so texts of one corpus, in one vocabulary, are the
-common unit; then the data's tokens are equal as well.
+Not here: the rounds (__init__.py), likelihoods and infilling (beside.py).
 """
 
 from __future__ import annotations
@@ -62,39 +55,39 @@ from anyorder.training.loop import ABOUT, CHECKPOINTS
 
 TOLERANCE = 0.02
 CORPUS = ("source", "layout", "wording", "seed")
-"""What says which texts a model was trained on; what of it is missing is said."""
+"""The recipe fields that identify the training texts; a missing one is reported as unknown."""
 COMPARED = (
     *CORPUS,
     *("state_layout", "split", "prompt_field", "answer_field", "documents", "canvas"),
 )
-"""With what else may tell texts apart: compared between the models whose recipes have it."""
+"""All fields that may make texts differ, compared between the recipes that have them."""
 SAVED_CARD = "card.json"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an entrant's size and training."""
+    """An entrant's size and training, as far as its files say."""
 
     name: str
     family: str
     parameters: int
     texts: int | None
-    """Training texts, with those of what it began with; None: not known."""
+    """Training texts, including those of the model that it began with; None: not known."""
     corpus: dict[str, Any]
     """The fields in COMPARED, as far as they are known."""
     vocabulary: str
-    """Its digest."""
+    """The digest of its vocabulary."""
     unknown: tuple[str, ...] = ()
-    """What no file says, a sentence each."""
+    """One sentence for each fact that no file gives."""
 
 
 @dataclass(frozen=True)
 class Fairness:
-    """What the entrants have in common."""
+    """The comparison of all entrants."""
 
     facts: tuple[Facts, ...]
     differences: tuple[str, ...]
-    """What is known to differ, a sentence each."""
+    """One sentence for each known difference."""
     unknown: tuple[str, ...]
 
     @property
@@ -114,7 +107,7 @@ class Fairness:
 
 
 def facts_of(name: str, model: Model) -> Facts:
-    """What the files of a model say."""
+    """Read the facts from a model's files."""
     folder = folder_of(model.name)
     texts, why = _texts(folder, model.card.recipe)
     trained_on = model.trained_on
@@ -134,12 +127,12 @@ def facts_of(name: str, model: Model) -> Facts:
 
 
 def folder_of(name: str) -> Path:
-    """Where a model that was loaded by this name has its files."""
+    """The folder of a model that was loaded by this name."""
     return Path(name) if (Path(name) / CONFIG_FILE).is_file() else shipped_folder(name)
 
 
 def compare(facts: Sequence[Facts]) -> Fairness:
-    """What differs between the entrants by more than 2 %, and what cannot be told."""
+    """Collect the differences between the entrants, and the facts that are unknown."""
     differences = _apart("parameters", {each.name: each.parameters for each in facts})
     differences += _apart(
         "training texts", {each.name: each.texts for each in facts if each.texts is not None}
@@ -156,7 +149,7 @@ def compare(facts: Sequence[Facts]) -> Fairness:
 
 
 def refuse_unequal(fairness: Fairness) -> None:
-    """Say no, with the way round it."""
+    """Raise ValueError if something is known to differ."""
     if fairness.equal:
         return
     raise ValueError(
@@ -190,7 +183,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 def _texts(
     folder: Path, recipe: Mapping[str, Any], later: tuple[Path, ...] = ()
 ) -> tuple[int | None, str]:
-    """Training texts, or why they are not known; `later` are the models that began with this."""
+    """Training texts, or why they are unknown; `later`: the models that began with this one."""
     told = _carded(folder)
     if told is not None:
         return told, ""
@@ -206,16 +199,17 @@ def _texts(
     place = _start_of(folder, start, chain)
     if place is None:
         return None, f"it began with {start}, which is not there as it was: its texts are not known"
-    told = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})  # others' have none
+    # A model from elsewhere has no recipe.
+    told = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})
     before, why = _texts(place, told, chain)
     return (None, f"{start}: {why}") if before is None else (own + before, "")
 
 
 def _start_of(folder: Path, start: str, chain: Sequence[Path]) -> Path | None:
-    """What a model began with: where `load` finds it, or beside the model.
+    """The folder of the model that this one began with: where `load` finds it, or beside it.
 
-    Never one of the chain that led here, which cannot have begun with what it became; and never
-    other weights than those whose digest training wrote down.
+    A folder in `chain` is skipped, because a model cannot begin with its own successor; so are
+    weights with another digest than training recorded.
     """
     recorded = _recorded_start(folder)
     for place in (Path(start), shipped_folder(start), folder.parent / Path(start).name):
@@ -229,14 +223,14 @@ def _start_of(folder: Path, start: str, chain: Sequence[Path]) -> Path | None:
 
 
 def _recorded_start(folder: Path) -> str | None:
-    """The digest of what training began with, if its checkpoints are still there."""
+    """The digest of the first weights of training, if a checkpoint still holds it."""
     found = checkpoints(folder / CHECKPOINTS)
     recorded = read_state(found[-1])["run"].get(f"{ABOUT}start") if found else None
     return None if recorded is None else str(recorded)
 
 
 def _carded(folder: Path) -> int | None:
-    """What card.json says, if it is the card of these weights."""
+    """The number of texts in card.json, if that is the card of these weights."""
     path = folder / SAVED_CARD
     if not path.is_file():
         return None
@@ -251,7 +245,7 @@ ONE, SEVERAL = "one", "several"
 
 
 PLANNED: dict[str, Any] = {"policy": "planner"}
-"""The one point of a model that has a planner head, which decides its own steps."""
+"""The one point of a model with a planner head, since the planner decides the steps."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +256,7 @@ class RacePoint:
 
     @property
     def label(self) -> str:
-        """In words: `steps 16`; empty where there is nothing to set."""
+        """In words: `steps 16`; empty if there is nothing to set."""
         return ", ".join(f"{name} {value}" for name, value in self.options.items())
 
     @property
@@ -283,17 +277,16 @@ def ways(family: Family, temperature: float, samples: int) -> dict[str, dict[str
 
 
 def own_options(net: Any) -> dict[str, Any]:
-    """What a part that its family need not have asks for: a planner head, to be used."""
+    """Options for an optional part of the network: a planner head is used if there is one."""
     return dict(PLANNED) if hasattr(net, "plan") else {}
 
 
 def points_of(
     name: str, family: Family, grids: Mapping[str, Sequence[RacePoint]], net: Any = None
 ) -> list[RacePoint]:
-    """The points of an entrant: those told for its name or its family, its head's or its
-    family's."""
+    """The points of an entrant: `--grid` for its name, then for its family, then the defaults."""
     own = own_options(net)
-    # A head's own options replace the family's, which a grid for the family cannot know of.
+    # A grid for the whole family does not apply to a planner head, which sets its own steps.
     told = grids.get(name) or (None if own else grids.get(family.name))
     usual = (own,) if own else describe(family.name).race_points
     return list(told or map(RacePoint, usual))
@@ -337,7 +330,7 @@ def _points(word: str, settings: str) -> list[RacePoint]:
 
 
 def _value(word: str) -> Any:
-    """A number where it is one; else the word, True and False included."""
+    """The word as an int, float or bool if possible, else as text."""
     for kind in (int, float):
         try:
             return kind(word)
@@ -347,7 +340,7 @@ def _value(word: str) -> Any:
 
 
 ROUNDS = "rounds"
-"""The folder of what is known of the rounds."""
+"""The folder of the rounds' records."""
 
 
 @dataclass(frozen=True)
@@ -375,12 +368,12 @@ class Lane:
 
     @property
     def key(self) -> str:
-        """Its name in the race."""
+        """The lane's name in the race."""
         return f"{self.entrant.name}/{self.folder.name}"
 
     @property
     def samples(self) -> int:
-        """Of each problem."""
+        """Samples of each problem."""
         return len(self.requests[0])
 
     def decode(self, number: int, sample: int) -> Trace:
@@ -390,13 +383,13 @@ class Lane:
         return trace
 
     def run(self) -> Run:
-        """Its folder, new or as it was left."""
+        """The lane's run folder, created or continued."""
         return Run.create(self.folder, self.card)
 
 
 def named(models: Sequence[Model]) -> list[Entrant]:
-    """Entrants by the last part of their model's name, with a number where that is taken."""
-    counts = Counter({ROUNDS: 1})  # the race's own folder beside theirs
+    """Entrants, named by the last part of the model's name, with a number if that is taken."""
+    counts = Counter({ROUNDS: 1})  # reserved: the rounds' folder lies beside the entrants'
     found = []
     for model in models:
         short = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(model.name).name)
@@ -476,22 +469,23 @@ class RacePlan:
     subject: SamplingTask
     lanes: list[Lane]
     gaps: list[Gap]
-    """To be filled by every entrant that can."""
+    """Gaps for every entrant that can fill."""
     gaps_left_out: int
-    """Programs whose middle some of them could not be asked for."""
+    """Programs that some of these entrants cannot hold."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What makes it this race and no other."""
+        """The settings, weights and data that identify this race."""
         told = {name: getattr(self.job, name) for name in SETTINGS}
         digests = {each.name: each.model.digest for each in self.entrants}
         record = {**told, "device": self.job.device, "digests": digests}
         record["data_digest"] = self.task.digest
+        # Through JSON, so that it compares equal to what `claim` reads back (tuples become lists).
         return dict(json.loads(json.dumps(record)))
 
 
 def planned(job: RaceJob) -> RacePlan:
-    """Everything that can be refused is refused here, before anything is written."""
+    """Check the job and plan the race; nothing is written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("a race ends with a figure: pip install 'anyorder[report]'")
     if len(set(job.models)) < len(job.models):
@@ -517,7 +511,7 @@ def planned(job: RaceJob) -> RacePlan:
 
 
 def fillers(job: RaceJob, entrants: Sequence[Entrant]) -> dict[Model, dict[str, Any]]:
-    """The models that fill gaps, and how they decode them."""
+    """The models that can fill gaps, with their decoding options."""
     return {
         each.model: ways(each.model.family, job.temperature, 1)[ONE] | own_options(each.model.net)
         for each in entrants
@@ -526,7 +520,7 @@ def fillers(job: RaceJob, entrants: Sequence[Entrant]) -> dict[Model, dict[str, 
 
 
 def _same_problems(job: RaceJob, entrants: list[Entrant], task: Task) -> None:
-    """Entrants whose training makes them other problems cannot race."""
+    """Refuse entrants whose training data give the task other held-out problems."""
     for each in entrants[1:]:
         other = find_task(job.task, each.model.trained_on, data=job.data)
         if other.digest != task.digest:
@@ -538,7 +532,7 @@ def _same_problems(job: RaceJob, entrants: list[Entrant], task: Task) -> None:
 
 
 def claim(plan: RacePlan) -> None:
-    """Make the folder this race's, or find that it is."""
+    """Reserve the folder for this race; refuse a folder with another race or other files."""
     path = plan.job.out / RACE_FILE
     if path.exists():
         try:
@@ -561,7 +555,7 @@ def claim(plan: RacePlan) -> None:
 
 
 def release(plan: RacePlan) -> None:
-    """Take back a race of which nothing is stored yet."""
+    """Undo `claim` if no sample is stored yet."""
     rounds = plan.job.out / ROUNDS
     folders = [lane.folder for lane in plan.lanes if (lane.folder / CARD_FILE).is_file()]
     runs = [Run.open(folder) for folder in folders]
@@ -572,11 +566,11 @@ def release(plan: RacePlan) -> None:
     (plan.job.out / RACE_FILE).unlink(missing_ok=True)
     folders = [*(lane.folder for lane in plan.lanes), *(lane.folder.parent for lane in plan.lanes)]
     for folder in (*folders, rounds):
-        with suppress(OSError):  # not there any more, or somebody else's file is in it
+        with suppress(OSError):  # absent, or it holds a file that is not ours
             folder.rmdir()
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write a JSON file atomically."""
     with replacing(path) as file:
         file.write(json.dumps(record, indent=1, allow_nan=False).encode() + b"\n")

@@ -1,13 +1,12 @@
-"""What a race found: rates against time for every point, and who is on the Pareto front.
+"""The results of a race: pass rates against time for every lane, and the Pareto front.
 
-Beside it: what each entrant says of held-out texts, and how well it fills gaps. The same results
-become race.json (`to_record`), tables for a terminal and for race.md, and a figure. Conditions that
-are not equal are said above each table, not in a note below it.
+The same `Results` become race.json (`to_record`), tables for a terminal and for race.md, and a
+figure. Unequal conditions appear in each table's title, not in a note below it.
 
-Intervals are over problems (95 %, bootstrap; measure/intervals.py). Because all lanes ran on the
-same problems in the same minutes, times are also compared problem by problem: `against` is the
-ratio of a lane's mean time to the reference lane's, with the problems drawn together. Nothing here
-measures or runs anything.
+Intervals are over problems (95 %, bootstrap; measure/intervals.py). All lanes ran on the same
+problems in the same minutes, so times are also compared problem by problem: `against` is the ratio
+of a lane's mean time to the reference lane's, with the problems resampled together. Nothing here
+runs a model.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from anyorder.report.charts.kinds import FrontChart, FrontPanel, FrontPoint, Fro
 from anyorder.report.tables import Cell, Table, missing, plain, score, to_markdown
 
 BUSY = 0.5
-"""A load average by so much above the race's own threads means that more was running."""
+"""If the load average exceeds the race's threads by more than this, other work was running."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class TimedLane:
     entrant: str
     family: str
     setting: str
-    """The point in words; empty where there is nothing to set."""
+    """The point in words; empty if there is nothing to set."""
     way: str
     """one attempt, or several."""
     rates: tuple[Rate, ...]
@@ -50,21 +49,21 @@ class TimedLane:
     median_seconds: Interval
     """Median over problems."""
     cpu_seconds: Interval
-    """Mean CPU seconds of one sample, the making of its trace included."""
+    """Mean CPU seconds of one sample, including the making of its trace."""
     forwards: Interval
     """Mean network calls of one sample."""
     against: Interval
-    """Its mean seconds over those of the reference."""
+    """Ratio of its mean seconds to the reference lane's."""
     front: bool = False
 
     @property
     def rate(self) -> Rate:
-        """At the largest k: pass@1 of one attempt, pass@k of k."""
+        """The rate at the largest k: pass@1 of one attempt, pass@k of k."""
         return self.rates[-1]
 
     @property
     def total_seconds(self) -> Interval:
-        """Of the attempts that `rate` counts."""
+        """Seconds of all attempts that `rate` counts."""
         return self.seconds.times(self.rate.k)
 
     def to_record(self) -> dict[str, Any]:
@@ -88,7 +87,7 @@ class TimedLane:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where and how it was run."""
+    """Where and how the race ran."""
 
     task: str
     problems: int
@@ -101,9 +100,9 @@ class Conditions:
     load: float | None
     """The mean load average over the rounds; the race itself is about `threads`."""
     reference: str
-    """The entrant whose first lane times are compared with."""
+    """The entrant whose first lane is the reference for times."""
     reference_setting: str
-    """That lane's point in words; empty where there is nothing to set."""
+    """That lane's point in words; empty if there is nothing to set."""
 
     @property
     def busy(self) -> bool:
@@ -119,18 +118,18 @@ class Results:
     fairness: Fairness
     lanes: tuple[TimedLane, ...]
     nats: Mapping[str, Nats]
-    """By entrant; empty: not asked for."""
+    """By entrant; empty: not requested."""
     texts: int
     """Texts behind `nats`."""
     infill: Mapping[str, Infilled]
-    """By entrant that can; empty: not asked for, or nothing that all can hold."""
+    """By entrant that can fill; empty: not requested, or no program fits all."""
     gaps: int = 0
     """Programs behind `infill`."""
     gaps_left_out: int = 0
     """Programs that some entrant could not hold."""
 
     def of_way(self, way: str) -> list[TimedLane]:
-        """One table's lanes, by rising time."""
+        """The lanes of one way, fastest first."""
         found = [lane for lane in self.lanes if lane.way == way]
         return sorted(found, key=lambda lane: lane.total_seconds.estimate)
 
@@ -181,12 +180,12 @@ def timed(lane: Lane, found: MeasuredLane, reference: MeasuredLane) -> TimedLane
 
 
 def _means(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Of every problem's samples."""
+    # Intervals are over problems, so the samples of a problem count as one number.
     return [sum(row) / len(row) for row in rows]
 
 
 def with_fronts(lanes: Sequence[TimedLane]) -> tuple[TimedLane, ...]:
-    """Which lanes nothing beats, among those of the same way."""
+    """Mark the lanes on the Pareto front of their way."""
     found = {}
     for way in (ONE, SEVERAL):
         own = [lane for lane in lanes if lane.way == way]
@@ -220,7 +219,6 @@ def _warning(results: Results) -> str:
 
 
 def _entrants(results: Results) -> Table:
-    """Who raced: size, training, likelihood, infilling."""
     rows = []
     for each in results.fairness.facts:
         nats, filled = results.nats.get(each.name), results.infill.get(each.name)
@@ -304,7 +302,6 @@ def _percent(value: Interval) -> Cell:
 
 
 def _nats(found: Nats) -> Cell:
-    """How likely the texts are; a bound says so."""
     if found.interval is None:
         return missing()
     cell = score(found.interval, 2)
@@ -312,7 +309,7 @@ def _nats(found: Nats) -> Cell:
 
 
 SPARE = ("committed", "score", "random", "top", "clean", "masked")
-"""Colours for families, and second models of a family, that have none of their own."""
+"""Colours for families without a colour, and for second models of a family."""
 
 
 def save_figure(results: Results, folder: Path) -> list[Path]:
@@ -377,7 +374,7 @@ def _point(lane: TimedLane) -> FrontPoint:
 
 
 def _colors(results: Results) -> dict[str, str]:
-    """A colour for every entrant: its family's where that is free, else a spare one."""
+    """A colour for every entrant: its family's if that is free, else a spare one."""
     found: dict[str, str] = {}
     known = chart_colors()
     for each in results.fairness.facts:
@@ -387,6 +384,6 @@ def _colors(results: Results) -> dict[str, str]:
 
 
 def _free(wanted: list[str], taken: Iterable[str]) -> str:
-    """The first colour that is not taken; the last where all are."""
+    """The first colour that is not taken, or the last if all are."""
     used = set(taken)
     return next((color for color in wanted if color not in used), wanted[-1])
