@@ -4,9 +4,9 @@
     Calls     one function, its results streamed back and compared one by one
     Console   one child for each case: standard input in, what it printed compared
 
-Every check gets a new child (a Console one for each case), so limits hold for each check and nothing
-leaks between them. The first check that does not pass decides. Plain values are compared in this
-process (checks.py); what the program says about itself is not asked.
+Every check gets a new child (a Console one for each case), so limits hold for each check alone and
+nothing leaks between checks. The first check that does not pass decides. Plain values are compared
+in this process (checks.py); what the program says about itself does not count.
 
 Test statements come from the task and are trusted. Each program gets a new namespace, and only the
 names that the check lists come from the program, so it can replace neither a builtin nor a helper

@@ -63,8 +63,8 @@ class RemoteSession:
         self._objects: dict[int, Object] = {}
         self._batch: Iterator[Any] = iter(())
         self._waiting: deque[tuple[str, tuple[Any, ...] | None]] = deque()
-        """Calls of the batch that the test statements have not made yet; None for the arguments once
-        the call has run, since the program may have changed them."""
+        """Calls of the batch that the test statements have not made yet; None for the arguments of
+        a call that has run, since the program may have changed them."""
         self._results: deque[Any] = deque()
         """Results of these calls that were read early, to free the channel."""
 
@@ -371,7 +371,7 @@ def _root(node: ast.expr) -> ast.expr:
 
 
 def _is_constant(node: ast.AST | None) -> bool:
-    """Whether an expression holds only literals and operators. Hand-written: tests have long ones."""
+    """Whether an expression holds only literals and operators. Fast, since tests have long ones."""
     kind = type(node)
     if kind is ast.Constant:
         return True

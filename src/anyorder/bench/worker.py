@@ -46,8 +46,8 @@ def _settle(*handles: int) -> None:
     for handle in handles:
         os.set_inheritable(handle, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the grader's to handle
-    # The default actions end this process even inside a computation that never returns to Python:
-    # SIGALRM when the test statements are stuck, SIGIO when the grader's end of the lifeline closes.
+    # The default actions end this process even in a computation that never returns to Python: the
+    # alarm when the test statements are stuck, SIGIO when the grader's end of the lifeline closes.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     lifeline = handles[-1]

@@ -99,7 +99,7 @@ def leave_a_secret(stage: str = "") -> None:
 
 
 def _own_root(readable: list[str]) -> None:
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)  # no mount below may reach the host
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)  # else mounts made here would spread to the host
     stage = _stage(readable)
     _mount("tmpfs", stage, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=1m")
     garden = _NewRoot(stage)

@@ -32,7 +32,7 @@ from typing import Any
 #                                filters judge system calls, however they are made
 #   sendto, recvfrom, shutdown   what Python's sockets use on the pairs that `socketpair` may make;
 #                                no socket can be made, bound or connected otherwise
-#   rt_sig..., setitimer, alarm  handle or send signals of this process only
+#   rt_sig..., setitimer, alarm  handle signals, and send them to this process only
 #   setrlimit                    without capabilities a hard limit can only be lowered
 #   chdir, umask, dup ...        change nothing outside the process
 #   get..., sched_get..., uname  only read
@@ -231,7 +231,7 @@ NUMBER, MACHINE, ARGUMENTS = 0, 4, 16
 X32_BIT = 0x40000000
 
 CLONE_THREAD = 0x00010000
-# Every namespace, and CLONE_PARENT: a child of the server's parent would escape its watch.
+# Every namespace, and CLONE_PARENT, which makes a sibling instead of a child.
 CLONE_NEVER = 0x7E020000 | 0x00008000
 AF_UNIX = 1
 SOCK_STREAM = 1

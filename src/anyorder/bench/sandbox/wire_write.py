@@ -2,8 +2,8 @@
 
 A subclass of a builtin type (a named tuple, an IntEnum, a list whose `__eq__` always agrees) is
 written as the base value that it holds, read through the slots of the base type: overridden methods
-are not asked. Sets are written in the order of their encodings, so that equal sets of equal items
-are equal bytes.
+are not asked. Sets are written in the order of their encodings, so that the bytes do not depend on
+the order of insertion.
 """
 
 from __future__ import annotations
