@@ -154,7 +154,7 @@ class KnownRows:
         return 0 if self.near else BANDS  # without near duplicates only the exact key is kept
 
     def _enter(self, record: Any) -> None:
-        # Further tables, since one cannot be rehashed into a larger: it holds only half of each key.
+        # Further tables, since a table holds only half of each key and cannot be rehashed.
         if not self._tables or self._filled[-1] >= FULL * self._tables[-1].shape[1]:
             slots = min(FIRST_SLOTS << len(self._tables), MOST_SLOTS)
             self._tables.append(np.zeros((BANDS + 1, slots), dtype=np.uint64))

@@ -67,7 +67,7 @@ class CanaryResult:
     held: bool
     """Whether it was prevented."""
     detail: str
-    """What the system said."""
+    """The system's message."""
 
 
 @contextmanager

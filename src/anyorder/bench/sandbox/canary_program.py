@@ -96,7 +96,7 @@ def listing(folder: str) -> Outcome:
 
 
 def write(path: str) -> Outcome:
-    """Make a file in a folder that anybody may write to."""
+    """Make a file in a folder that every user may write to."""
 
     def attempt() -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -106,7 +106,7 @@ def write(path: str) -> Outcome:
 
 
 def overwrite(path: str) -> Outcome:
-    """Open for writing what anybody may write to."""
+    """Open a file for writing that every user may write to."""
     return _prevented(lambda: os.close(os.open(path, os.O_WRONLY)))
 
 

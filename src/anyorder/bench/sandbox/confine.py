@@ -49,7 +49,7 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
-# Where the new root is put together: any folder will do that none of the sources is in.
+# Where the new root is put together: any folder that holds none of the sources.
 _STAGES = ("/tmp", "/mnt", "/run", "/sys", "/var")
 _LINKS = 40  # more symbolic links on one path than this are a circle, as in the kernel
 
@@ -120,7 +120,7 @@ def _own_root(readable: list[str]) -> None:
 
 
 def _stage(sources: list[str]) -> str:
-    """A folder to mount on, which hides none of the sources."""
+    """A folder to mount on that hides none of the sources."""
     real = [os.path.realpath(path) + "/" for path in sources]
     for folder in _STAGES:
         if os.path.isdir(folder) and not any(path.startswith(f"{folder}/") for path in real):
@@ -463,9 +463,8 @@ class Confinement:
             if os.getppid() != self._server:
                 os._exit(1)  # the server died before it could take this child along
         if RLIMITS in self.use:
-            seconds = (
-                math.ceil(cpu) + 1
-            )  # whole seconds: for the case that the server's watch fails
+            # Whole seconds, and one more: only for the case that the server's watch fails.
+            seconds = math.ceil(cpu) + 1
             processes = threads + self._neighbours
             # Soft and hard are equal, so a program without capabilities cannot raise them. Of the
             # processor's, only the soft one can be caught: the hard one kills.

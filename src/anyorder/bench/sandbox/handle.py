@@ -181,7 +181,7 @@ class Child:
 
     @property
     def output(self) -> str:
-        """What a console program has printed so far."""
+        """The output of a console program so far."""
         return self._output.decode("utf-8", "replace")
 
     def end(self) -> Ended:

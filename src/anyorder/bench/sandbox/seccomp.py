@@ -335,7 +335,7 @@ _HOLE = 0x3FFFFFF7  # no process has this number: the kernel's highest is 2**22
 
 
 def _preamble(calls: SyscallNumbers) -> list[Instruction]:
-    """Load the call's number, after killing whoever calls in another machine's convention.
+    """Load the call's number; kill a process that calls in another machine's convention.
 
     There the same numbers are other calls, so no check below would mean anything.
     """

@@ -7,7 +7,7 @@ Templates: `{prompt}` is a field of the problem, `{{` and `}}` are single braces
 so that a template may hold code. A field that the task does not have is an error. A template that
 needs chat markup writes it out.
 
-Rows: a file is JSON lines or one JSON list, plain or gzipped, told by its content. The digest is
+Rows: a file is JSON lines or one JSON list, plain or gzipped, whatever its name. The digest is
 over the rows, so that neither compression nor the spelling of the JSON changes it. Datasets of the
 hub are loaded by `datasets` and `huggingface_hub`, imported on request; no code of a dataset runs.
 
