@@ -115,7 +115,7 @@ def _own_root(readable: list[str]) -> None:
     syscall("pivot_root", b".", b".")
     checked("umount", library.umount2(b".", _MNT_DETACH))
     os.chdir("/")
-    # Last, since folders were made in it; the mounts below have attributes of their own.
+    # Last, since folders were made in it; the mounts below have their own attributes.
     _set_attributes("/", _ATTR_RDONLY, recursive=False)
 
 
@@ -299,8 +299,8 @@ def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
     Needs no_new_privs. Leaves missing paths out. Returns the interface's version.
     """
     known = version()
-    # Every right that the kernel knows is handled, hence refused unless granted below. The right to
-    # execute is never granted: libraries are mapped, which needs only the right to read.
+    # Every right of the kernel's version is handled, hence refused unless granted below. The right
+    # to execute is never granted: libraries are mapped, which needs only the right to read.
     handled = (1 << _FILE_RIGHTS.get(known, _FILE_RIGHTS_NOW)) - 1
     ruleset = _Ruleset(handled, _ALL_TCP if known >= NETWORK_SINCE else 0, 0)
     ruleset.scopes = _ALL_SCOPES if known >= SCOPES_SINCE else 0
@@ -321,7 +321,7 @@ def _grant(domain: int, path: str, rights: int) -> None:
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return  # a rule less is a right less
+        return  # without a rule the path stays refused
     try:
         if not stat.S_ISDIR(os.fstat(folder).st_mode):
             rights &= ~_READ_DIR  # the kernel refuses rules that give a file rights of folders
@@ -466,15 +466,15 @@ class Confinement:
             # Whole seconds, and one more: only for the case that the server's watch fails.
             seconds = math.ceil(cpu) + 1
             processes = threads + self._neighbours
-            # Soft and hard are equal, so a program without capabilities cannot raise them. Of the
-            # processor's, only the soft one can be caught: the hard one kills.
+            # Hard limits: a program without capabilities cannot raise them. The signal of the
+            # processor's soft limit can be caught; its hard limit, a second later, kills.
             set_limit = resource.setrlimit
             set_limit(resource.RLIMIT_CPU, (seconds, seconds + 1))
             set_limit(resource.RLIMIT_AS, (memory, memory))
             set_limit(resource.RLIMIT_STACK, (stack, stack))
             set_limit(resource.RLIMIT_NOFILE, (files, files))
             set_limit(resource.RLIMIT_NPROC, (processes, processes))
-            set_limit(resource.RLIMIT_FSIZE, (0, 0))  # standard input is a file open for writing
+            set_limit(resource.RLIMIT_FSIZE, (0, 0))  # a console's standard input is writable
             set_limit(resource.RLIMIT_CORE, (0, 0))
         if self._filter is not None:
             self._filter.install(os.getpid())
