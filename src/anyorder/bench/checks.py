@@ -1,13 +1,9 @@
-"""What a problem's tests are: plain frozen data that a grader can act on.
+"""What a problem's tests are, the verdicts, and the rules by which results are compared.
 
-Three kinds. A `Script` is test statements that the grader runs itself, with the program's names
-remote; `Calls` is one function called many times; a `Console` is a whole program with standard
-input and output. `to_record` and `from_record` carry them through JSON: values inside inputs and
-answers go through the wire encoding of the sandbox, so tuples, sets and bytes stay what they are.
-
-What this file does not do: run or compare anything (the judge does), or hold a sample.
-
-The verdicts: what can become of a program.
+Checks are plain frozen data of three kinds: a `Script` is test statements that the grader runs,
+with the program's names remote; `Calls` is one function called many times; a `Console` is a whole
+program with standard input and output. `to_record` and `from_record` carry them through JSON, with
+inputs and answers in the sandbox's wire encoding, so tuples, sets and bytes keep their types.
 
     passed    every check passed
     wrong     it ran, and a check did not pass
@@ -18,9 +14,7 @@ The verdicts: what can become of a program.
     no_code   the text held no program
     blocked   it tried what the sandbox forbids, and was ended for it
 
-Quick to import: the workers need these names. The table of verdicts is verdict_table.py.
-
-How a result is compared with what was expected: named rules on plain values.
+Comparisons, each an entry in `COMPARISONS`; the task chooses one:
 
     equal        Python's ==
     close        evalplus: ==, else floats within atol + 1e-7 |expected| (atol 1e-6 where the
@@ -31,9 +25,9 @@ How a result is compared with what was expected: named rules on plain values.
     returned     LiveCodeBench, functions: == after a returned tuple is made a list
     lines        LiveCodeBench, printed text: line by line the same, or the same decimal numbers
 
-The grader alone runs these, on values that a sample cannot have tampered with: exact builtin types,
-of bounded size. They never raise: what cannot be compared is not equal. A new rule is one more
-entry in `COMPARISONS`. Which rule a task uses is the task's choice.
+Only the grader compares, on values of exact builtin types and bounded size. Comparisons never
+raise: values that cannot be compared are not equal. Not here: running anything (judge.py), and the
+table of verdicts (grade.py). Quick to import, because the workers need these names.
 """
 
 from __future__ import annotations
@@ -73,12 +67,12 @@ class Calls:
     inputs: tuple[tuple[Any, ...], ...]
     """The arguments of each call, plain values."""
     expected: tuple[Any, ...] | None = None
-    """What each call must return; None where a reference says it."""
+    """What each call must return; None where a reference gives it."""
     reference: str | None = None
-    """A trusted complete program whose `function` gives the expected values. It is run once, by
-    itself, in the sandbox."""
+    """A trusted complete program whose `function` gives the expected values. It runs once, in the
+    sandbox."""
     compare: str = "equal"
-    """How a result is compared: a name in bench/comparisons.py."""
+    """How a result is compared: a name in COMPARISONS."""
     atol: float = 0.0
     """The absolute tolerance, for comparisons that have one."""
     builtins: tuple[str, ...] | None = None
@@ -99,7 +93,7 @@ class Console:
     cases: tuple[tuple[str, str], ...]
     """Standard input, and what standard output must be."""
     compare: str = "lines"
-    """How the output is compared: a name in bench/comparisons.py."""
+    """How the output is compared: a name in COMPARISONS."""
 
     def __post_init__(self) -> None:
         _require(bool(self.cases), "a Console without cases would pass any program")
@@ -185,7 +179,7 @@ class Judged:
 
 
 class NotPassed(Exception):
-    """Ends the judging of a program that has not failed by itself: the tests say no."""
+    """Ends the judging of a program that ran, and did not pass its tests."""
 
     def __init__(self, verdict: str, detail: str) -> None:
         super().__init__(f"{verdict}: {detail}")
@@ -209,7 +203,7 @@ FLOAT_ATOL = 1e-6
 RTOL = 1e-7
 
 NEARLY_INTEGER = 1e-6
-"""A float so near to an integer is that integer."""
+"""A float this near to an integer counts as that integer."""
 ANSWER_TOLERANCE = 1e-3
 
 # What Python itself raises on values that do not fit together: hashing a list, ordering a string
@@ -286,7 +280,7 @@ _FIRST_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re
 
 
 def as_number(value: Any) -> int | float | None:
-    """An answer as a number, whole ones as int; a string's first number; None if it is none.
+    """An answer as a number, whole ones as int; of a string its first number; else None.
 
     Truth values are no answers, although Python counts with them; nor are infinities and NaN.
     """

@@ -1,27 +1,22 @@
-"""Programs in, verdicts out: each distinct program once, time-outs twice, nothing lost.
+"""Programs in, verdicts out, and the table of verdicts of a run.
 
     verdicts = grade(items, workers=2)       a stream: items are taken as workers become free
 
-Programs that are equal, with equal checks, are run once. A program that ran out of time, or whose
-worker died, is run once more, alone: while it runs nothing else does, so that a busy machine fails
-nobody. A verdict comes as soon as it is certain, hence not in the order of the items; `key` says
-whose it is.
+Equal programs with equal checks run once. A program that ran out of time, or whose worker died,
+runs once more, alone, so that a busy machine fails no program. A verdict comes as soon as it is
+certain, hence not in the order of the items; `key` says whose it is.
 
-What this file does not do: extract programs from texts, or store verdicts (apps/grading.py).
-
-`verdicts.parquet`: a row per sample and grading, grown part by part and safe to kill.
+`VerdictTable` stores a row per sample and grading, and is safe to kill:
 
     append      verdict-parts/<grading>/00000.parquet, 00001.parquet, ... each whole or absent
-    finish      verdicts.parquet from what it held and the parts, then the parts go
+    finish      merge the parts into verdicts.parquet, then remove them
 
 A grading is one way to grade a run: its task, data, extraction and limits; `grading` is their
-digest. A file may hold several, and subsets of one may come one after another. Each arrow is one
-rename, so a process killed anywhere leaves a folder from which the same calls go on: `done` says
-whose verdict is there, in the table or in parts, and a sample never has two of one grading, because
-rows of parts replace those of the table. The folder has one writer at a time (`files.alone_in`), or
-several that append `together` (`files.together_in`), of which the last one finishes. That is right
-on a disk without locks too: parts have names of their own, and are read before the table, so that
-what another has merged meanwhile is not missed.
+digest. A file may hold several. Each step is one rename, so after a kill the same calls continue:
+`done` reads table and parts, and rows of parts replace rows of the table, so a sample never has two
+verdicts of one grading. The folder has one writer at a time (`files.alone_in`), or several that
+append `together` (`files.together_in`), of which the last one finishes. Not here: extracting
+programs from texts (apps/grade.py).
 """
 
 from __future__ import annotations
@@ -49,13 +44,13 @@ from anyorder.trace.run import VERDICTS_FILE
 from anyorder.trace.table import read_parquet
 
 RUNS = 2
-"""How often a program is run at most."""
+"""The most runs of a program."""
 
 MOST_WAITING = 64
-"""Programs that wait for their second run before it is made; more would be lost with a kill."""
+"""Second runs begin at this number of waiting programs, whose verdicts a kill would lose."""
 
 REMEMBERED = 4096
-"""Finished programs that a later equal one is compared with; equal ones come close together."""
+"""Finished programs whose verdict a later equal one gets; equal programs come close together."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +74,9 @@ class Verdict:
     key: Any
     """The item's."""
     verdict: str
-    """A name of verdicts.py."""
+    """One of VERDICTS in checks.py."""
     detail: str = ""
-    """Why, in a line."""
+    """Why, in one line."""
     program_digest: str | None = None
     """SHA-256 of what was run, prologue included; None where there was no program."""
     level: int | None = None
@@ -90,7 +85,7 @@ class Verdict:
     """Processor time of the program, without that of the tests."""
     wall_seconds: float = 0.0
     attempts: int = 0
-    """How often it was run: 2 after a time-out or a worker's death."""
+    """Runs: 2 after a time-out or a worker's death."""
 
 
 def grade(
@@ -109,7 +104,7 @@ def grade(
 
 @dataclass
 class _Program:
-    """A distinct program under way, and everybody who waits for its verdict."""
+    """A distinct program that is being judged, and the keys that wait for its verdict."""
 
     job: PoolJob
     digest: str
@@ -129,11 +124,11 @@ class _Grading:
     by_identity: dict[tuple[str, str], _Program] = field(default_factory=dict)
     finished: OrderedDict[tuple[str, str], Verdict] = field(default_factory=OrderedDict)
     alone: deque[_Program] = field(default_factory=deque)
-    """Those that wait for their second run."""
+    """Programs that wait for their second run."""
     draining: bool = False
-    """Whether nothing new is begun until all second runs are made."""
+    """Whether nothing new begins until all second runs are done."""
     held: PoolJob | None = None
-    """Taken from the items, and no worker had room for it."""
+    """Taken from the items, waiting for a worker with room."""
     ended: bool = False
     numbers: int = 0
     limits_record: dict[str, Any] = field(init=False)
@@ -151,6 +146,7 @@ class _Grading:
                 for outcome in self.pool.wait():
                     yield from self._hear(outcome)
             elif self.alone:
+                # Only when no worker is busy: a second time-out must be the program's own doing.
                 self.draining = True
                 self.pool.hand(self.alone.popleft().job)
             elif self.ended and self.held is None:
@@ -159,7 +155,7 @@ class _Grading:
                 self.draining = False
 
     def _fill(self, source: Iterator[Item]) -> Iterator[Verdict]:
-        """Take items while workers have room; some have their verdict at once."""
+        """Take items while workers have room; yield verdicts that are known already."""
         while len(self.alone) < MOST_WAITING:
             if self.held is None:
                 item = next(source, None)
@@ -177,7 +173,7 @@ class _Grading:
         self.draining = True
 
     def _begin(self, item: Item) -> Verdict | None:
-        """Hold the item's program for a worker, unless its verdict is known or under way."""
+        """Hold the item's program for a worker, unless an equal one is known or running."""
         if item.program is None:
             return Verdict(item.key, NO_CODE, "no program in the text")
         between = "" if item.prologue.endswith("\n") or not item.prologue else "\n"
@@ -197,6 +193,7 @@ class _Grading:
         return None
 
     def _checks(self, checks: tuple[Check, ...]) -> tuple[str, str]:
+        # By identity: items of a problem share the tuple, and hashing megabytes of tests is slow.
         if checks is not self.checks[0] or not checks:
             if not checks:
                 raise ValueError("a problem without checks cannot be graded: choose another task")
@@ -294,7 +291,7 @@ class VerdictTable:
         self._digest = grading.digest
 
     def done(self, minimum_level: int = 0) -> set[Key]:
-        """The samples that have their verdict, from isolation of at least that level."""
+        """The samples that have a verdict, from isolation of at least that level."""
         return {
             _key(row)
             for row in self.rows()
@@ -302,24 +299,27 @@ class VerdictTable:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of this grading that are there, from the table and from parts."""
+        """The rows of this grading, from the table and from parts."""
+        # Parts before the table: another writer may merge and remove parts between the two reads,
+        # and then the table has their rows.
         parts = self._part_rows()
         merged = {_key(row): row for row in self._stored()[0] if row["grading"] == self._digest}
         merged.update((_key(row), row) for row in parts)
         return list(merged.values())
 
     def append(self, verdicts: Sequence[Verdict]) -> None:
-        """Add verdicts, whose keys are samples; all of them or, if killed, none."""
+        """Add verdicts, whose keys are samples: all of them, or none if killed."""
         self._parts.mkdir(parents=True, exist_ok=True)
         if not self.together:
             sweep(self._parts)
         number = max((_number(path) for path in self._part_files()), default=-1) + 1
+        # Several writers may count the same parts: a random mark keeps their names apart.
         name = f"{number:05d}-{secrets.token_hex(6)}" if self.together else f"{number:05d}"
         rows = [self._row(verdict) for verdict in verdicts]
         _write(self._parts / f"{name}.parquet", rows, {self._digest: asdict(self.grading)})
 
     def finish(self, order: Mapping[Key, int]) -> None:
-        """Bring the parts into verdicts.parquet; `order` sorts the samples of a grading."""
+        """Merge the parts into verdicts.parquet; `order` sorts the samples of a grading."""
         sweep(self.folder)
         if self._part_files():
             last = len(order)
@@ -331,15 +331,15 @@ class VerdictTable:
                 others + ours,
                 {**gradings, self._digest: asdict(self.grading)},
             )
-        self.discard_parts()
+        self.discard_parts()  # after the rename: a kill in between merges them again, harmlessly
 
     def discard_parts(self) -> None:
-        """Remove the parts: after merging them, or to grade anew."""
+        """Remove the parts: after merging them, or to grade again."""
         sweep(self._parts)
         for path in self._part_files():
             path.unlink(missing_ok=True)
         for folder in (self._parts, self._parts.parent):
-            with suppress(OSError):  # not there, or others' files are in it
+            with suppress(OSError):  # missing, or not empty
                 folder.rmdir()
 
     @property
@@ -352,7 +352,7 @@ class VerdictTable:
     def _part_rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for path in self._part_files():
-            if path.exists():  # else it was merged just now
+            if path.exists():  # else another writer has just merged it
                 rows += _read(path)[0]
         return rows
 
@@ -372,7 +372,7 @@ _SETTINGS = ("task", "data_digest", "extraction")
 
 
 def gradings_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """The gradings in a run's verdicts.parquet: digest -> settings; none where there is no file."""
+    """The gradings in a run's verdicts.parquet: digest -> settings; none without the file."""
     path = folder / VERDICTS_FILE
     return _read(path)[1] if path.exists() else {}
 

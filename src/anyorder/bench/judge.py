@@ -1,21 +1,16 @@
 """A program and a problem's checks -> a verdict. The program runs in the sandbox, never here.
 
-    Script    judge_script.py: the test statements run here, the program's names are remote
+    Script    test statements run here; the program's names are remote (remote.py)
     Calls     one function, its results streamed back and compared one by one
     Console   one child for each case: standard input in, what it printed compared
 
-Every check gets a child of its own (a Console one for each case), so limits count from check to
-check and nothing leaks between them. The first check that does not pass decides. What is compared
-are plain values in this process (comparisons.py); what the program says about itself is not.
+Every check gets a new child (a Console one for each case), so limits hold for each check alone and
+nothing leaks between checks. The first check that does not pass decides. Plain values are compared
+in this process (checks.py); what the program says about itself does not count.
 
-Test statements run in the grader, with the program's names remote.
-
-The statements come from the task and are trusted; of the program they see plain values and handles
-(remote.py). Their namespace is made anew for every program, and only the names that the check lists
-come from it, so a program can replace neither a builtin nor a helper of the tests. Calls that can
-be foreseen are sent in one batch (prefetch.py).
-
-Statements that draw at random draw the same for every program.
+Test statements come from the task and are trusted. Each program gets a new namespace, and only the
+names that the check lists come from the program, so it can replace neither a builtin nor a helper
+of the tests. Statements that draw at random draw the same for every program.
 """
 
 from __future__ import annotations
@@ -54,12 +49,12 @@ from anyorder.bench.sandbox import Child, Failed, Limits, Remote, Sandbox
 
 TESTS, SETUP = "<tests>", "<setup>"
 MODULE = "tests"
-"""What the statements take for the name of their module."""
+"""The `__name__` of the test statements."""
 SEED = 0
 
 
 def run_script(child: Child, check: Script) -> None:
-    """Return if the statements run through; else raise what stopped them (Failed or NotPassed)."""
+    """Return if all statements pass; else raise what stopped them (Failed or NotPassed)."""
     session = RemoteSession(child)
     functions = {name: Function(session, name) for name in check.remote}
     scope: dict[str, Any] = {"__name__": MODULE, "__builtins__": builtins.__dict__}
@@ -71,10 +66,10 @@ def run_script(child: Child, check: Script) -> None:
     scope.update(functions)
     scope[PREFETCH] = _prefetcher(session)
     _run(tests, scope, session, check.code)
-    if session.ended is not None:  # the tests caught it, and went on without the program
+    if session.ended is not None:  # the tests caught it, and continued without the program
         raise session.ended
-    # Tests that catch nothing can only have lost it: in `all(map(...))` a StopIteration looks like
-    # the end of the cases.
+    # Tests without `try` can still lose an exception: in `all(map(...))` a StopIteration of the
+    # program looks like the end of the cases.
     if session.raised is not None and not goes_on_after_failure(check.setup + check.code):
         raise session.raised
 
@@ -103,7 +98,7 @@ def _prefetcher(session: RemoteSession) -> Any:
 
 
 def _may_call(value: Any) -> bool:
-    """Whether the program may be called through it: it is the program's, or the tests made it."""
+    """Whether a call of this value may call the program: it is remote, or the tests define it."""
     if isinstance(value, type | FunctionType):
         return value.__module__ == MODULE
     return not isinstance(value, _HARMLESS)
@@ -113,7 +108,7 @@ _HARMLESS = (
     *(ModuleType, BuiltinFunctionType, type(None), int, float, complex, str, bytes),
     *(list, tuple, dict, set, frozenset, range),
 )
-"""What a name of the tests may stand for that calls nothing: libraries, builtins, data."""
+"""Types of values that never call the program: libraries, builtins, data."""
 
 
 def _run(code: CodeType, scope: dict[str, Any], session: RemoteSession, source: str) -> None:
@@ -144,9 +139,9 @@ def _statement(error: BaseException, source: str) -> str:
 
 
 REFERENCE_PATIENCE = 4
-"""A reference may take so many times what a program may: it is right, and is run once."""
+"""A reference may take this multiple of a program's time: it is right, and runs once."""
 REFERENCE_SHARE = 2
-"""A program may take at least so many times what the reference took (evalplus has such a rule)."""
+"""A program may take at least this multiple of the reference's time (as in evalplus)."""
 
 
 class CannotGrade(ValueError):
@@ -154,12 +149,12 @@ class CannotGrade(ValueError):
 
 
 Awake = Callable[[float], None]
-"""Told, before each child, how long it may take: whoever watches this process waits so long."""
+"""Called before each child with the seconds it may take, to restart a watchdog."""
 
 
 @dataclass(frozen=True)
 class PreparedCheck:
-    """A check with its answers at hand."""
+    """A check with its answers, and the limits for it."""
 
     check: Check
     limits: Limits
@@ -167,7 +162,7 @@ class PreparedCheck:
 
 @dataclass
 class JudgeContext:
-    """What is needed to run one program, and what it has cost so far."""
+    """What running one program needs, and what it has cost so far."""
 
     sandbox: Sandbox
     program: str
@@ -179,7 +174,7 @@ class JudgeContext:
     def child(
         self, limits: Limits, *, stdin: str | None = None, builtins: Sequence[str] | None = None
     ) -> Iterator[Child]:
-        """The program in a fresh child, its top level done."""
+        """The program in a fresh child, after its top level has run."""
         self.awake(limits.wall_seconds)
         child = self.sandbox.start(self.program, limits, stdin=stdin, builtins=builtins)
         try:
@@ -192,13 +187,13 @@ class JudgeContext:
 
 
 def _nobody(seconds: float) -> None:
-    """Nobody watches."""
+    """The default: no watchdog."""
 
 
 def prepare(
     sandbox: Sandbox, checks: Sequence[Check], limits: Limits, awake: Awake = _nobody
 ) -> tuple[PreparedCheck, ...]:
-    """Checks to judge programs by; references run here, once, in the sandbox like all else."""
+    """Checks with their answers; references run once, in the sandbox."""
     ready = []
     for check in checks:
         if isinstance(check, Calls) and check.reference is not None:
@@ -249,7 +244,7 @@ def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> P
 
 
 def _times(limits: Limits, cpu_seconds: float) -> Limits:
-    """The same limits with at least so much time, the guard in proportion."""
+    """The limits with at least this processor time, and wall time in proportion."""
     factor = max(1.0, cpu_seconds / limits.cpu_seconds)
     return replace(
         limits,
@@ -261,7 +256,8 @@ def _times(limits: Limits, cpu_seconds: float) -> Limits:
 def _judge_calls(desk: JudgeContext, check: Calls, limits: Limits) -> None:
     assert check.expected is not None
     with desk.child(limits, builtins=check.builtins) as child:
-        # Copies: what a program does to its arguments is done to the caller's objects as well.
+        # Copies: `calls` repeats on these objects what the program does to its arguments, and the
+        # next program must get the inputs as they were.
         results = child.calls(check.function, copy.deepcopy(check.inputs))
         for number, expected in enumerate(check.expected):
             got = next(results)
@@ -297,7 +293,7 @@ _SIMPLE = (bool, int, float, str, type(None))
 
 
 def _brief(value: Any) -> str:
-    """A value in a few characters, without ever writing out a large one."""
+    """A value in a few characters; a large one is never written out, which could take minutes."""
     if isinstance(value, Remote):
         return "an object"
     if not isinstance(value, _SIMPLE):

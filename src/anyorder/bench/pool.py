@@ -3,14 +3,10 @@
     pool.hand(job)      give a job to the worker that has least to do
     pool.wait()         what became of some jobs: a verdict, or lost with its worker
 
-A worker has at most two jobs, one it works on and one in its pipe, so that it never waits for the
-grader and nothing piles up. What to do about a lost job, and which jobs there are, is grade.py's.
-
-Messages between the grader and its workers: JSON with its length in front, over pipes.
-
-Both ends are ours; what a sample returns never travels here undecoded. Programs may hold any
-characters, lone surrogates included, which JSON's escapes carry. The channel between a worker and
-the confined process is another one: bench/sandbox/wire.py.
+A worker has at most two jobs, one it works on and one in its pipe, so it never waits for the
+grader. Messages are JSON with its length in front, over pipes. Both ends are ours: what a sample
+returns is decoded (sandbox/wire.py) before any of it gets here. Programs may hold lone surrogates,
+which JSON's escapes carry. Not here: which jobs there are, and what follows a lost one (grade.py).
 """
 
 from __future__ import annotations
@@ -42,27 +38,27 @@ def frame(message: dict[str, Any], **written: str) -> bytes:
 
 
 def send(handle: int, data: bytes) -> None:
-    """Write all of some frames; BrokenPipeError where nobody reads any more."""
+    """Write all of some frames; BrokenPipeError if the reader is gone."""
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
 
 
 class Inbox:
-    """What arrives on a pipe, cut into messages."""
+    """Cuts the bytes of a pipe into messages."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self._buffer = bytearray()
 
     def read(self) -> bool:
-        """Take what is there, waiting for some; False at the end of the stream."""
+        """Wait for bytes and take them; False at the end of the stream."""
         data = os.read(self.handle, READ_BYTES)
         self._buffer += data
         return bool(data)
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """The whole messages that have arrived and were not given yet."""
+        """The messages that have arrived in full since the last call."""
         while len(self._buffer) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
             if len(self._buffer) < end:
@@ -76,35 +72,35 @@ BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from anyorder.bench.worker import main; main(*map(int, sys.argv[2:]))"
 )
-"""What a worker runs: it finds our modules where the grader found them, and needs no main module,
-so scripts without a guard, notebooks and test runners can all grade."""
+"""The program of a worker. It finds our modules where the grader found them, and needs no main
+module: scripts without a guard, notebooks and test runners can all grade."""
 
 DEPTH = 2
 """Jobs of one worker: the one it works on, and the next."""
 
 SMALL_FRAME = 1 << 15
-"""What surely fits into an empty pipe. A larger job is handed over only to a worker that is idle:
-one that is stuck would not read it, and the grader would stand still with it."""
+"""Bytes that surely fit into an empty pipe. Only an idle worker gets a larger job: a stuck one
+would not read it, and the grader would block on the write."""
 
 STOP_SECONDS = 10.0
-"""How long a worker may take to leave when asked, before it is killed."""
+"""Time for a worker to end after it was asked to; then it is killed."""
 
 TOLD = 300
-"""Characters of a dead worker's last words."""
+"""Characters kept of a dead worker's last error line."""
 
 
 @dataclass(frozen=True)
 class PoolJob:
-    """One program to judge; the grader's number stands for all else it knows about it."""
+    """One program to judge, under the grader's number for it."""
 
     number: int
     program: str
     checks_key: str
-    """Names the checks: a worker that has just used them need not get them again."""
+    """Digest of the checks: they are not sent again to a worker that has just used them."""
     checks: str
     """The checks as records, in JSON."""
     limits: dict[str, Any]
-    """Go with the checks: jobs of one pool have the same."""
+    """Sent with the checks: the same for all jobs of a pool."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ class _Worker:
     outbox: int
     inbox: Inbox
     lifeline: int
-    """Held open, and never written to: when it closes, however, the worker ends."""
+    """Held open and never written to: when it closes, for whatever reason, the worker ends."""
     errors: IO[bytes]
     jobs: deque[PoolJob] = field(default_factory=deque)
     level: int | None = None
@@ -139,11 +135,11 @@ class _Worker:
             message["limits"] = job.limits
             checks = {"checks": job.checks}
         self.jobs.append(job)
-        with suppress(BrokenPipeError):  # it died: its end of the other pipe will say so
+        with suppress(BrokenPipeError):  # it died: `_hear` sees its other pipe close
             send(self.outbox, frame(message, **checks))
 
     def bury(self) -> tuple[str, bool]:
-        """How it died, once it has; and whether it was stuck and its alarm ended it."""
+        """Wait for its end: how it died, and whether its own alarm ended it."""
         code = self.process.wait()
         self.errors.seek(0)
         last = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
@@ -158,7 +154,7 @@ class _Worker:
 
 
 class Pool:
-    """Some workers; a context manager, within which they live."""
+    """Some workers; a context manager that ends them."""
 
     def __init__(self, workers: int, minimum_level: int) -> None:
         self.most = workers
@@ -196,7 +192,7 @@ class Pool:
         return len(job.program) <= room and len(json.dumps(job.program)) <= room
 
     def wait(self) -> list[Outcome]:
-        """Wait until something has become of at least one job; there must be one."""
+        """Wait for the outcome of at least one job; a worker must have one."""
         assert self.busy
         outcomes: list[Outcome] = []
         while not outcomes:
@@ -269,7 +265,7 @@ class Pool:
             yield from self._bury(worker)
 
     def _bury(self, worker: _Worker) -> Iterator[Outcome]:
-        """A worker that died takes the job it worked on with it; the next one was not begun."""
+        """Report the job that a dead worker had begun as lost; hand its next job to another."""
         self._selector.unregister(worker.inbox.handle)
         self._workers.remove(worker)
         death, stuck = worker.bury()

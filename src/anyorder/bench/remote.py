@@ -1,31 +1,26 @@
-"""What test statements see of a program that runs elsewhere: functions and objects.
+"""What test statements see of a program that runs elsewhere, and how its calls are batched.
 
-`Function` stands for a name of the program, `Object` for something it returned that is no plain
-value (an instance of its own class, a generator, a match). Both ask the confined child and hand on
-plain values. An exception of the program becomes the builtin exception of the same type, so tests
-with `try` work; the end of the program (time, memory, death) becomes `ProgramEnded`. Tests cannot
-take that for an ordinary exception, and it is remembered even if they do.
+`Function` is a name of the program, `Object` something it returned that is no plain value (an
+instance of its class, a generator, a match). Both ask the confined child and return plain values.
+An exception of the program becomes the builtin exception of the same type, so tests with `try`
+work. Its end (time, memory, death) becomes `ProgramEnded`, which tests cannot take for an ordinary
+exception, and which is remembered even if they catch it. An `Object` has no ==, ordering,
+arithmetic or `in` of the program's: these would show the sample what is expected, and let it answer
+as it likes. It equals only itself. It asks the program only questions that give nothing away:
+truth, length, items, attributes.
 
-An `Object` has no ==, no ordering, no arithmetic, no `in` of its own: these would show the sample
-what is expected, and let it answer as it likes. It equals itself and nothing else. What it can be
-asked for without being told anything (truth, length, items, attributes) is asked for.
-
-Test statements, rewritten so that neighbouring calls of the program are sent together.
+`compile_tests` inserts a statement before each run of asserts whose calls have constant arguments:
 
     assert f(1) == 2                         __prefetch__(((f, (1,)), (f, (2,))), ())
     assert set(f(2)) == {3}        ->        assert f(1) == 2
                                              assert set(f(2)) == {3}
 
-Nine in ten tests of HumanEval and MBPP are runs of asserts whose calls have constant arguments.
-Before each such run a statement is inserted that names its calls in the order in which they will be
-made; what it does about them is the caller's matter (judge_script.py: one batch, whose results
-answer the calls). The test statements themselves stay as they are, so `is True`, `not`, `abs(...) <
-eps`, `math.isclose` and the rest mean what they mean.
-
-A run is broken by whatever could change the number, the order or the arguments of the calls:
-anything but an assert, short circuits, comprehensions, arguments that are not constant. Tests that
-could catch a failure and go on (`try`, `with`) are left as they are altogether. Which names
-belong to the program is known only when the statements run, so all names of a run are handed over.
+It names the calls in the order in which they will be made, so that judge.py can send them as one
+batch; nine in ten tests of HumanEval and MBPP are such runs. The asserts themselves stay as they
+are. A run is broken by whatever could change the number, order or arguments of the calls: anything
+but an assert, short circuits, comprehensions, other arguments. Tests that could catch a failure and
+continue (`try`, `with`) are not rewritten. Only at run time is it known which names are the
+program's, so all names of a run are handed over.
 """
 
 from __future__ import annotations
@@ -42,10 +37,10 @@ from typing import Any
 from anyorder.bench.sandbox import Broken, Child, Failed, Remote
 
 MOST_ITEMS = 1 << 20
-"""Items of a generator or another iterable that one loop may bring over; more is an error."""
+"""The most items that one loop may fetch from an iterable of the program."""
 
 FROM_PROGRAM = "_anyorder_failed"
-"""Where an exception that the program raised carries the failure it stands for."""
+"""The attribute of a rebuilt exception that holds the program's failure."""
 
 
 class ProgramEnded(BaseException):
@@ -57,21 +52,21 @@ class ProgramEnded(BaseException):
 
 
 class RemoteSession:
-    """The talk of one run of test statements with one child."""
+    """The exchange between one run of test statements and one child."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
         self.ended: Failed | Broken | None = None
-        """Why the program ended, if it did; Broken: it is not known whether it would have."""
+        """Why the program ended, if it did; Broken: the fork-server died, perhaps not its doing."""
         self.raised: Failed | None = None
         """The first exception that a call of the program raised."""
         self._objects: dict[int, Object] = {}
         self._batch: Iterator[Any] = iter(())
         self._waiting: deque[tuple[str, tuple[Any, ...] | None]] = deque()
-        """Calls of the batch that the test statements have not come to yet; without the arguments
-        where the program has run, and may have changed them."""
+        """Calls of the batch that the test statements have not made yet; None for the arguments of
+        a call that has run, since the program may have changed them."""
         self._results: deque[Any] = deque()
-        """Their results, as far as they had to be taken from the child already."""
+        """Results of these calls that were read early, to free the channel."""
 
     def prefetch(self, function: str, calls: Sequence[tuple[Any, ...]]) -> None:
         """Send calls that the test statements will make next, in this order."""
@@ -98,10 +93,10 @@ class RemoteSession:
         return self._results.popleft() if self._results else next(self._batch)
 
     def _settled(self) -> Child:
-        """The child, once it has answered all that was sent, to be asked something else.
+        """The child, after it has answered the whole batch, ready for another question.
 
-        If it fails on a later call of the batch, the tests learn that now: nothing in them catches
-        a failure and goes on (prefetch.py sees to that), so it makes no difference to the verdict.
+        If it fails on a later call of the batch, the tests learn that now. The verdict is the same:
+        tests that could catch a failure are never batched.
         """
         while len(self._results) < len(self._waiting):
             place = len(self._results)
@@ -110,7 +105,7 @@ class RemoteSession:
         return self.child
 
     def object_of(self, remote: Remote) -> Object:
-        """What stands for a handle: the same thing of the program is the same object here."""
+        """The object for a handle: the same thing of the program is the same object here."""
         return self._objects.setdefault(remote.handle, Object(self, remote))
 
     def _called(self, answer: Any) -> Any:
@@ -159,8 +154,8 @@ class Object:
         return self._session.call(self._remote, arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
-        # Python and its libraries look for such names by themselves, and believe what they find
-        # there: numpy would read memory at an address that `__array_interface__` gives.
+        # Python and its libraries look such names up unasked and trust the answer: numpy would read
+        # this process's memory at an address that the program gives in `__array_interface__`.
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         return self._session.ask("attribute", self, name)
@@ -202,7 +197,7 @@ class Object:
 
 
 def _in_pieces(source: Object) -> Iterator[Any]:
-    """The items of a remote iterator, in pieces that grow: of an endless one, tests want a few."""
+    """The items of a remote iterator, in growing pieces: it may be endless, and tests want few."""
     wanted, total, done = 1, 0, False
     while True:
         while source._ahead:
@@ -220,7 +215,7 @@ def _in_pieces(source: Object) -> Iterator[Any]:
 
 
 def failure_of(error: BaseException) -> Failed | Broken | None:
-    """What the program did, if it is the program that raised; None if the tests did."""
+    """The program's failure behind an exception; None if the tests raised it."""
     if isinstance(error, ProgramEnded):
         return error.why
     failed = getattr(error, FROM_PROGRAM, None)
@@ -228,7 +223,7 @@ def failure_of(error: BaseException) -> Failed | Broken | None:
 
 
 def _builtin_exception(failed: Failed) -> BaseException:
-    """The exception that the program raised, as far as builtin types tell it."""
+    """The program's exception as the nearest builtin type: no class of the program comes here."""
     for name in (*failed.bases, "Exception"):
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
@@ -273,7 +268,7 @@ _HOLDERS = frozenset({Remote, Object, Function, list, tuple, dict})
 
 
 PREFETCH = "__prefetch__"
-"""What the inserted statements call: __prefetch__(((function, arguments), ...), others)."""
+"""The name that inserted statements call: __prefetch__(((function, arguments), ...), others)."""
 
 _CATCHING = re.compile(r"\b(?:try|with|except)\b")
 
@@ -296,7 +291,7 @@ class _Asserts:
     calls: list[ast.expr] = field(default_factory=list)
     """Tuples (function, arguments), each of a name and constants."""
     others: set[str] = field(default_factory=set)
-    """All other names: were one of them the program's, the calls would not be all there are."""
+    """All other names: if one is the program's, there are more calls than these."""
 
     def with_prefetch(self) -> list[ast.stmt]:
         if len(self.calls) < FEWEST:
@@ -321,7 +316,7 @@ def compile_tests(code: str, filename: str, *, foresee: bool = True) -> CodeType
 
 
 def goes_on_after_failure(code: str) -> bool:
-    """Whether the statements may catch what they raise; said too often rather than too rarely."""
+    """Whether the statements may catch what they raise; in doubt, yes."""
     return _CATCHING.search(code) is not None
 
 
@@ -341,7 +336,7 @@ def _rewritten(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _plain_assert(statement: ast.stmt) -> _Asserts | None:
-    """What an assert calls; None if the statement is no assert, or one that breaks a run."""
+    """The calls of an assert; None if the statement is no assert, or breaks a run."""
     if not isinstance(statement, ast.Assert):
         return None
     if statement.msg is not None and not _is_constant(statement.msg):
@@ -371,12 +366,12 @@ def _collect(node: ast.AST, found: _Asserts) -> bool:
 
 
 def _root(node: ast.expr) -> ast.expr:
-    """What stands before all dots."""
+    """The expression before the first dot."""
     return _root(node.value) if isinstance(node, ast.Attribute) else node
 
 
 def _is_constant(node: ast.AST | None) -> bool:
-    """Whether an expression holds literals and operators only. Tests have long ones: by hand."""
+    """Whether an expression holds only literals and operators. Fast, since tests have long ones."""
     kind = type(node)
     if kind is ast.Constant:
         return True

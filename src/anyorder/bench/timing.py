@@ -1,17 +1,16 @@
 """Time accounting from traces alone: what a sample cost in seconds and in network calls.
 
-A trace's `seconds` cover decoding only: the clock starts with the canvases at hand and stops when
-the tokens are back in main memory, so prompts, text, files and grading are outside. The time of a
-batch is divided by its rows, hence
+A trace's `seconds` cover decoding only: from finished canvases to tokens in main memory, without
+prompts, text, files and grading. The time of a batch is divided by its rows, hence
 
     batch of 1     seconds per sample is a latency: k samples take k times as long
-    larger batch   it is a share of the batch's time (`shared`): the right cost of many samples, not
-                   how long one takes
+    larger batch   it is a share of the batch's time (`shared`): the cost of many samples, not the
+                   time that one takes
 
 The first batch also pays for what is prepared once (kernels, memory, caches) and is reported apart,
-not averaged in; where it is the only batch, `warm` is False. A run that was resumed pays again at
-each start, and traces do not tell where. Intervals are over tasks, or over batches where these
-share a time. Nothing here measures: what was measured, and on what, is in the run folder.
+not averaged in; where it is the only batch, `warm` is False. A resumed run pays again at each
+start, and traces do not tell where. Intervals are over tasks, or over batches where samples share a
+time. Nothing here measures: it reads the run folder.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ def _batches(seconds: FloatArray, batch: int, folder: str) -> NDArray[np.int64]:
 
 
 def _per_sample(values: FloatArray, units: NDArray[np.int64]) -> tuple[Interval, Interval]:
-    """(mean per sample, median over units of their mean), drawn by unit."""
+    """(mean per sample, median over units of their mean), resampled by unit."""
     _, unit = np.unique(units, return_inverse=True)
     totals, counts = np.bincount(unit, weights=values), np.bincount(unit)
     median = bootstrap(lambda means: np.median(means, axis=-1), [totals / counts])

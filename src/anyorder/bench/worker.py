@@ -1,10 +1,9 @@
 """One worker of the grader: a process that holds tests and answers and owns one sandbox.
 
 It takes jobs from a pipe, judges each (judge.py) and writes the verdict to another pipe. It never
-runs a sample itself: the sandbox's confined children do. It ends when told to, when the grader is
-gone (its pipe closes, whatever it is doing then), and when the test statements are stuck on what a
-sample returned (the alarm). Which job goes where, and what becomes of a job whose worker died, is
-pool.py's and grade.py's matter.
+runs a sample itself: the sandbox's confined children do. It ends when it gets a stop message, when
+the grader is gone (its lifeline closes), and when the test statements are stuck on what a sample
+returned (the alarm). Not here: which job goes where (pool.py), and what follows a death (grade.py).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ make of it is not."""
 
 
 def main(inbox: int, outbox: int, lifeline: int, minimum_level: int) -> None:
-    """Work until told to stop."""
+    """Serve jobs until a stop message."""
     _settle(inbox, outbox, lifeline)
     try:
         sandbox = Sandbox(minimum_level=minimum_level)
@@ -47,9 +46,8 @@ def _settle(*handles: int) -> None:
     for handle in handles:
         os.set_inheritable(handle, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the grader's to handle
-    # Both end this process, and do so inside a computation that never comes back to Python: the
-    # alarm when the test statements are stuck, the other when the grader's end of the lifeline
-    # closes because the grader is gone.
+    # The default actions end this process even in a computation that never returns to Python: the
+    # alarm when the test statements are stuck, SIGIO when the grader's end of the lifeline closes.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     lifeline = handles[-1]
@@ -57,7 +55,7 @@ def _settle(*handles: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     try:
         if not os.read(lifeline, 1):
-            os._exit(0)  # it was gone before it could be missed
+            os._exit(0)  # it closed before SIGIO was set up
     except BlockingIOError:
         pass
     warnings.simplefilter("ignore")
@@ -72,7 +70,7 @@ def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
         if "stop" in job:
             return
         try:
-            if "checks" in job:  # absent: the same as those of the job before
+            if "checks" in job:  # else those of the job before
                 given = tuple(map(from_record, job["checks"]))
                 checks = prepare(sandbox, given, Limits(**job["limits"]), _awake)
             reply = vars(judge(sandbox, job["program"], checks, _awake))
@@ -89,7 +87,7 @@ def _arriving(inbox: int) -> Iterator[dict[str, Any]]:
 
 
 def _awake(seconds: float) -> None:
-    """Something is begun that may take so long; long after, this process counts as stuck."""
+    """Restart the alarm for a step that may take `seconds`."""
     _alarm(seconds + ALARM_GRACE)
 
 

@@ -1,6 +1,6 @@
 """Text -> batches: sources, their order, batches, and the built-in corpus `stories`.
 
-Names are imported on first use, so that the corpus can be had without torch.
+Names are imported on first use, so that the corpus works without torch.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ A row of a batch is its prompt, then its answer and what ends it, then pad up to
     canvas C, align right    prompt | pad ... answer eos (C) | pad ...
     segments                 prompt | segment segment ...   | pad ...
 
-Segments stand one behind the other without eos, which closes them inside the network only;
-`Batch.segment_length` says how long each is, 0 where a slot is empty (segment_rows.py reads them).
+Segments follow one another without eos, which closes them inside the network only.
+`Batch.segment_length` has the length of each, 0 for an empty slot (families/latentmdm/loss.py).
 
 Length bucketing sorts `bucket` batches' worth of examples by length before it cuts them, then deals
 these batches in a keyed order. Every example is still read exactly once an epoch.
 
-Letters: B rows, L the longest row, S slots. What this file does not do: corrupt anything, cut text,
-read files.
+Letters: B rows, L the longest row, S slots. Not here: noise, cutting text, reading files.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Batch:
     segment_length: Tensor | None = None  # B S
     """Tokens in each segment, from the end of the prompt on; 0: an empty slot. None: not cut."""
     segment_count: Tensor | None = None  # B
-    """Segments that are not empty; they stand in a row's first slots."""
+    """Segments that are not empty; they are in a row's first slots."""
 
     @property
     def answer(self) -> Tensor:
@@ -105,7 +104,7 @@ def _on_canvas(example: Example, vocab: Vocab, config: BatchConfig) -> list[int]
     canvas, align = config.canvas, config.align
     if canvas is None:
         return [*answer, eos] if config.ending == "eos" else answer
-    needed = len(answer) + (align == "right")  # on the left side the fill is what ends an answer
+    needed = len(answer) + (align == "right")  # align left: the fill of eos ends the answer
     if needed > canvas:
         raise ValueError(
             f"example {example.index} needs {needed} tokens and the canvas has {canvas}: "
@@ -127,7 +126,7 @@ def collate(examples: Sequence[Example], vocab: Vocab, config: BatchConfig) -> B
     longest = max(map(len, rows))
     ids = [[*row, *[vocab.pad_id] * (longest - len(row))] for row in rows]
     return Batch(
-        torch.tensor(ids, dtype=torch.int64),  # rows may be of no tokens, which tell no type
+        torch.tensor(ids, dtype=torch.int64),  # rows without tokens would become floats
         torch.tensor(list(map(len, prompts))),
         torch.tensor([len(row) for row in rows]),
         torch.tensor([example.index for example in examples]),
@@ -145,7 +144,7 @@ def _segment_table(
     counts = list(map(len, found))
     slots = config.segments.slots if config.pad_slots else max(counts)
     table = [[*lengths, *[0] * (slots - len(lengths))] for lengths in found]
-    shape = (len(examples), slots)  # with no slot at all, a list does not tell
+    shape = (len(examples), slots)  # without any slot, the list alone would give one dimension
     return torch.tensor(table, dtype=torch.int64).reshape(shape), torch.tensor(counts)
 
 
@@ -218,10 +217,10 @@ def tokenise(
     begun: bool = False,
     segments: SegmentConfig | None = None,
 ) -> Example:
-    """Text -> ids, the answer cut into segments where that is asked for.
+    """Text -> ids, the answer cut into segments if `segments` is given.
 
-    An empty prompt becomes bos where there is one, unless rows begin with ids of their own: a
-    place to start from. CannotCut and DoesNotFit say that the example is to be left out.
+    An empty prompt becomes bos if the vocabulary has one, unless rows begin with other ids
+    (`begun`): the network needs a first token. On CannotCut and DoesNotFit leave the example out.
     """
     try:
         prompt_ids = vocab.encode(prompt)
@@ -249,7 +248,7 @@ class Batches:
         if source.size is not None and source.size < 1:
             raise ValueError("the source is empty: check its path, its fields and its filters")
         self.source, self.vocab, self.config = source, vocab, config
-        # The last group read: a memory of work done, not a state that anything depends on.
+        # The last group read, as a cache: no batch depends on it, so resuming needs no state.
         self._group: tuple[int, list[list[Example]]] = (-1, [])
 
     def __call__(self, step: int) -> Batch:
@@ -257,7 +256,7 @@ class Batches:
         return collate(self.examples(step), self.vocab, self.config)
 
     def examples(self, step: int) -> list[Example]:
-        """The examples of `step` before they are put together."""
+        """The examples of `step` before `collate`."""
         if step < 0:
             raise ValueError(f"step {step} is before the first: count from 0")
         group, place = divmod(step, self.config.bucket)
@@ -275,6 +274,7 @@ class Batches:
         if config.bucket == 1:
             return [found]
         found.sort(key=lambda example: len(example.prompt) + len(example.answer))  # stable
+        # Else every group would train from short to long.
         deal = Permutation(config.bucket, "bucket", config.seed, group)
         starts = [deal(place) * config.size for place in range(config.bucket)]
         return [found[start : start + config.size] for start in starts]

@@ -1,23 +1,12 @@
-"""Programs inside answers: is it Python, where is it, and what of it is only a demonstration.
+"""Filters of a corpus: programs in answers, n-grams of text, and contamination by benchmarks.
 
-Two ways to tell Python (`looks_like_python` by mode):
+Programs are parsed by the interpreter that runs this, never run. Two ways to tell Python:
 
     compat   the published substring test: one of `def `, `class `, `import `, `from `, and none of
              eight marks of other languages. A docstring that says "using a stack" fails it
     exact    it parses, and defines or imports something
 
-What is Python is decided by the interpreter that runs this. The programs are parsed, never run.
-What this file does not do: read rows (corpora.py), strip demonstrations (demonstrations.py).
-
-Compiled: numbers of n-grams, MinHash, and hash tables of bands with linear probing (numba).
-
-A table is (bands, slots) numbers of 64 bits; 0 is an empty slot, otherwise the upper half is the
-upper half of the key and the lower half the row's number + 1. A key's first slot is its lower bits.
-Nothing is ever removed, so a chain ends at the first empty slot.
-
-Text -> sets of n-grams, as 64-bit numbers: what duplicates and contamination are found by.
-
-Two views of a text:
+Text -> sets of n-grams, as 64-bit numbers, in two views:
 
     words   runs of letters and runs of digits, in lower case. Layout, punctuation, underscores and
             escaped line ends are gone: `max_value` and "Max value" are the same two words
@@ -26,14 +15,15 @@ Two views of a text:
             ( ) , : which formatters add and remove. Renaming a variable does not change it
 
 A word's number is a mixed CRC-32; an n-gram's is a polynomial in them modulo 2^64. Both are the
-same in every process and on every machine. Two words share a number with probability 2^-32, and
-n-grams all of whose words differ with 2^-64: too rarely to matter where several must be shared.
+same in every process. Two words share a number with probability 2^-32, and n-grams all of whose
+words differ with 2^-64: too rarely to count where several must be shared.
 
-What this file does not do: decide anything. It imports no torch.
+Hash tables of bands (compiled with numba; near.py uses them) are (bands, slots) numbers of 64 bits
+with linear probing. 0 is an empty slot; otherwise the upper half is the upper half of the key and
+the lower half the row's number + 1. A key's first slot is its lower bits. Nothing is ever removed,
+so a chain ends at the first empty slot.
 
-Which rows of a corpus hold a benchmark's problems: n-gram overlap, with what was found.
-
-A benchmark item has parts; each part is compared in one view (ngrams.py), by containment:
+`Contamination` finds rows that hold a benchmark's problems. Each part of an item is compared by
 
     overlap = n-grams of the part that the row has too / n-grams of the part
 
@@ -42,11 +32,9 @@ A benchmark item has parts; each part is compared in one view (ngrams.py), by co
     solution   shape  12    overlap >= 0.7 and 10 or more are shared
     tests      words   8    overlap >= 0.7 and 10 or more are shared
 
-Sentences are compared with the row's prompt and answer, solutions with its answer. Of a part with
-fewer tokens than n only a statement is compared: a row holds it if it is the row's whole prompt.
-
-docs/data.md has the measurements behind n and the thresholds: what planted copies reach, and what
-clean corpora do. Which texts an item is made of is apps/data_against.py's business.
+Words are compared with the row's prompt and answer, solutions with its answer. Of a part with fewer
+tokens than n only a statement is compared: a row holds it if it is the row's whole prompt.
+docs/data.md has the measurements behind n and the thresholds. No torch here.
 """
 
 from __future__ import annotations
@@ -84,10 +72,10 @@ _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, as
 
 
 def parsed(code: str) -> ast.Module | None:
-    """The program's tree; None where it is not Python."""
+    """The program's tree; None if it is not Python."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a string is its author's affair
+            warnings.simplefilter("ignore")  # "\d" in a string is no problem of ours
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -118,8 +106,8 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
 def extract_python(text: str, mode: str) -> str | None:
     """The program of an answer: the last Python block, else the last block, else the whole text.
 
-    exact looks further where that is no program: among all blocks, Python ones first, the last
-    that is one, and then the whole text.
+    exact looks further where that is no program: the last block that is one, Python blocks first,
+    and then the whole text.
     """
     blocks = fenced_blocks(text)
     python = [block for language, block in blocks if language in PYTHON_FENCES]
@@ -133,7 +121,7 @@ def extract_python(text: str, mode: str) -> str | None:
 
 
 def whole_program(text: str) -> str | None:
-    """A program that may stand between one pair of fences; None where it does not parse."""
+    """The program of a text, without fences around all of it; None if it does not parse."""
     text = text.strip()
     match = FENCE.fullmatch(text)
     if match is not None and match[1].strip().lower() in ("", *PYTHON_FENCES):
@@ -142,7 +130,7 @@ def whole_program(text: str) -> str | None:
 
 
 def without_docstring(code: str) -> str:
-    """The lines of the first function's docstring taken out; what does not parse stays as it is."""
+    """The program without the first function's docstring; unchanged if it does not parse."""
     tree = parsed(code)
     functions = [] if tree is None else [node for node in ast.walk(tree) if _is_function(node)]
     if not functions:
@@ -157,7 +145,7 @@ def without_docstring(code: str) -> str:
     lines = code.split("\n")
     assert first.end_lineno is not None
     shorter = "\n".join([*lines[: first.lineno - 1], *lines[first.end_lineno :]])
-    # A docstring that is all of the body, or shares its line with code, has to stay.
+    # A docstring that is the whole body, or shares its line with code, has to stay.
     return shorter if parsed(shorter) is not None else code
 
 
@@ -166,7 +154,7 @@ def _is_function(node: ast.AST) -> bool:
 
 
 def without_blank_lines(code: str) -> str:
-    """Lines of white space alone taken out."""
+    """The lines that are not only white space."""
     return "\n".join(line for line in code.split("\n") if line.strip())
 
 
@@ -193,7 +181,7 @@ def polynomials(tokens: Array, size: int) -> Array:
 
 @kernel
 def band_keys(signature: Array, bands: int, exact: np.uint64) -> Array:
-    """One number for each band of a signature, and the exact key behind them."""
+    """One number for each band of a signature, then the exact key."""
     keys = np.empty(bands + 1, dtype=np.uint64)
     rows = len(signature) // bands
     for band in range(bands):
@@ -232,6 +220,7 @@ def probe(table: Array, keys: Array, first_band: int, found: Array) -> int:
         while table[band, slot] != 0 and count < len(found):
             entry = table[band, slot]
             if entry >> HALF == key >> HALF:
+                # Only half of the key is stored: the caller compares signatures to be sure.
                 number = np.int64(entry & LOW) - 1
                 known = False
                 for at in range(count):
@@ -245,7 +234,7 @@ def probe(table: Array, keys: Array, first_band: int, found: Array) -> int:
 
 @kernel
 def insert(table: Array, keys: Array, first_band: int, number: int, crowd: int) -> None:
-    """Enter a row in every band, but for bands in which `crowd` rows have its key already."""
+    """Enter a row in every band, except where `crowd` rows have its key already."""
     last = np.uint64(table.shape[1] - 1)
     for band in range(first_band, table.shape[0]):
         key = keys[band]
@@ -280,7 +269,7 @@ def words(text: str) -> list[str]:
 
 
 def shape(code: str) -> list[str]:
-    """The tokens of a program without its names; also of text that is not quite a program."""
+    """The tokens of a program without its names; the text need not parse."""
     found = []
     for match in _LEXEME.finditer(code):
         kind = match.lastgroup
@@ -303,7 +292,7 @@ def numbers(tokens: Sequence[str]) -> Array:
 
 
 def grams(tokens: Array, size: int) -> Array:
-    """The numbers of all runs of `size` tokens, in order; none where there are fewer tokens."""
+    """The numbers of all runs of `size` tokens, in order; none of fewer tokens."""
     found: Array = polynomials(tokens, size)
     return found
 
@@ -331,14 +320,14 @@ class RowViews:
 
 @dataclass(frozen=True)
 class Rule:
-    """When a row is said to hold a part."""
+    """When a row holds a part."""
 
     view: str
     size: int
     overlap: float
     shared: int
     whole: bool = False
-    """Whether a part that is there completely counts however short it is."""
+    """Whether a part that the row holds completely counts, however short it is."""
 
     def holds(self, shared: int, total: int) -> bool:
         return (shared >= self.shared and shared >= self.overlap * total) or (
@@ -358,14 +347,14 @@ class BenchmarkProblem:
     """One problem of a benchmark."""
 
     name: str
-    """The benchmark's id of it, such as HumanEval/12."""
+    """The benchmark's id, such as HumanEval/12."""
     parts: dict[str, str]
     """Kind of part -> its text; the kinds are those of RULES."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """What was found in a row."""
+    """A part of a benchmark item that a row holds."""
 
     item: str
     part: str
@@ -374,7 +363,7 @@ class Match:
 
 
 class Contamination:
-    """An index of benchmark items that rows are looked up in."""
+    """An index of benchmark items, to look rows up in."""
 
     def __init__(self, items: Iterable[BenchmarkProblem]) -> None:
         entries: list[tuple[str, str, int]] = []
@@ -422,7 +411,7 @@ def _whole(tokens: Array) -> int:
 
 
 def _sorted(parts: list[tuple[Array, int]]) -> tuple[Array, Array]:
-    """All n-grams of a view in order, and beside each the entry that it belongs to."""
+    """All n-grams of a view in order, and the entry that each belongs to."""
     known = np.concatenate([own for own, _ in parts])
     owners = np.concatenate([np.full(len(own), entry, np.int64) for own, entry in parts])
     order = np.argsort(known, kind="stable")

@@ -1,19 +1,15 @@
-"""Keyed draws: numbers that are a pure function of a key, in plain Python.
+"""Keyed draws and the order of examples: pure functions of a key, in plain Python.
 
-What it is: `key` turns a tuple of integers and words into 64 bits, `Draws` counts upwards from such
-a key (SplitMix64) and hands out uniforms. Two `Draws` with the same key give the same numbers on
-every machine and every version of Python, and no draw depends on what was drawn elsewhere.
+`key` turns a tuple of integers and words into 64 bits; `Draws` counts upwards from a key
+(SplitMix64) and gives uniforms. Equal keys give the same numbers on every machine and every version
+of Python, and no draw depends on what was drawn elsewhere. This is neither noise on tensors
+(process/noise.py) nor cryptography.
 
-What it is not: a source of noise on tensors (that belongs to the process room), nor cryptography.
-
-The order of examples: a pure function of (seed, position), with nothing to store or resume.
-
-A finite source of n examples is read in epochs; each epoch is a keyed permutation of range(n), made
-by a Feistel network on the smallest even number of bits that holds n and by cycle walking: a value
-that falls outside range(n) is sent through the network again until it falls inside. One element
-costs a few integer operations, whatever n is. A source without end is read as it comes.
-
-What this file does not do: touch text or tensors.
+`example_at` is the order of examples as a function of (seed, position), with nothing to store or
+resume. A finite source of n examples is read in epochs, each a keyed permutation of range(n), made
+by a Feistel network on the smallest even number of bits that holds n, with cycle walking: a value
+outside range(n) goes through the network again until it is inside. One element costs a few integer
+operations, whatever n is. A source without end is read in its own order.
 """
 
 from __future__ import annotations
@@ -65,7 +61,7 @@ class Draws:
         return low + self.below(high - low + 1)
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """One of `items`, all alike."""
+        """One of `items`, all equally likely."""
         return items[self.below(len(items))]
 
     def sample(self, items: Sequence[Item], count: int) -> list[Item]:
@@ -76,7 +72,7 @@ class Draws:
 
 ROUNDS = 6
 MIN_HALF_BITS = 3
-"""Narrower halves have too few keyed functions to shuffle well."""
+"""Narrower halves have too few round functions to shuffle well."""
 
 
 class Permutation:
@@ -95,7 +91,9 @@ class Permutation:
         if not 0 <= position < self.size:
             raise ValueError(f"position {position} is not in range({self.size})")
         value = self._network(position)
-        while value >= self.size:  # ends: the network's cycle through `position` comes back to it
+        # A bijection's cycle through `position` returns to it, so the walk ends; distinct positions
+        # end at distinct values.
+        while value >= self.size:
             value = self._network(value)
         return value
 

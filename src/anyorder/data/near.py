@@ -9,11 +9,11 @@ pair of similarity J is compared with probability 1 - (1 - J^ROWS)^BANDS: 0.974 
 
 Memory: an entry is 8 bytes (32 bits of the band's key, 32 of the row's number) in tables that are
 at most three quarters full, for BANDS bands and the exact key: 139 bytes a row, and nothing else.
-Signatures are in a file (306 bytes a row) and only read to compare.
-Bands that `CROWD` rows share already are not entered again, so that templates cost no time.
+Signatures are in a file (306 bytes a row) and only read to compare. Bands that `CROWD` rows share
+already are not entered again, so that templates cost no time.
 
-Everything is a function of the rows in their order; no process-dependent hash is used. What this
-file does not do: choose the file, commit it, or count (apps/data_pipeline.py).
+Everything is a function of the rows in their order; no process-dependent hash is used. Not here:
+choosing the file, committing it, counting (apps/pipeline/pipeline.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HASHES = BANDS * ROWS
 WORD_GRAM, SHAPE_GRAM = 5, 8
 CROWD = 16
 CANDIDATES = 64
-"""EarlierRow rows that a row is compared with at most."""
+"""The most earlier rows that a row is compared with."""
 
 FIRST_SLOTS, MOST_SLOTS = 1 << 14, 1 << 20
 FULL = 0.75
@@ -68,16 +68,16 @@ class EarlierRow:
 
 
 def exact_key(row: RowViews) -> int:
-    """64 bits of a row's text, in which only the amount of white space does not count."""
+    """64 bits of a row's text, the same for any amount of white space."""
     text = "\x00".join(" ".join(part.split()) for part in (row.prompt, row.answer))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def signature(row: RowViews) -> Array:
-    """The K smallest hashes of a row."""
+    """The smallest value of each of the K hash functions."""
     parts = [grams(row.prompt_words, WORD_GRAM), grams(row.shape, SHAPE_GRAM)]
     numbers = np.concatenate(parts)
-    if not len(numbers):  # too short for any: the row is its own and only n-gram
+    if not len(numbers):  # too short for any: the whole row is its only n-gram
         numbers = np.array([exact_key(row)], dtype=np.uint64)
     return minhash(numbers, FACTORS, OFFSETS)
 
@@ -85,7 +85,7 @@ def signature(row: RowViews) -> Array:
 class KnownRows:
     """The rows kept so far, those in `file` and those since the last `flush`.
 
-    The file's records are read in at the start: whoever resumes cuts it to what was committed.
+    Reads the file's records at the start. To resume, cut the file to what was committed first.
     """
 
     def __init__(self, path: Path, *, near: bool, threshold: float) -> None:
@@ -137,7 +137,7 @@ class KnownRows:
         self._pending.append(record)
 
     def flush(self) -> int:
-        """Append the rows since the last time to the file, on disk; the file's size."""
+        """Append the rows since the last flush to the file, on disk; return the file's size."""
         if self._pending:
             self._file.write(np.array(self._pending, dtype=RECORD).tobytes())
         self._file.flush()
@@ -154,6 +154,7 @@ class KnownRows:
         return 0 if self.near else BANDS  # without near duplicates only the exact key is kept
 
     def _enter(self, record: Any) -> None:
+        # Further tables, since a table holds only half of each key and cannot be rehashed.
         if not self._tables or self._filled[-1] >= FULL * self._tables[-1].shape[1]:
             slots = min(FIRST_SLOTS << len(self._tables), MOST_SLOTS)
             self._tables.append(np.zeros((BANDS + 1, slots), dtype=np.uint64))

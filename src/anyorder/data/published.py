@@ -1,43 +1,34 @@
 """The corpora of the paper as recipes: columns -> (prompt, answer), with each one's filters.
 
     tinygsm            question -> program of TinyGSM; docstring and blank lines taken out; a
-                       newline ends the prompt; each line is tokenised by itself, and is a segment
-    gsm8k-programs     the same of GSM8K's training questions (word_problems.py)
+                       newline ends the prompt; each line is tokenised alone, and is a segment
+    gsm8k-programs     the same of GSM8K's training questions
     the code sources   five instruction corpora (appendix D), by their aliases
     code-mixture       all five: every one but OpenCodeInstruct is read twice an epoch
 
 `mode`: compat is what the release does, row by row, with its substring filter; exact wants every
-answer to parse as Python, and OpenCodeInstruct's to define or import something (python_code.py).
+answer to parse as Python, and OpenCodeInstruct's to define or import something (filters.py).
 
-Limits, in tokens, with what stands around prompt and answer:
+Limits, in tokens:
 
     tinygsm            prompt, answer and eos <= 512; compat also drops more than 16 lines, or one
                        of 32 tokens or more, which the paper truncates when it trains
     code               BOS, prompt, PAD, answer <= 768; compat drops 768 itself too
 
-What this file does not do: read files, tokenise, count, write. Licences are those that the cards of
-the datasets state; where we could not read the card, docs/data.md says so.
+`without_demonstration` takes example calls off the end of a program, as the published pipeline
+does. With "keep" a top-level definition or import whose name is not that of a demonstration, and
+"tail" the statements after the last keep, the program is left as it is if
 
-Example calls at the end of a program, taken off as the published pipeline does.
-
-With "keep" a top-level definition or import whose name is not that of a demonstration, and "tail"
-the statements after the last keep, the program is left as it is if
-
-    it does not parse, it has no keep or no tail, or something else stands before the last keep;
+    it does not parse, it has no keep or no tail, or another statement precedes the last keep;
     it is a Flask app, or reads `sys.argv` or `input()`; or the prompt asks for a script
 
 and otherwise loses its tail if all of that is demonstration (demo-named definitions, a main guard,
 calls, assignments, loops over such), or if it prints more than twice. Banner comments such as
 `# Example usage:` before the tail go too. A Flask app whose tail has a main guard drops the row.
 
-Names of demonstrations: test*, example*, demo*, sample*, usage, driver, main, run, *_test,
-*_example, *_demo, *_usage, *_sample; not where the prompt has the name.
-
-GSM8K solutions -> Python programs, through their calculator annotations `<<48/2=24>>`.
-
-Each annotation becomes an assignment. A number that an earlier step computed becomes that step's
-variable (of several with one value the latest), so that the program computes what the solution
-says; all other numbers stay numbers. A variable's name is made of the words behind the annotation,
+`program_of` makes GSM8K solutions Python, through their annotations `<<48/2=24>>`. Each becomes an
+assignment. A number that an earlier step computed becomes that step's variable (of several with one
+value the latest); other numbers stay. A variable's name is made of the words behind the annotation,
 "<<48/2=24>>24 clips in May" -> `clips_may`.
 
     def simple_math_problem():
@@ -46,10 +37,13 @@ says; all other numbers stay numbers. A variable's name is made of the words beh
         result = clips_altogether
         return result
 
-Programs are not run: `evaluate` walks the tree of the finished text and knows + - * / // % ** on
-numbers, nothing else. What it returns must be the number behind `####` (integers equal, otherwise
-within 1e-3), as the task gsm8k grades it. Every step must also agree with its annotation to one
-part in a hundred: solutions round.
+Programs are not run: `evaluate` walks the tree and knows + - * / // % ** on numbers, nothing else.
+The result must be the number behind `####` (integers equal, otherwise within 1e-3), as the task
+gsm8k grades it. Every step must agree with its annotation to one part in a hundred: solutions
+round.
+
+Not here: reading files, tokenising, counting, writing. Licences are those of the datasets' cards;
+docs/data.md says which card could not be read.
 """
 
 from __future__ import annotations
@@ -90,7 +84,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 class FlaskApp(ValueError):
-    """A web application that would be served by its main guard: the row is left out."""
+    """A web application whose main guard would serve it: the row is left out."""
 
 
 def without_demonstration(code: str, prompt: str) -> str:
@@ -105,7 +99,7 @@ def without_demonstration(code: str, prompt: str) -> str:
     flask = _uses_flask(tree)
     if flask and any(_is_main_guard(node) for node in tail):
         raise FlaskApp("a Flask app with a main guard")
-    elsewhere = len(keeps) <= keeps[-1]  # something that is no keep stands before the last one
+    elsewhere = len(keeps) <= keeps[-1]  # another statement precedes the last keep
     if not tail or elsewhere or flask or _reads_input(tree) or _SCRIPT.search(prompt):
         return code
     if not all(_is_demo(node, prompt) for node in tail) and _prints(tail) <= MOST_PRINTS:
@@ -203,7 +197,7 @@ class NoProgram(ValueError):
 
 
 def program_of(answer: str) -> str:
-    """The program of a solution, evaluated and found right."""
+    """The program of a solution, checked against its answer."""
     gold = _GOLD.search(answer)
     if gold is None:
         raise NoProgram("no answer")
@@ -231,7 +225,7 @@ def program_of(answer: str) -> str:
 
 
 def evaluate(program: str) -> float:
-    """What a function of assignments returns, by walking its tree; NoProgram for all else."""
+    """The result of a function of assignments, by walking its tree; else NoProgram."""
     try:
         tree = ast.parse(program)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -254,7 +248,7 @@ def evaluate(program: str) -> float:
 
 
 def _power(base: float, exponent: float) -> float:
-    if abs(exponent) > MOST_EXPONENT:
+    if abs(exponent) > MOST_EXPONENT:  # a huge integer would take all memory
         raise NoProgram("too large a power")
     value = base**exponent
     if isinstance(value, complex):
@@ -310,7 +304,7 @@ def _compute(expression: str, names: dict[str, float]) -> float:
 
 
 def _with_variables(expression: str, names: dict[str, float]) -> str:
-    """Numbers that earlier steps computed, by these steps' names."""
+    """The expression with the names of earlier steps for the numbers that they computed."""
     latest = {value: name for name, value in names.items()}
 
     def name_of(match: re.Match[str]) -> str:
@@ -368,7 +362,7 @@ class CorpusSource:
     columns: tuple[str, ...]
     """The columns that a row must have."""
     optional: tuple[str, ...]
-    """Columns that are read where they are there."""
+    """Columns that a row may have."""
     render: Render
     licence: str
     commercial: bool = True
@@ -379,10 +373,10 @@ class CorpusSource:
 
 @dataclass(frozen=True)
 class SourceLimits:
-    """What a row must fit into, in tokens."""
+    """The limits of a row, in tokens."""
 
     total: int
-    """Prompt, answer and what stands around them."""
+    """Prompt, answer and the special ids around them."""
     around: int
     segments: SegmentConfig | None = None
     """Also drop rows that do not fit these; None: of any number and length."""
@@ -397,9 +391,9 @@ class CorpusRecipe:
     vocab: str
     """The vocabulary of the paper's models."""
     limits: Mapping[str, SourceLimits]
-    """By mode; a mode that is not there has no published counterpart."""
+    """By mode; a missing mode has no published counterpart."""
     by_line: bool
-    """Whether each line is tokenised by itself, and kept as a segment."""
+    """Whether each line is tokenised alone, and kept as a segment."""
     validation: float
     """The share of the rows that is never trained on."""
 
@@ -419,7 +413,7 @@ def is_true(value: object) -> bool:
 
 
 def _program(code: str, mode: Mode) -> str:
-    """An answer that is a program: taken as it is (compat), or if it parses (exact)."""
+    """An answer that is a program: unchanged (compat), or only if it parses (exact)."""
     if mode == "compat":
         return code
     found = whole_program(code)
@@ -535,7 +529,7 @@ CODE_SOURCES = (
         "CC BY 4.0",
     ),
 )
-"""The five of appendix D, each of the release's alias."""
+"""The five of appendix D, by the release's aliases."""
 
 TINYGSM = CorpusSource(
     "tinygsm", "TinyGSM/TinyGSM", None, ("question", "code"), (), _tinygsm, "MIT"

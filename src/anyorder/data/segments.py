@@ -7,24 +7,24 @@ segmenters, found in SEGMENTERS:
     statement  cut behind every logical line of a Python program: one simple statement, or the
                header of a compound one (`else:`, `except ...:`, `case ...:` are headers as well).
                Statements joined by semicolons, a bracket over many lines and a docstring are one
-               segment each; decorators, comments and blank lines belong to the statement that
-               they stand before, and at the end of the text to the last one
+               segment each; decorators, comments and blank lines belong to the statement below
+               them, and at the end of the text to the last one
     fixed      cut behind every L_seg - 1 tokens
 
 No text is lost: `join(cut(text)) == text`, up to what the vocabulary's own normaliser changes. But
-each piece of text is tokenised by itself, and the tokens are those of the whole text only where
-none reaches over a cut. So it is with `fixed`, with bytes, and with words that have a line end
-only at their own end (stories). BPE that splits text as Qwen2 does reaches over a cut where a blank
-line follows: it has tokens for "\\n\\n" and for ":\\n\\n". BPE that splits as GPT-2 does also takes
-a line end and the indentation behind it together.
+each piece is tokenised alone, and the tokens are those of the whole text only if none crosses a
+cut. That holds for `fixed`, for bytes, and for words that have a line end only at their own end
+(stories). BPE that splits text as Qwen2 does crosses a cut before a blank line: it has tokens for
+"\\n\\n" and for ":\\n\\n". BPE that splits as GPT-2 does also joins a line end and the indentation
+behind it.
 
 What does not fit, with L_s = `slots` and L_seg = `segment_length` (a segment of fewer than L_seg
-tokens is closed by EOS inside the network, one of exactly L_seg stands without):
+tokens is closed by EOS inside the network, one of exactly L_seg has none):
 
     truncate   the first L_s segments; of a segment of more than L_seg tokens the first L_seg - 1
     drop       the whole example, if it has more than L_s segments or one of L_seg tokens or more
 
-What this file does not do: pad, batch, or repair programs. It imports no torch.
+Not here: padding, batching, repairing programs. No torch.
 """
 
 from __future__ import annotations
@@ -86,21 +86,21 @@ def lines(text: str) -> list[str]:
 def statements(text: str) -> list[str]:
     """The logical lines of a Python program, each with the comments and decorators above it.
 
-    What is Python is decided by the interpreter that runs this: newer syntax needs a newer one.
+    The interpreter that runs this parses it: newer syntax needs a newer Python.
     """
     with _refusing("a Python program"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a string is its author's affair
+            warnings.simplefilter("ignore")  # "\d" in a string is no problem of ours
             ast.parse(text)
         return _logical_lines(text, [])
 
 
 def statements_of_part(text: str) -> list[str]:
-    """The same for whole statements out of a program, which need not be a program by themselves."""
+    """The same for whole statements out of a program, which alone need not parse."""
     with _refusing("a run of whole Python statements"):
         margins = set(re.findall(r"^[ \t]+(?=\S)", _with_newlines(text), re.MULTILINE))
         widest_last = sorted(margins, key=lambda margin: len(margin.expandtabs()))
-        # The headers of the blocks that the part stands in: what it may fall back to.
+        # A header for each margin, so that the tokenizer knows the blocks it may dedent to.
         return _logical_lines(text, [f"{margin}if x:\n" for margin in ("", *widest_last)])
 
 
@@ -116,11 +116,11 @@ def _refusing(what: str) -> Iterator[None]:
 
 
 def _logical_lines(text: str, headers: list[str]) -> list[str]:
-    """The logical lines of a text that stands below these headers."""
-    # The parser's lines end with a lone "\r" as well: count in its lines, cut the text as it is.
+    """The logical lines of a text that follows these headers."""
+    # The parser also ends lines at a lone "\r": count its lines, but cut the original text.
     whole = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
     ends = _logical_ends("".join(headers) + _with_newlines(text))[len(headers) :]
-    # What follows the last one belongs to it.
+    # The rest of the text belongs to the last logical line.
     bounds = [0, *(end - len(headers) for end in ends[:-1]), len(whole)]
     return ["".join(whole[start:end]) for start, end in pairwise(bounds) if start < end]
 
@@ -130,7 +130,7 @@ def _with_newlines(text: str) -> str:
 
 
 def _logical_ends(text: str) -> list[int]:
-    """The number of the last line of each logical line, from 1 on; a decorator is none."""
+    """The number of the last line of each logical line, from 1 on; decorators do not count."""
     ends, begins, decorator = [], True, False
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NEWLINE:
@@ -143,11 +143,11 @@ def _logical_ends(text: str) -> list[int]:
 
 
 _BETWEEN = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-"""Kinds of tokens that can stand before the first one of a statement."""
+"""Kinds of tokens that can precede the first one of a statement."""
 
 
 def _pieces(cut_text: Callable[[str], list[str]]) -> Callable[[str, Vocab, int], Segments]:
-    """A segmenter of text as one of tokens; a piece that the tokenizer makes nothing of is none."""
+    """Make a segmenter of text one of tokens; pieces without tokens are left out."""
 
     def segmenter(text: str, vocab: Vocab, segment_length: int) -> Segments:
         return [ids for ids in map(vocab.encode, cut_text(text)) if ids]
@@ -175,7 +175,7 @@ PART_SEGMENTERS = {**SEGMENTERS, "statement": _pieces(statements_of_part)}
 def cut(text: str, vocab: Vocab, by: str, segment_length: int, *, part: bool = False) -> Segments:
     """The segments of a text, of any number and length; an empty text has none.
 
-    `part`: the text is what stands beside or between the gaps of a longer one.
+    `part`: the text lies beside or between the gaps of a longer one.
     """
     if by not in SEGMENTERS:
         raise ValueError(f"by is {by!r}: choose one of {', '.join(SEGMENTERS)}")
@@ -216,5 +216,5 @@ LIMITS: dict[str, Callable[[Segments, SegmentConfig], Segments]] = {
 
 
 def limit(segments: Segments, config: SegmentConfig) -> Segments:
-    """The segments as they are trained on; DoesNotFit where the example is to be left out."""
+    """The segments to train on; DoesNotFit if the example must be left out."""
     return LIMITS[config.overflow](segments, config)

@@ -1,15 +1,11 @@
-"""Where text comes from: each source gives (prompt, answer) by index.
+"""Where examples come from: each source gives (prompt, answer) by index, in any order.
 
-A source is read by index and in any order, knows how many examples it has (None: without end), and
-keeps no place of its own; the order is order.py's business.
+A source knows how many examples it has (None: without end) and keeps no position; keyed.py gives
+the order. A dataset of the hub is loaded by the `datasets` library, on request.
 
-What this file does not do: tokenise, filter, shuffle or download by itself (a dataset of the hub is
-loaded by the `datasets` library, on request).
-
-Shards: tokenised rows in memory-mapped files, read by index.
-
-A folder of shards holds `manifest.json`, the vocabulary (`vocabulary.json`), `dropped.jsonl`, and
-`train/` and `validation/` with files of the safetensors format, each with the rows of one source:
+Shards are tokenised rows in memory-mapped files. A folder of shards holds `manifest.json`, the
+vocabulary (`vocabulary.json`), `dropped.jsonl`, and `train/` and `validation/` with files of the
+safetensors format, each with rows of one source:
 
     ids             int32  T    prompts and answers, one row after another, without special ids
     start           int64  N+1  where each row begins in `ids`
@@ -18,11 +14,11 @@ A folder of shards holds `manifest.json`, the vocabulary (`vocabulary.json`), `d
     segment_length  int32  S    tokens of each segment of the answers; S = 0: they are not cut
     segment_start   int64  N+1  where each row begins in `segment_length`
 
-`ShardSource` puts the shards of one split behind one another, those of a source with repeat r each
-r times: an epoch reads such a row r times, with other noise. Nothing is read into memory but the
-rows asked for.
+`ShardSource` joins the shards of one split, those of a source with repeat r each r times: an epoch
+reads such a row r times, with other noise. Only the rows that are read come into memory.
 
-What this file does not do: make the rows, write files (apps/data_pipeline.py). No torch here.
+Not here: filtering, shuffling, making the rows and writing shards (apps/pipeline/pipeline.py). No
+torch.
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ class Source(Protocol):
 
     @property
     def size(self) -> int | None:
-        """How many examples there are; None where they never end."""
+        """The number of examples; None for a source without end."""
 
     def __getitem__(self, index: int) -> tuple[str, str]:
         """The prompt and the answer at `index`."""
@@ -62,7 +58,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class TokenisedSource(Protocol):
-    """A source that keeps its examples as tokens (shards.py)."""
+    """A source that keeps its examples as tokens, such as `ShardSource`."""
 
     def example(
         self, index: int, vocab: Vocab, *, begun: bool, segments: SegmentConfig | None
@@ -140,7 +136,7 @@ class DatasetSource:
     def __init__(self, dataset: Any, *, prompt: str | None, answer: str) -> None:
         self._dataset, self._prompt, self._answer = dataset, prompt, answer
         if len(dataset):
-            self[0]  # a wrong field is better found here than in the middle of training
+            self[0]  # find a wrong field now, not in the middle of training
 
     @classmethod
     def load(
@@ -161,7 +157,7 @@ class DatasetSource:
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's own mark of its content, for the run card."""
+        """The dataset's own digest of its content, for the run card."""
         return str(getattr(self._dataset, "_fingerprint", "unknown"))
 
     def __getitem__(self, index: int) -> tuple[str, str]:
@@ -176,7 +172,7 @@ def _open(path: Path) -> TextIO:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Each line with where it is; line ends are made "\\n", nothing else is changed."""
+    """Each line with its place; line ends become "\\n", nothing else is changed."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     number = 0
@@ -243,7 +239,7 @@ FIELDS = tuple(_CODES)
 
 @dataclass(frozen=True)
 class ShardRow:
-    """One row as a shard keeps it."""
+    """One row of a shard."""
 
     row: int
     prompt: Sequence[int]
@@ -253,7 +249,7 @@ class ShardRow:
 
 
 class ShardBuilder:
-    """Rows on their way into a shard, as flat numbers: four bytes a token."""
+    """Collects the rows of a shard as flat numbers: four bytes a token."""
 
     def __init__(self) -> None:
         self._held = {name: array(_CODES[name]) for name in FIELDS}
@@ -280,7 +276,7 @@ class ShardBuilder:
     def parts(self) -> Iterator[bytes | memoryview]:
         """The file's content, piece by piece; the same rows are the same bytes."""
         header, offset, arrays = {}, 0, []
-        # The wider numbers first, so that all of them lie at multiples of their size.
+        # The wider numbers first, so that all are aligned to their size for the memory map.
         for name in sorted(FIELDS, key=lambda name: (_CODES[name] == "i", name)):
             kind = "I32" if _CODES[name] == "i" else "I64"
             content = np.frombuffer(self._held[name], dtype=_CODES[name])
@@ -348,7 +344,7 @@ class Shard:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a folder of shards says of itself."""
+    """The manifest of a folder of shards."""
     path = folder / MANIFEST
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -360,7 +356,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 class ShardSource:
-    """The rows of one split by index: as text, or as the tokens that they are kept as."""
+    """The rows of one split by index, as text or as the stored tokens."""
 
     def __init__(self, folder: Path | str, split: Split, vocab: Vocab) -> None:
         folder = Path(folder)
@@ -392,7 +388,7 @@ class ShardSource:
         return self._ends[-1] if self._ends else 0
 
     def chosen(self, indices: Array) -> ShardSource:
-        """The same with some of its rows."""
+        """The source with only the rows at `indices`."""
         assert self._chosen is None
         other = object.__new__(ShardSource)
         other.__dict__.update(self.__dict__, _chosen=indices)
@@ -416,7 +412,7 @@ class ShardSource:
     def example(
         self, index: int, vocab: Vocab, *, begun: bool, segments: SegmentConfig | None
     ) -> Example:
-        """The row as `tokenise` would make it of the text; segments can only be the kept ones."""
+        """The row as `tokenise` would make it of the text; `segments` must match the stored cut."""
         from anyorder.data.batches import Example
 
         if segments is not None and segments.by != self.cut:

@@ -1,12 +1,12 @@
-"""Running programs that nobody has read: a grader outside, one confined process per program inside.
+"""Runs generated programs safely: a grader outside, one confined process per program inside.
 
     with Sandbox() as sandbox, sandbox.start(program, Limits(cpu_seconds=5)) as child:
         child.load()
         result = child.call("add", (2, 3))
 
 The grader's process holds tests and answers and never runs a sample. A warm fork-server, which
-never sees them, forks one confined child per program; what a child sends back are plain values,
-compared by the grader. What is claimed and what is not: docs/sandbox.md.
+never sees them, forks one confined child per program. A child sends back plain values, and the
+grader compares them. docs/sandbox.md says what is claimed and what is not.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     2   Landlock + seccomp + rlimits
     1   rlimits
 
-A mechanism counts when it was applied and all its canaries held. The fork-server itself tries to
-leave its namespaces before the filters close, since those would hide whether namespaces hold.
+A mechanism counts if it was applied and all its canaries held.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LEVELS = {
     1: {RLIMITS},
 }
 
-# Refused whatever the arguments: with -1 for all of them, these do nothing if they go through.
+# Refused whatever the arguments. With -1 for all of them, a call that gets through does nothing.
 REFUSED_CALLS = (
     *("execve", "execveat", "ptrace", "process_vm_readv", "process_vm_writev", "unshare", "setns"),
     *("mount", "pivot_root", "chroot", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd"),
@@ -49,9 +48,9 @@ REFUSED_CALLS = (
     *("utimensat", "shmget", "seccomp", "open_by_handle_at", "sched_setaffinity"),
 )
 OUTSIDE = "/outside"
-"""A folder in a server's own root that anybody could read and write, but for Landlock."""
+"""A folder in a server's own root that only Landlock keeps programs from reading and writing."""
 SECRET = f"{OUTSIDE}/secret"
-# What everybody may read, and what everybody may write to, on any Linux.
+# Files that every user may read, and a device that every user may write to, on any Linux.
 _PUBLIC_FILES = ("/etc/passwd", "/etc/group", "/proc/version", "/")
 _PUBLIC_DEVICE = "/dev/full"
 _MEMORY = 512 << 20
@@ -61,21 +60,21 @@ _SPIN = Limits(cpu_seconds=0.02, wall_seconds=5.0)
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """One thing that was tried."""
+    """One attempt."""
 
     name: str
     mechanism: str
     held: bool
     """Whether it was prevented."""
     detail: str
-    """What the system said."""
+    """The system's message."""
 
 
 @contextmanager
 def bait() -> Iterator[dict[str, Any]]:
-    """Things of the grader and its host that must not be reachable; none is a file made here.
+    """Things of the grader and its host that must not be reachable.
 
-    A grader that is killed here leaves no file behind: what is tried out is there anyhow.
+    None is a file made here, so a grader that is killed leaves none behind.
     """
     name = f"anyorder-canary-{secrets.token_hex(8)}"
     with socket.socket() as listener, socket.socket(socket.AF_UNIX) as local:
@@ -94,7 +93,7 @@ def bait() -> Iterator[dict[str, Any]]:
 
 
 def from_the_server(grader: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
-    """What the fork-server can still reach of the grader through its namespaces."""
+    """Whether the fork-server can reach the grader from its namespaces: (name, held, detail)."""
 
     def attempt(family: int, address: Any) -> tuple[bool, str]:
         try:
@@ -125,7 +124,7 @@ def prove(
     grader: Mapping[str, Any],
     seen: Iterable[tuple[str, bool, str]],
 ) -> Iterator[CanaryResult]:
-    """Every canary of the mechanisms in force, each as it comes out; `start` is a sandbox's."""
+    """The result of every canary of the mechanisms in force; `start` is a sandbox's."""
     if NAMESPACES in applied:
         yield from (CanaryResult(name, NAMESPACES, held, detail) for name, held, detail in seen)
     program = Path(__file__).with_name("canary_program.py").read_text(encoding="utf-8")
@@ -136,6 +135,7 @@ def prove(
                 held, detail = child.call(function, arguments)
             except Failed as failure:
                 held, detail = False, failure.detail
+            # `is True`: the answer comes from the confined side, and any other value is a failure.
             yield CanaryResult(name, mechanism, held is True, str(detail))
     with start("while True: pass", _SPIN) as child:
         with suppress(Failed):
@@ -161,7 +161,7 @@ def _attempts(
         for name in REFUSED_CALLS:
             yield name, SECCOMP, "call", (numbers[name],)
     if LANDLOCK in applied:
-        # In a root of its own, the host's files cannot even be seen: that has some to try.
+        # In its own root a program cannot see the host's files, so that root has files to try.
         inside = NAMESPACES in applied
         file = SECRET if inside else grader["file"]
         yield "read a file outside", LANDLOCK, "read", (file,)
@@ -171,7 +171,7 @@ def _attempts(
 
 
 def level_of(applied: Mapping[str, str], checks: Iterable[CanaryResult]) -> int:
-    """The highest level all of whose mechanisms were applied and held."""
+    """The highest level whose mechanisms were all applied and all held."""
     broken = {check.mechanism for check in checks if not check.held}
     proved = {name for name in MECHANISMS if name in applied and name not in broken}
     return max((level for level, needed in LEVELS.items() if needed <= proved), default=0)

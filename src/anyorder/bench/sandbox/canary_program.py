@@ -1,7 +1,8 @@
-"""What a hostile program would try first, as a program: `canaries` runs this text confined.
+"""The first things that a hostile program would try: `canaries` runs this text, confined.
 
-Each function tries one thing and says `(whether it was prevented, what the system said)`. It is run
-like any sample, through the same path, so that what holds here holds for samples. Never imported.
+Each function tries one thing and returns `(whether it was prevented, the system's message)`. The
+text runs like any sample, through the same path, so what holds here holds for samples. Never
+imported.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def kill() -> Outcome:
 
 
 def call(number: int) -> Outcome:
-    """A system call that makes no sense, which the filter must refuse before anybody looks."""
+    """A call with senseless arguments: EPERM shows that the filter refused it unseen.
+
+    Any other error comes from the call itself, so the filter let it through.
+    """
     library = ctypes.CDLL(None, use_errno=True)
     if library.syscall(number, *6 * [ctypes.c_long(-1)]) >= 0:
         return False, "it was possible"
@@ -92,7 +96,7 @@ def listing(folder: str) -> Outcome:
 
 
 def write(path: str) -> Outcome:
-    """Make a file in a folder that anybody may write to."""
+    """Make a file in a folder that every user may write to."""
 
     def attempt() -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -102,7 +106,7 @@ def write(path: str) -> Outcome:
 
 
 def overwrite(path: str) -> Outcome:
-    """Open for writing what anybody may write to."""
+    """Open a file for writing that every user may write to."""
     return _prevented(lambda: os.close(os.open(path, os.O_WRONLY)))
 
 

@@ -1,16 +1,16 @@
 """The confined side: runs one program and answers questions about it with plain values.
 
-This code shares its process with the program, which can therefore change all of it. Nothing here is
-trusted: whatever is sent is no more than a claim, which the grader reads with `wire` and compares
-by itself. No test and no answer is ever in this process, only the arguments of the calls so far.
+This code shares its process with the program, which can change all of it. So nothing here is
+trusted: what is sent is a claim, which the grader reads with `wire` and compares itself. No test
+and no answer is ever in this process, only the arguments of the calls so far.
 
     grader -> child   ("run", program, console, builtins or None, longest message)
                       ("call", function, arguments)       ("calls", function, [arguments, ...])
                       ("ask", operation, arguments)
     child -> grader   ("value", value, arguments or None) ("raised", kind, type, bases, message)
 
-Arguments are encoded by themselves (`(args, kwargs)`), so that the child can tell by comparing
-bytes whether a call changed them, and sends them back only then.
+Arguments are a message within the message (`(args, kwargs)`), so that the child can compare bytes
+to tell whether a call changed them. Only then does it send them back.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ CHANNEL = 3
 """The descriptor of the one socket that a child has."""
 MESSAGE_CHARACTERS = 400
 
-# What the system answers when confinement, not the program's logic, is in the way.
+# The errors that confinement, not the program's logic, causes.
 _CONFINED = {errno.EPERM, errno.EACCES, errno.EROFS, errno.EFBIG}
 _MUTABLE = (list, dict, set, bytearray, deque)
 _READ_BYTES = 1 << 16
 
 
 def forget_the_server(name: str) -> None:
-    """Take our own modules and the server's entry out of a program's sight."""
+    """Remove our modules from `sys.modules`: tidiness, not security; frames still lead to them."""
     for known in [module for module in sys.modules if module.partition(".")[0] == name]:
         del sys.modules[known]
 
@@ -111,12 +111,12 @@ class Session:
             self._raised(error)
 
     def calls(self, function: Any, inputs: Sequence[bytes]) -> None:
-        """The same for many, each answered as soon as it is known."""
+        """`call` for each of many arguments, each answered at once."""
         for arguments in inputs:
             self.call(function, arguments)
 
     def ask(self, operation: str, arguments: bytes) -> None:
-        """Something about a thing that stayed here."""
+        """Answer a question about an object that stayed here."""
         try:
             args, _ = decode(arguments, resolve=self._resolve)
             if operation == "names":
@@ -143,7 +143,7 @@ class Session:
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._handles)
-            self._handles.append(value)
+            self._handles.append(value)  # keeps it alive, so that its id stays its own
         return number
 
     def _resolve(self, number: int, type_name: str) -> Any:
@@ -191,7 +191,7 @@ def _may_change(value: Any) -> bool:
 
 
 def _kind(error: BaseException) -> str:
-    """The verdict that an exception stands for."""
+    """The kind of failure that an exception is."""
     if isinstance(error, MemoryError | TooLargeError):
         return "memory"
     if isinstance(error, OSError) and error.errno in _CONFINED:
@@ -200,7 +200,7 @@ def _kind(error: BaseException) -> str:
 
 
 def finish() -> None:
-    """What the interpreter does at the end of a script: wait for threads, run handlers, flush."""
+    """Do what the interpreter does when a script ends: wait for threads, run handlers, flush."""
     import atexit
     import threading
 
@@ -215,7 +215,7 @@ def _first(iterable: Any, count: int) -> list[Any]:
     return list(itertools.islice(iterable, count))
 
 
-# No comparisons: a program's own idea of equality decides nothing.
+# No comparisons: they would show the program what is expected, and let it answer as it likes.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "items": _first,
     "iterator": iter,
@@ -238,10 +238,10 @@ def serve_channel() -> None:
     """The life of a child, once it is confined. Does not return."""
     status = 1
     try:
-        read, write = os.read, os.write
+        read, write = os.read, os.write  # an honest program may replace these
         Session(lambda count: read(CHANNEL, count), lambda data: write(CHANNEL, data)).serve()
         status = 0
     except MemoryError:
         status = OUT_OF_MEMORY
     finally:
-        os._exit(status)
+        os._exit(status)  # no handlers or destructors of the program

@@ -1,9 +1,8 @@
 """The grader's side: a sandbox that has proved its level, and starts programs in it.
 
-A `Sandbox` owns one fork-server; several of its children may live at a time. When the server dies
-(the kernel ran out of memory, somebody killed it) the next `start` makes another one, which has to
-prove the same level again. This process never runs a sample. Not thread-safe, and not to be used on
-both sides of a fork.
+A `Sandbox` owns one fork-server, and a second one for heavy modules. Several children may live at a
+time. When a server dies, the next `start` makes another one, which has to prove the same level.
+This process never runs a sample. Not thread-safe, and not to be used on both sides of a fork.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PRELOAD = (
 )
 """What programs commonly import; what is not installed is left out."""
 HEAVY = frozenset({"numpy", "numpy.linalg", "numpy.random"})
-"""What makes every fork dearer: kept in a second server, for the programs that name it."""
+"""Modules that make every fork slower: a second server has them, for programs that name them."""
 
 
 def _remedy(level: int) -> str:
@@ -78,9 +77,9 @@ class Sandbox:
         preload: Sequence[str] = PRELOAD,
         use: Sequence[str] = MECHANISMS,
     ) -> None:
-        """Raises ValueError where less than `minimum_level` can be had.
+        """Raises ValueError if the level proved is below `minimum_level`.
 
-        `use` leaves mechanisms out, to see what a machine without them would do.
+        `use` leaves mechanisms out, to try what a machine without them would do.
         """
         unknown = sorted(set(use) - set(MECHANISMS))
         if unknown:
@@ -115,11 +114,11 @@ class Sandbox:
             try:
                 return self._start(link, program, limits, stdin, builtins)
             except Broken:
-                pass  # it died while nothing of ours ran in it: nothing is lost
+                pass  # the server died before this program began: start another
         return self._start(self._open(heavy=heavy), program, limits, stdin, builtins)
 
     def close(self) -> None:
-        """End the servers and whatever runs in them."""
+        """End the servers and their children."""
         for link in self._links.values():
             link.close()
         self._links.clear()
@@ -136,7 +135,7 @@ class Sandbox:
         self.close()
 
     def _open(self, *, heavy: bool) -> Link:
-        """A server that has proved itself."""
+        """A new server that has proved its level."""
         if heavy in self._links:
             self._links.pop(heavy).close()
         with bait() as grader:
@@ -153,7 +152,7 @@ class Sandbox:
                 raise Broken(f"the sandbox does not run programs: {error}") from None
         absent = [f"{name} is not installed" for name in link.report["missing"]]
         before, level = self.level, level_of(applied, checks)
-        if level < before:  # the verdicts of this sandbox say what its first server proved
+        if level < before:  # verdicts store the level that the first server proved
             link.close()
             raise Broken(f"a new fork-server has level {level} only, the first one had {before}")
         self.applied, self.checks = applied, checks
@@ -166,12 +165,12 @@ class Sandbox:
         return link
 
     def _connect(self, preload: list[str], grader: dict[str, Any], notes: list[str]) -> Link:
-        """A server with all that was asked for, or without namespaces where they are refused."""
+        """A server with all mechanisms of `use`, or without namespaces if they are refused."""
         try:
             return Link(self._use, preload, grader, wrap=False)
         except Refused as refused:
             notes.append(f"no namespaces: {refused}")
-        if wrapper() and os.geteuid() != 0:  # what root may not do, nothing that it starts may
+        if wrapper() and os.geteuid() != 0:  # if root is refused, so is bubblewrap under root
             try:
                 return Link(self._use, preload, grader, wrap=True)
             except (Refused, Broken) as error:
@@ -199,7 +198,7 @@ class Sandbox:
         allowed = None if builtins is None else list(builtins)
         data = encode(("run", program, stdin is not None, allowed, limits.message_bytes))
         printed = None
-        with ExitStack() as theirs:
+        with ExitStack() as theirs:  # our copies close, or the channel would outlive the child
             ours, channel = socket.socketpair()
             descriptors = [theirs.enter_context(channel).fileno()]
             if stdin is not None:
@@ -212,7 +211,7 @@ class Sandbox:
             which = 0 if stdin is None else CONSOLE
             link.start(self._count, which, descriptors, limits)
         child = Child(link, self._count, ours, limits, printed)
-        child.send(data)
+        child.send(data)  # over the child's own socket: the server never sees a program
         return child
 
 
@@ -234,7 +233,7 @@ def _file_of(text: str) -> Any:
 
 @cache
 def probe() -> Probe:
-    """What this machine offers; tried once per process."""
+    """The level that this machine offers; tried once per process."""
     try:
         with Sandbox(minimum_level=0) as sandbox:
             applied = tuple(sandbox.applied.items())

@@ -1,30 +1,18 @@
 """Confinement in three stages: two for the fork-server, then the little that each child needs.
 
-    enter   namespaces, then a user of its own
-    seal    no_new_privs, Landlock, most of seccomp; afterwards nothing can be taken back
-    limit   per child, after the fork: its session, descriptors, resource limits, the last filter
+    enter   namespaces, then a user of its own without groups or capabilities
+    seal    no_new_privs, Landlock, the server's filter; none of it can be taken back
+    limit   per child, after the fork: session, descriptors, resource limits, the child's filter
 
-Each stage notes what it did. What that is worth is for `canaries` to say.
+Namespaces: no network, no other process, and a small read-only root in which only the readable
+folders appear, at the paths they have outside. Without privilege the same is done inside a user
+namespace. User: a server that root starts becomes a user that has no other process, because the
+limit on processes does not hold root and counts all processes of a user. Landlock: files below the
+readable folders can be read; all else that this kernel's Landlock knows is refused (TCP from
+version 4 of the interface, signals and abstract sockets from version 6). Landlock does not know
+times, modes, owners and UDP: `seccomp` refuses those.
 
-Namespaces around the fork-server: no network, no other process, and a file system of its own.
-
-The new root is a small read-only tmpfs in which only the folders that programs may read appear, at
-the paths they have outside, so that even an interpreter below root's home can be read by the user
-that the server becomes. Without privilege the same is done inside a user namespace. `isolate` ends
-with a fork, since a process cannot enter a new process namespace itself: the caller goes on as its
-first process, and when that one dies the kernel kills all the others.
-
-Who the fork-server is: a user of its own where it can be, with no groups and no capabilities.
-
-Started by root, it becomes a user that nobody else is: the limit on processes is not enforced for
-root, and counts all processes of a user. Started by anybody else, it stays that user.
-
-Landlock: which files may be read, enforced by the kernel without any privilege.
-
-A domain that handles every right its kernel knows and grants reading below some folders: nothing
-else can be opened, made, renamed or removed, no TCP port bound or connected to (from version 4 of
-the interface), no signal sent and no abstract socket reached outside the domain (from version 6).
-What Landlock does not know (times, modes, owners, UDP) is refused by `seccomp`.
+Each stage notes what it did; `canaries` proves what that is worth.
 """
 
 from __future__ import annotations
@@ -61,7 +49,7 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
-# Where the new root is put together: any folder will do that none of the sources is in.
+# Where the new root is put together: any folder that holds none of the sources.
 _STAGES = ("/tmp", "/mnt", "/run", "/sys", "/var")
 _LINKS = 40  # more symbolic links on one path than this are a circle, as in the kernel
 
@@ -72,6 +60,7 @@ def isolate(readable: Iterable[str], *, root: bool) -> None:
     flags = _CLONE_OTHERS if root else _CLONE_OTHERS | _CLONE_NEWUSER
     checked("unshare", library.unshare(flags))
     if not root:
+        # The kernel takes a gid_map from an unprivileged process only after this.
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
@@ -80,46 +69,58 @@ def isolate(readable: Iterable[str], *, root: bool) -> None:
 
 
 def leave_users() -> bool:
-    """A user namespace on top, for a server that root started; False where that is refused."""
+    """For a server that root started: enter a user namespace; False where that is refused.
+
+    The other namespaces belong to the user namespace before it, so capabilities that a process
+    might gain in here have no power over them.
+    """
     return library.unshare(_CLONE_NEWUSER) == 0
 
 
 def first_process() -> None:
-    """Go on as the first process of the new process namespace; the old one waits and follows."""
+    """Continue as the first process of the new process namespace; the old one waits for its end.
+
+    `unshare` moves only later children into the namespace, hence the fork. When the first process
+    dies the kernel kills all others in the namespace.
+    """
     pid = os.fork()
     if not pid:
         return
+    # The grader learns of the server's death when the socket closes: hold no second copy.
     os.closerange(3, 64)
     status = os.waitpid(pid, 0)[1]
     os._exit(0 if status == 0 else 1)
 
 
 def leave_a_secret(stage: str = "") -> None:
-    """What canaries try to read and to overwrite."""
+    """Write the file that canaries try to read and to overwrite: only Landlock protects it."""
     _write(stage + SECRET, "secret")
     os.chmod(stage + SECRET, 0o666)
 
 
 def _own_root(readable: list[str]) -> None:
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)  # else mounts made here would spread to the host
     stage = _stage(readable)
     _mount("tmpfs", stage, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=1m")
     garden = _NewRoot(stage)
-    for path in sorted(readable, key=len):
+    for path in sorted(readable, key=len):  # a folder before what is in it: that is covered then
         garden.plant(path)
     os.makedirs(stage + OUTSIDE, exist_ok=True)
     small = "mode=777,size=64k,nr_inodes=16"
     _mount("tmpfs", stage + OUTSIDE, "tmpfs", _MS_NOSUID | _MS_NODEV, small)
     leave_a_secret(stage)
     os.chdir(stage)
+    # With one folder for both, the old root ends up on top of the new one; unmounting it leaves no
+    # path to the host.
     syscall("pivot_root", b".", b".")
     checked("umount", library.umount2(b".", _MNT_DETACH))
     os.chdir("/")
+    # Last, since folders were made in it; the mounts below have their own attributes.
     _set_attributes("/", _ATTR_RDONLY, recursive=False)
 
 
 def _stage(sources: list[str]) -> str:
-    """A folder to mount on, which hides none of the sources."""
+    """A folder to mount on that hides none of the sources."""
     real = [os.path.realpath(path) + "/" for path in sources]
     for folder in _STAGES:
         if os.path.isdir(folder) and not any(path.startswith(f"{folder}/") for path in real):
@@ -128,7 +129,7 @@ def _stage(sources: list[str]) -> str:
 
 
 class _NewRoot:
-    """A root in the making: paths appear in it as they are outside, links included."""
+    """A root under construction: paths appear in it as they are outside, links included."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
@@ -168,6 +169,7 @@ class _NewRoot:
             os.makedirs(target, exist_ok=True)
         else:
             _write(target, "")
+        # Two steps: a bind mount ignores attributes, and mounts below `path` need them too.
         _mount(path, target, None, _MS_BIND | _MS_REC)
         limits = _ATTR_NOSUID if device else _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV
         _set_attributes(target, limits, recursive=True)
@@ -208,7 +210,7 @@ _CAP_DAC_READ_SEARCH = 2
 
 
 def own_number(uid_map: str, seed: int) -> int | None:
-    """A user number for one fork-server, inside what `/proc/self/uid_map` offers; None: no room."""
+    """A user number for one fork-server, within `/proc/self/uid_map`; None: no room."""
     ranges = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
     for first, _, count in ranges:
         if first <= _FIRST_NUMBER and first + count >= _FIRST_NUMBER + _NUMBERS:
@@ -233,18 +235,21 @@ def others_can_read(path: str) -> bool:
 
 
 def become(number: int | None, *, keep_reading: bool) -> None:
-    """Be user and group `number` (None: stay who you are), and nothing more than that user.
+    """Become user and group `number` (None: keep the user) and give up all capabilities.
 
-    `keep_reading` keeps the one capability to read what others own, which Landlock then narrows:
-    for an interpreter in root's own folder, where no namespace can show it to somebody else.
+    `keep_reading` keeps the one capability to read what others own, for an interpreter below root's
+    home where there are no namespaces. Landlock then narrows it.
     """
     if number is not None:
         if keep_reading:
-            prctl(PR_SET_KEEPCAPS, 1)
+            prctl(PR_SET_KEEPCAPS, 1)  # else leaving user 0 clears every capability
+        # Groups, then group, then user: after the last one the right to change the others is gone.
         os.setgroups([])
         os.setresgid(number, number, number)
         os.setresuid(number, number, number)
     _hold_only(1 << _CAP_DAC_READ_SEARCH if keep_reading and number is not None else 0)
+    # Last, since a change of user may reset it: no process of the same user, such as another child,
+    # may trace this one or read its memory.
     prctl(PR_SET_DUMPABLE, 0)
 
 
@@ -291,9 +296,11 @@ def version() -> int:
 def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
     """Confine this process: read below `readable`, write the files `writable`, nothing else.
 
-    Needs no_new_privs. Paths that are not there are left out. Returns the interface's version.
+    Needs no_new_privs. Leaves missing paths out. Returns the interface's version.
     """
     known = version()
+    # Every right of the kernel's version is handled, hence refused unless granted below. The right
+    # to execute is never granted: libraries are mapped, which needs only the right to read.
     handled = (1 << _FILE_RIGHTS.get(known, _FILE_RIGHTS_NOW)) - 1
     ruleset = _Ruleset(handled, _ALL_TCP if known >= NETWORK_SINCE else 0, 0)
     ruleset.scopes = _ALL_SCOPES if known >= SCOPES_SINCE else 0
@@ -314,10 +321,10 @@ def _grant(domain: int, path: str, rights: int) -> None:
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return  # what is not there cannot be read either
+        return  # without a rule the path stays refused
     try:
         if not stat.S_ISDIR(os.fstat(folder).st_mode):
-            rights &= ~_READ_DIR
+            rights &= ~_READ_DIR  # the kernel refuses rules that give a file rights of folders
         rule = _PathBeneath(rights, folder)
         syscall("landlock_add_rule", domain, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
     finally:
@@ -325,7 +332,7 @@ def _grant(domain: int, path: str, rights: int) -> None:
 
 
 LINUX = sys.platform == "linux"
-if LINUX:  # here and not where they are used: a server in its own root cannot read our files
+if LINUX:  # imported now, because a server in its own root cannot read our files
     from anyorder.bench.sandbox import seccomp
     from anyorder.bench.sandbox import seccomp as libc
 
@@ -341,7 +348,7 @@ _SIGKILL = 9
 
 
 class Confinement:
-    """What holds this process, and what is prepared for its children."""
+    """The confinement of this process, and what is prepared for its children."""
 
     def __init__(self, use: tuple[str, ...], readable: list[str], *, wrapped: bool) -> None:
         self.use = use
@@ -355,7 +362,11 @@ class Confinement:
         self._server = 0
 
     def enter(self) -> None:
-        """Namespaces and identity. OSError: namespaces are refused, start again without them."""
+        """Namespaces and identity. OSError: namespaces are refused, start again without them.
+
+        Everything that reads /proc comes before `isolate`, whose root has none. Namespaces come
+        before the change of user, which gives up the capabilities that they need.
+        """
         if not LINUX:
             self.notes.append("not Linux: resource limits are all there is")
             _become_nobody()
@@ -371,7 +382,7 @@ class Confinement:
         if NAMESPACES in self.use and not self.wrapped:
             first_process()
             if number is not None and leave_users():
-                become(None, keep_reading=False)
+                become(None, keep_reading=False)  # a new user namespace grants every capability
             self.applied[NAMESPACES] = "unshare"
         elif NAMESPACES in self.use:
             leave_a_secret()
@@ -398,20 +409,24 @@ class Confinement:
         return False
 
     def _count_neighbours(self, *, alone: bool) -> int:
-        """How many processes the system counts that are not the program's."""
+        """How many processes, other than the program's, count towards its limit."""
         release = tuple(map(int, os.uname().release.split(".")[:2]))
         if alone or self.wrapped or (NAMESPACES in self.use and release >= _COUNTED_PER_NAMESPACE):
             return _NEIGHBOURS
         return _tasks_of(os.getuid()) + _MORE_NEIGHBOURS
 
     def seal(self) -> None:
-        """Landlock and the server's filter, for this process and all that come of it."""
+        """Landlock and the server's filter, for this process and its descendants.
+
+        no_new_privs is first: without it an unprivileged process may use neither. Landlock comes
+        before the filter, which refuses its calls.
+        """
         self._server = os.getpid()
         if RLIMITS in self.use:
             self.applied[RLIMITS] = "per child"
         if not LINUX:
             return
-        libc.prctl(libc.PR_SET_PDEATHSIG, _SIGKILL)
+        libc.prctl(libc.PR_SET_PDEATHSIG, _SIGKILL)  # forks and changes of user would clear it
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
         version = 0
         if LANDLOCK in self.use:
@@ -437,7 +452,10 @@ class Confinement:
         self.applied[SECCOMP] = f"{len(program)} instructions"
 
     def limit(self, cpu: float, memory: int, stack: int, files: int, threads: int) -> None:
-        """The last steps, in the child: only `CHANNEL` and the standard three stay open."""
+        """The last steps, in the child: only `CHANNEL` and the standard three stay open.
+
+        The filter is last, because it refuses `setsid`, this use of `prctl`, and further filters.
+        """
         os.setsid()
         os.closerange(CHANNEL + 1, _DESCRIPTORS)
         if LINUX and NAMESPACES not in self.applied:  # those die with their first process
@@ -445,17 +463,18 @@ class Confinement:
             if os.getppid() != self._server:
                 os._exit(1)  # the server died before it could take this child along
         if RLIMITS in self.use:
-            seconds = (
-                math.ceil(cpu) + 1
-            )  # whole seconds: for the case that the server's watch fails
+            # Whole seconds, and one more: only for the case that the server's watch fails.
+            seconds = math.ceil(cpu) + 1
             processes = threads + self._neighbours
+            # Hard limits: a program without capabilities cannot raise them. The signal of the
+            # processor's soft limit can be caught; its hard limit, a second later, kills.
             set_limit = resource.setrlimit
             set_limit(resource.RLIMIT_CPU, (seconds, seconds + 1))
             set_limit(resource.RLIMIT_AS, (memory, memory))
             set_limit(resource.RLIMIT_STACK, (stack, stack))
             set_limit(resource.RLIMIT_NOFILE, (files, files))
             set_limit(resource.RLIMIT_NPROC, (processes, processes))
-            set_limit(resource.RLIMIT_FSIZE, (0, 0))
+            set_limit(resource.RLIMIT_FSIZE, (0, 0))  # a console's standard input is writable
             set_limit(resource.RLIMIT_CORE, (0, 0))
         if self._filter is not None:
             self._filter.install(os.getpid())

@@ -1,13 +1,11 @@
 """A child as the grader sees it: a socket that answers with plain values, or fails.
 
 Everything that arrives is a claim of a program that may be hostile. It is read with `wire`, bounded
-in size and time, and believed only as a *value*; how the child ended is the fork-server's word, and
+in size and time, and believed only as a *value*. How the child ended is the fork-server's word, and
 what counts as right is decided elsewhere. Not thread-safe.
 
-What a call did to its arguments, done to the caller's objects.
-
-`apply(before, after)` makes `before` equal to `after` in place as far as its types are mutable, and
-keeps the identity of inner containers where both sides have one of the same type.
+`apply(before, after)` repeats on the caller's objects what a call did to its arguments. It changes
+them in place as far as their types are mutable, and keeps the identity of inner containers.
 """
 
 from __future__ import annotations
@@ -109,7 +107,7 @@ _CHANGES: dict[type, Callable[[Any, Any], Any]] = {
 
 _KINDS = frozenset(get_args(Kind))
 _READ_BYTES = 1 << 16
-# So much of its memory was in use that a crash was the limit's doing.
+# A crash with at least this share of the memory in use is put down to the limit.
 _FULL = 0.9
 
 
@@ -167,7 +165,7 @@ class Child:
     def calls(self, function: str | Remote, inputs: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """The results of many calls, one by one: the child computes while the caller compares.
 
-        Whoever does not want them all ends the child.
+        Read them all, or end the child.
         """
         given = list(inputs)
         self._ask("calls", self._target(function), [self._arguments(args) for args in given])
@@ -183,11 +181,11 @@ class Child:
 
     @property
     def output(self) -> str:
-        """What a console program has printed so far."""
+        """The output of a console program so far."""
         return self._output.decode("utf-8", "replace")
 
     def end(self) -> Ended:
-        """Kill the child if it lives; what is known of it. May be called again."""
+        """Kill the child if it lives, and say how it ended. May be called again."""
         if self._ended is None:
             try:
                 self._close(self._link.end(self._number, closed=False))
@@ -224,6 +222,8 @@ class Child:
     def _take(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         value, changed = self._answer()
         if changed is not None:
+            # Changed arguments are a copy, made here of exact types: the caller's objects take over
+            # values, never an object with methods of the program.
             try:
                 after = decode(changed, resolve=self._remote, seconds=self._patience())
                 apply((args, dict(kwargs)), after)
@@ -252,6 +252,7 @@ class Child:
 
     def _frame(self) -> bytes:
         """The bytes of the next message."""
+        # The size is the child's claim, so it is bounded before anything of it is collected.
         while True:
             if len(self._buffer) >= SIZE.size:
                 size = SIZE.unpack_from(self._buffer)[0]
@@ -286,7 +287,10 @@ class Child:
                 self._died()
 
     def _wait(self, event: int) -> None:
-        """Until the channel is ready, or the clock runs out; keeps reading what is printed."""
+        """Wait until the channel is ready, or the time is up.
+
+        Reads what is printed meanwhile: a full pipe would stop the program.
+        """
         if self._failure is not None:
             raise self._failure
         self._poll.modify(self._channel, event)
@@ -301,7 +305,7 @@ class Child:
                 return
 
     def _read_output(self) -> None:
-        """What is in the pipe now."""
+        """Read what is in the pipe now."""
         assert self._printed is not None
         while True:
             try:
@@ -322,7 +326,7 @@ class Child:
         return max(0.1, min(DECODE_SECONDS, self._deadline - time.monotonic()))
 
     def _fail(self, kind: Kind, detail: str) -> NoReturn:
-        """The end of this child: no answer of it is believed any more."""
+        """End this child and raise why; every later question raises the same."""
         self._failure = Failed(kind, one_line(detail))
         self.end()
         raise self._failure
@@ -340,7 +344,7 @@ class Child:
             raise
         self._failure = _death(record, self._limits)
         if self._printed is not None:
-            self._read_output()
+            self._read_output()  # the pipe still holds what it printed last
         self._close(record)
         raise self._failure
 
@@ -359,7 +363,7 @@ class Child:
 
 
 def _raised(kind: Any, name: Any, bases: Any, message: Any) -> Failed:
-    """The program's exception, as far as its words can be taken for one."""
+    """The exception that the program reports; WireError if the report is malformed."""
     if not (type(kind) is type(name) is type(message) is str and type(bases) is list):
         raise WireError("malformed message: not an exception")
     known = tuple(base[:NAME_CHARACTERS] for base in bases[:20] if type(base) is str)

@@ -1,13 +1,7 @@
-"""What one program may use, how it can fail, and what is known of it when it has ended.
+"""What grader and sandbox share: limits of a program, failures, wire formats and their bounds.
 
-Plain frozen data and two exceptions, shared by the grader's side and the confined side. Nothing
-here enforces anything: `confine` sets the limits, `server` watches the clock.
-
-What the two directions of the wire share: bounds, number formats, handles, errors.
-
-`writers` turns values into bytes, `readers` turns bytes into values, `wire` is what others call.
-
-The fixed-size records between grader and fork-server, whichever of them reads this file.
+Plain frozen data, structs and exceptions, read by both sides. Nothing here enforces anything:
+`confine` sets the limits, `server` watches the clock, `wire` and `wire_write` keep the bounds.
 """
 
 from __future__ import annotations
@@ -18,11 +12,11 @@ from typing import Literal
 
 Kind = Literal["error", "timeout", "memory", "syntax", "blocked"]
 
-# The four things that confine a program; the lists that name them are in this order.
+# The four mechanisms that confine a program, in the order of every list of them.
 RLIMITS, SECCOMP, LANDLOCK, NAMESPACES = "rlimits", "seccomp", "landlock", "namespaces"
 MECHANISMS = (RLIMITS, SECCOMP, LANDLOCK, NAMESPACES)
 
-# One line of a verdict's detail; a sample chooses its text, so it is cut.
+# One line of a verdict's detail. A sample chooses its text, so its length is bounded.
 DETAIL_CHARACTERS = 200
 
 
@@ -54,9 +48,9 @@ class Limits:
 
 
 class Failed(Exception):
-    """The program did not give what was asked for: it raised, died, or hit a limit.
+    """The program gave no result: it raised, died, or hit a limit.
 
-    After a raised exception (`exception` is set) the child goes on answering calls.
+    After a raised exception (`exception` is set) the child still answers calls.
     """
 
     def __init__(
@@ -81,14 +75,14 @@ class Failed(Exception):
 class Broken(RuntimeError):
     """The fork-server died or stopped answering: no verdict on the program.
 
-    The sandbox starts another one with the next program. A program that is running each time this
-    happens is to blame for it.
+    The sandbox starts another server with the next program. If this happens twice while the same
+    program runs, blame the program.
     """
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The last words about a child."""
+    """How a child ended, and what it used."""
 
     how: str
     """`ended`, `exit 3`, `signal SIGSEGV`, `cpu limit`, or `stopped` by the grader."""
@@ -111,13 +105,13 @@ def one_line(text: str) -> str:
 MESSAGE_BYTES = 64 << 20
 """The longest encoding, unless the caller says otherwise."""
 VALUES = 1 << 22
-"""How many values one message may hold, containers and what is in them counted alike."""
+"""The most values in one message; a container and each of its items count one."""
 DEPTH = 250
 """How deep containers may nest: well inside the interpreter's own recursion limit."""
 DECODE_SECONDS = 20.0
-"""How long reading may take: keys that were made to collide take for ever."""
+"""The longest time to read a message: keys made to collide take quadratic time."""
 NUMBER_BYTES = 1 << 12
-"""Integers that are divided by one another when they are read, as in a range or a fraction."""
+"""The longest integer in a range or a fraction: reading those divides, in quadratic time."""
 NAME_CHARACTERS = 100
 """The longest type name of a handle."""
 ARRAY_DIMENSIONS = 32
@@ -155,7 +149,10 @@ class TooLargeError(WireError):
 
 
 class Remote:
-    """Something that stays in the program's process; equal only to the same thing there."""
+    """A handle on an object in the program's process; equal only to handles on the same one.
+
+    Equality never asks the program, whose own `__eq__` could agree with everything.
+    """
 
     __slots__ = ("handle", "owner", "type_name")
 
@@ -163,7 +160,7 @@ class Remote:
         self.handle = handle
         self.type_name = type_name
         self.owner = owner
-        """Whose handle it is: two programs count theirs alike."""
+        """The child whose handle it is: the handles of every child count from 0."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not Remote:
@@ -188,4 +185,4 @@ CONSOLE = 1
 """With the channel come standard input and standard output."""
 BY_ITSELF, CPU_LIMIT, STOPPED, NOT_STARTED = 0, 1, 2, 3
 OUT_OF_MEMORY = 86
-"""How a child exits that has not even the memory to say so."""
+"""The exit code of a child that has too little memory left to send an answer."""

@@ -1,9 +1,9 @@
 """The grader's end of a fork-server: starting it, asking for children, hearing of their ends.
 
-The server is a fresh interpreter with an empty environment, no site packages' hooks and none of our
-package but this folder. `-I` is spelt out (`-P -s` and an environment made here), since it would
-ignore the fixed seed of hashes, without which the order of a set of strings, and now and then a
-verdict, would change from run to run.
+The server is a fresh interpreter with an empty environment, no hooks of site packages, and no code
+of our package but this folder. It cannot use `-I`, which would ignore the fixed seed of hashes:
+without the seed the order of a set of strings, and now and then a verdict, changes from run to run.
+`-P -s` and an environment made here do the rest of what `-I` does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from anyorder.bench.sandbox.wire import decode, encode
 
 _HERE = Path(__file__).resolve().parent
 
-# Three packages that lead to this folder, without running what is in the others.
+# Three empty packages that lead to this folder: the server runs no other module of ours, so it
+# holds no test, no answer and no torch.
 _BOOTSTRAP = """
 import os, sys, types
 names = ("anyorder", "anyorder.bench", "anyorder.bench.sandbox")
@@ -59,7 +60,7 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 20.0
 _LAST_SECONDS = 5.0
 
-# Where the loader finds libraries, and what tells the time: the same for every program.
+# Folders of shared libraries and of time zones, on any Linux.
 _SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"),
     *("/usr/share/zoneinfo", "/etc/localtime", "/nix/store"),
@@ -67,7 +68,7 @@ _SYSTEM = (
 
 
 class Record(NamedTuple):
-    """What a server knows of a child that has ended."""
+    """A server's record of a child that has ended."""
 
     why: int
     number: int
@@ -91,7 +92,7 @@ def readable() -> list[str]:
 
 
 class Refused(Exception):
-    """The system does not let a server have the namespaces it was to have."""
+    """The system refuses a server its namespaces."""
 
 
 class Link:
@@ -126,7 +127,7 @@ class Link:
             raise
 
     def _greet(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Send the settings; what the server did about them."""
+        """Send the settings; return the server's report."""
         data = encode(settings)
         self._socket.settimeout(_START_SECONDS)
         try:
@@ -138,7 +139,7 @@ class Link:
         if "refused" in report:
             raise Refused(report["refused"])
         assert self._process.stderr is not None
-        self._process.stderr.close()
+        self._process.stderr.close()  # the server closes its end too, before any program
         self._socket.settimeout(_ANSWER_SECONDS)
         return report
 
@@ -154,7 +155,7 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """Whether the server was there when it was last heard of."""
+        """Whether the socket to the server is open."""
         return self._socket.fileno() >= 0
 
     def start(self, number: int, which: int, descriptors: Sequence[int], limits: Limits) -> None:
@@ -175,9 +176,9 @@ class Link:
             raise self._broken() from None
 
     def end(self, number: int, *, closed: bool) -> Record:
-        """What is known of a child at its end, which is now at the latest.
+        """End a child, and return the server's record of it.
 
-        `closed`: its channel has closed, so it is ending by itself, or seems to.
+        `closed`: its channel has closed, so it gets a moment to end before it is killed.
         """
         try:
             if number not in self._absent:
@@ -212,7 +213,7 @@ class Link:
         self._socket.close()
         if self._process.poll() is None:
             try:
-                self._process.wait(1.0)  # it ends by itself when nobody listens
+                self._process.wait(1.0)  # it ends when the socket closes
             except subprocess.TimeoutExpired:
                 self._process.send_signal(signal.SIGKILL)
                 self._process.wait()
@@ -221,7 +222,7 @@ class Link:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the grader's, but for what a loader may need to find the interpreter's library."""
+    """Nothing of the grader's but the path on which the loader may find the interpreter."""
     kept = os.environ.get("LD_LIBRARY_PATH")
     return _ENVIRONMENT if kept is None else {**_ENVIRONMENT, "LD_LIBRARY_PATH": kept}
 
@@ -234,12 +235,12 @@ def _command(descriptor: int) -> list[str]:
 
 
 def wrapper() -> str | None:
-    """Bubblewrap, which some systems let do what they refuse to others."""
+    """Bubblewrap, to which some systems allow the namespaces that they refuse to others."""
     return shutil.which("bwrap")
 
 
 def _wrapper() -> list[str]:
-    """A command that runs another one in namespaces of its own."""
+    """The beginning of a command that runs the rest in new namespaces."""
     found = [wrapper() or "bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
     found += ["--as-pid-1", "--cap-drop", "ALL", "--chdir", "/"]
     for path in [*readable(), os.path.realpath(sys.executable), str(_HERE)]:

@@ -1,25 +1,18 @@
-"""The system-call filters: BPF programs put together here, without a library.
+"""The system-call filters: tables of calls, BPF programs made from them, and how to install one.
 
     server_filter   for the fork-server, inherited by every child: what is not allowed is refused
     child_filter    on top, once per child: no processes, no signals to others, no more filters
 
 A filter is a list of instructions `(code, jt, jf, k)` over `struct seccomp_data` (number at 0,
-machine at 4, arguments of 8 bytes from 16); the kernel runs all of them for every call and the
-strictest answer wins. Arguments that the kernel takes as `int` are looked at as their low 32 bits,
-which is what the kernel looks at. Refused calls fail with EPERM, so that an honest program gets an
-exception it can read; calls in another machine's convention (32-bit, x32) kill the process. What
-paths a call names cannot be seen from here: that is Landlock's part.
+machine at 4, arguments of 8 bytes from 16). The kernel runs all filters of a process for every
+call, and the strictest answer wins. It takes the checked arguments as 32 bits, so the filters look
+at their low 32 bits. Refused calls fail with EPERM, so that an honest program gets an exception it
+can read; calls in another machine's convention (32-bit, x32) kill the process. A filter cannot see
+memory, hence not the paths that a call names: Landlock guards those.
 
-The system calls by name and number, and who may make them.
-
-Each row is `name x86_64 aarch64`, `-` where a machine lacks the call. Whatever is in none of the
-first three tables is refused, also what future kernels add; the fourth table names what is refused
-on purpose, so that tests and messages can speak of it. The numbers are part of the kernel's stable
-interface: `asm/unistd_64.h` for x86_64, `asm-generic/unistd.h` for aarch64.
-
-The C library's calls that Python does not offer, each raising OSError when the kernel refuses.
-
-Linux only. Loaded in the fork-server and nowhere else, so that a grader never waits for ctypes.
+Rows of the tables are `name x86_64 aarch64`, `-` where a machine lacks the call: part of the
+kernel's stable interface (`asm/unistd_64.h`, `asm-generic/unistd.h`). A call in none of the first
+three tables is refused, also what future kernels add. Linux only.
 """
 
 from __future__ import annotations
@@ -31,7 +24,18 @@ import platform
 import struct
 from typing import Any
 
-# Every program may: computing, reading what may be read, its own threads, clocks and pipes.
+# Every program may make these. Why they are safe:
+#   open, stat, getdents ...     imports need them; Landlock decides what can be opened
+#   write, pwritev ...           for the channel, the output and its own pipes: Landlock opens only
+#                                /dev/null for writing, and the limit on file size is 0
+#   mmap, mprotect               libraries need executable pages. Any machine code may run: the
+#                                filters judge system calls, however they are made
+#   sendto, recvfrom, shutdown   what Python's sockets use on the pairs that `socketpair` may make;
+#                                no socket can be made, bound or connected otherwise
+#   rt_sig..., setitimer, alarm  handle signals, and send them to this process only
+#   setrlimit                    without capabilities a hard limit can only be lowered
+#   chdir, umask, dup ...        change nothing outside the process
+#   get..., sched_get..., uname  only read
 _PROGRAM = """
 read 0 63 | write 1 64 | open 2 - | close 3 57 | stat 4 - | fstat 5 80 | lstat 6 - | poll 7 -
 lseek 8 62 | mmap 9 222 | mprotect 10 226 | munmap 11 215 | brk 12 214 | mremap 25 216
@@ -60,18 +64,19 @@ set_tid_address 218 96 | restart_syscall 219 128 | rseq 334 293 | membarrier 324
 exit 60 93 | exit_group 231 94
 """
 
-# Only with certain arguments: `seccomp` has the checks.
+# Only with certain arguments, which the filters below check.
 _CHECKED = """
 clone 56 220 | fcntl 72 25 | ioctl 16 29 | kill 62 129 | prctl 157 167 | prlimit64 302 261
 socketpair 53 199 | tgkill 234 131
 """
 
-# The fork-server, but not its children.
+# The fork-server, but not its children: it forks, receives descriptors (which these messages can
+# carry), and each child begins its session before its own filter is on.
 _SERVER = """
 fork 57 - | recvmsg 47 212 | sendmsg 46 211 | setsid 112 157
 """
 
-# Nobody: here by name, but a call need not be here to be refused.
+# Refused to all. A call need not be here to be refused; `syscall`, canaries and tests need names.
 _REFUSED = """
 accept 43 202 | accept4 288 242 | acct 163 89 | add_key 248 217 | adjtimex 159 171
 arch_prctl 158 - | bind 49 200 | bpf 321 280 | capget 125 90 | capset 126 91 | chmod 90 -
@@ -125,8 +130,8 @@ vhangup 153 58 | vmsplice 278 75
 """
 
 
-# The newest call that the tables know of; what is beyond "does not exist", so that a newer C
-# library goes back to the calls that do.
+# The newest call in the tables. Calls beyond it answer ENOSYS, so that a newer C library falls back
+# to calls that it may make; EPERM would be an error to it.
 NEWEST = 450
 
 
@@ -168,8 +173,8 @@ PR_SET_VMA = 0x53564D41
 library: Any = ctypes.CDLL(None, use_errno=True)
 library.syscall.restype = ctypes.c_long
 
-# Python's own fork also runs what modules asked for after a fork, on memory that is then copied
-# page by page: half a millisecond. The fork-server has one thread, so nothing needs repair.
+# Python's own fork also runs the after-fork hooks of modules, which write to memory that is then
+# copied page by page: half a millisecond. The fork-server has one thread, so no lock needs repair.
 bare_fork: Any = ctypes.PyDLL(None).fork
 bare_fork.restype = ctypes.c_int
 bare_fork.argtypes = []
@@ -226,47 +231,55 @@ NUMBER, MACHINE, ARGUMENTS = 0, 4, 16
 X32_BIT = 0x40000000
 
 CLONE_THREAD = 0x00010000
-# Every namespace, and a child that is somebody else's.
+# Every namespace, and CLONE_PARENT, which makes a sibling instead of a child.
 CLONE_NEVER = 0x7E020000 | 0x00008000
 AF_UNIX = 1
 SOCK_STREAM = 1
 SOCK_TYPE_MASK = 0xF
-# What descriptors are, never who gets signals about them (F_SETOWN, F_SETSIG).
+# F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and
+# F_SETSIG, by which the kernel sends signals to other processes.
 FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032)
-# TCGETS, TIOCGWINSZ, FIONREAD, FIONCLEX, FIOCLEX, FIONBIO.
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONCLEX, FIOCLEX, FIONBIO. Not TIOCSTI: it types.
 IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5450, 0x5451, 0x5421)
+# PR_SET_VMA only names memory: the C library's allocator does so.
 PROGRAM_PRCTL = (PR_SET_NAME, PR_GET_NAME, PR_SET_VMA)
 SERVER_PRCTL = (*PROGRAM_PRCTL, PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS)
 O_TRUNC = 0o1000
 
 
 def server_filter(calls: SyscallNumbers, *, refuse_truncation: bool = False) -> list[Instruction]:
-    """What the fork-server and all its children are held to.
+    """The filter of the fork-server and all its children.
 
-    `refuse_truncation` is for kernels whose Landlock does not know that right yet: opening a file
-    to read it can empty it there.
+    `refuse_truncation` is for kernels whose Landlock does not know that right: there, opening a
+    file with O_TRUNC can empty it although only reading is granted.
     """
     body = _preamble(calls)
+    # The C library's `fork` is a clone as well, so the flag for threads is the child's to check.
     body += _when(calls, "clone", [*_argument(0), (ANY_BIT, 0, 1, CLONE_NEVER), *_answer(REFUSE)])
     body += _when(calls, "fcntl", _one_of(1, FCNTL_COMMANDS))
     body += _when(calls, "ioctl", _one_of(1, IOCTL_REQUESTS))
     body += _when(calls, "prctl", _one_of(0, SERVER_PRCTL))
-    body += _when(calls, "prlimit64", _one_of(0, (0,)))
+    body += _when(calls, "prlimit64", _one_of(0, (0,)))  # process 0: only the caller's own limits
     body += _when(calls, "socketpair", _stream_pair())
     if refuse_truncation:
         for name, position in (("open", 1), ("openat", 2)):
             check = [*_argument(position), (ANY_BIT, 0, 1, O_TRUNC), *_answer(REFUSE)]
             body += _when(calls, name, check)
     allowed = {*calls.program.values(), *calls.server.values()}
+    # The server kills its children; the child's filter narrows both calls to its own number.
     allowed |= {calls.checked["kill"], calls.checked["tgkill"]}
     for number in sorted(allowed):
         body += [(EQUAL, 0, 1, number), *_answer(ALLOW)]
+    # Its flags are in memory, which a filter cannot read; on ENOSYS the C library uses clone.
     body += [(EQUAL, 0, 1, calls.numbers["clone3"]), *_answer(ABSENT)]
     return [*body, (GREATER, 0, 1, NEWEST), *_answer(ABSENT), *_answer(REFUSE)]
 
 
 def child_filter(calls: SyscallNumbers, pid: int) -> list[Instruction]:
-    """What a program is held to beyond the server's filter; `pid` is its own number."""
+    """The filter of a program, on top of the server's; `pid` is its own number.
+
+    A clone must make a thread, which ends with its process: nothing outlives a child.
+    """
     body = _preamble(calls)
     body += _when(calls, "clone", [*_argument(0), (ANY_BIT, 1, 0, CLONE_THREAD), *_answer(REFUSE)])
     body += _when(calls, "kill", _one_of(0, (pid,)))
@@ -282,7 +295,7 @@ def assemble(instructions: list[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
 
 
-# Every page that a child writes to is copied, so the one call that each of them makes is prepared.
+# Every page that a child writes to is copied, so the call that each child makes is prepared here.
 _prctl = ctypes.PyDLL(None, use_errno=True).prctl
 _prctl.argtypes = (ctypes.c_int, *4 * [ctypes.c_ulong])
 
@@ -303,7 +316,7 @@ class Filter:
 
     @classmethod
     def of_child(cls, calls: SyscallNumbers) -> Filter:
-        """The child's filter, with holes for the number that a child has only once it exists."""
+        """The child's filter, with holes for the process number, known only after the fork."""
         found = cls(child_filter(calls, 0))
         for index, (code, _, _, k) in enumerate(child_filter(calls, _HOLE)):
             if code == EQUAL and k == _HOLE:
@@ -312,7 +325,7 @@ class Filter:
         return found
 
     def install(self, pid: int | None = None) -> None:
-        """Hold this thread, and whatever comes of it, to the filter from now on."""
+        """Hold this thread, and its later threads and children, to the filter from now on."""
         for place in self._places:
             struct.pack_into("=I", self._code, place, pid)
         checked("seccomp", _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, self._address, 0, 0))
@@ -322,7 +335,10 @@ _HOLE = 0x3FFFFFF7  # no process has this number: the kernel's highest is 2**22
 
 
 def _preamble(calls: SyscallNumbers) -> list[Instruction]:
-    """Leaves the call's number loaded; no other machine's calls get further."""
+    """Load the call's number; kill a process that calls in another machine's convention.
+
+    There the same numbers are other calls, so no check below would mean anything.
+    """
     found = [(LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, calls.audit), *_answer(KILL)]
     return [*found, (LOAD, 0, 0, NUMBER), (ANY_BIT, 0, 1, X32_BIT), *_answer(KILL)]
 
@@ -339,6 +355,7 @@ def _when(calls: SyscallNumbers, name: str, check: list[Instruction]) -> list[In
     """`check`, for the call `name` alone; a check that falls through allows the call."""
     if name not in calls.numbers:
         return []
+    # The check loads an argument over the number, so every path through it must end in an answer.
     block = [*check, *_answer(ALLOW)]
     assert len(block) < 256, "a jump has one byte"
     return [(EQUAL, 0, len(block), calls.numbers[name]), *block]
@@ -353,7 +370,7 @@ def _one_of(position: int, values: tuple[int, ...]) -> list[Instruction]:
 
 
 def _stream_pair() -> list[Instruction]:
-    """A pair of connected local sockets, as event loops use; datagrams could be sent elsewhere."""
+    """A pair of connected local streams, as event loops use; datagrams could name a receiver."""
     family = [*_argument(0), (EQUAL, 1, 0, AF_UNIX), *_answer(REFUSE)]
     kind = [*_argument(1), (AND, 0, 0, SOCK_TYPE_MASK), (EQUAL, 1, 0, SOCK_STREAM)]
     return [*family, *kind, *_answer(REFUSE)]

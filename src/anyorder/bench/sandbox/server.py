@@ -1,12 +1,12 @@
-"""The fork-server: warm, confined, ignorant of tests and answers. It forks one child per program.
+"""The fork-server: warm, confined, without tests or answers. It forks one child per program.
 
     grader -> server   a frame with the settings; then REQUEST records, with descriptors for START
     server -> grader   a frame with what was done; then a RECORD for every child that has ended
 
-A child talks with the grader over a socket of its own, which came with the request; the server
-neither sees the program nor its answers. It watches the processor time of its children, since the
-kernel's own limit knows whole seconds only, and kills what has used it up. When the grader is gone
-(its socket closes) all children are killed.
+A child talks to the grader over its own socket, which came with the request, so the server sees
+neither the program nor its answers. The server watches the processor time of its children and kills
+those that have used it up: the kernel's own limit knows whole seconds only. When the grader's
+socket closes, it kills all children.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from anyorder.bench.sandbox.wire import decode, encode
 if LINUX:
     from anyorder.bench.sandbox.seccomp import bare_fork
 
-# Between two looks at a clock: what runs on all processors at once is not seen much too late.
+# The shortest time between two checks of a clock; bounds how late a child on all cores is seen.
 _SHORTEST_WAIT = 0.002
 _DYING_SECONDS = 0.2
 _DESCRIPTORS = 3
@@ -62,9 +62,9 @@ class _Running:
 
 
 def main() -> None:
-    """Life of a server whose socket to the grader is descriptor `CHANNEL`."""
+    """Run a server whose socket to the grader is descriptor `CHANNEL`."""
     grader = socket.socket(fileno=CHANNEL)
-    # In a function of its own: programs can see what is on the stack, and need no settings.
+    # A separate function: programs can see what is on the stack, and must not see the settings.
     confinement = _prepare(grader)
     if confinement is not None:
         _Server(grader, confinement).run()
@@ -73,7 +73,7 @@ def main() -> None:
 def _prepare(grader: socket.socket) -> Confinement | None:
     """Everything until the first program; None if namespaces are refused."""
     settings = _receive(grader)
-    # While whoever started us can still read the interpreter: it may be closed to other users.
+    # Before the change of user: the interpreter's files may be closed to other users.
     missing = _preload(settings["path"], settings["preload"])
     confinement = Confinement(settings["use"], settings["readable"], wrapped=settings["wrapped"])
     try:
@@ -81,13 +81,14 @@ def _prepare(grader: socket.socket) -> Confinement | None:
     except OSError as error:
         _send(grader, {"refused": f"{error.strerror}"})
         return None
+    # Before `seal`, whose filter would refuse these attempts and hide whether namespaces hold.
     seen = canaries.from_the_server(settings["grader"])
     _settle()
     _warm_up()
     confinement.seal()
     report = {"applied": confinement.applied, "notes": confinement.notes}
     _send(grader, {**report, "seen": seen, "missing": missing})
-    os.dup2(1, 2)  # what went wrong until here was for the grader to read; from now on for nobody
+    os.dup2(1, 2)  # no child may write to the pipe on which the grader read our errors
     return confinement
 
 
@@ -100,10 +101,10 @@ class _Server:
         self.fork: Callable[[], int] = bare_fork if LINUX else os.fork
 
     def run(self) -> None:
-        """Serve until the grader hangs up, then leave nobody behind."""
+        """Serve until the grader hangs up, then kill the children that are left."""
         forget_the_server(__name__.partition(".")[0])
         gc.collect()
-        gc.freeze()
+        gc.freeze()  # a collection in a child would write to, hence copy, every page of objects
         poll = select.poll()
         poll.register(self.grader, select.POLLIN)
         while True:
@@ -115,7 +116,7 @@ class _Server:
             os.waitpid(child.pid, 0)
 
     def _patience(self) -> float | None:
-        """Milliseconds until a clock must be looked at."""
+        """Milliseconds until a clock must be checked."""
         if not self.children:
             return None
         first = min(child.look_at for child in self.children.values())
@@ -147,6 +148,7 @@ class _Server:
         if pid < 0:
             self.grader.sendall(RECORD.pack(NOT_STARTED, number, 0, 0.0, 0))
             return
+        # A child that runs on all cores cannot use up its time before this.
         seconds = limits[0]
         look_at = time.monotonic() + seconds / self.cores
         self.children[number] = _Running(pid, seconds, look_at)
@@ -154,19 +156,20 @@ class _Server:
     def _be_a_child(self, which: int, descriptors: list[int], limits: list[Any]) -> None:
         """Does not return."""
         try:
-            os.dup2(descriptors[0], CHANNEL)  # in the place of our own socket to the grader
+            # Replaces the server's socket, so that a program cannot send records to the grader.
+            os.dup2(descriptors[0], CHANNEL)
             if which:
                 for descriptor, target in zip(descriptors[1:], (0, 1), strict=True):
                     os.dup2(descriptor, target)
             self.confinement.limit(*limits)
             serve_channel()
         finally:
-            os._exit(1)
+            os._exit(1)  # whatever went wrong, no child may return into the server's loop
 
     def _end(self, number: int, *, patient: bool) -> None:
-        """Report a child. A patient grader saw its channel close, as it does before a process ends.
+        """Report a child, and kill it if it lives.
 
-        A process that has closed its channel and lives on is killed all the same.
+        `patient`: its channel has closed, so it may be about to end; wait a moment first.
         """
         child = self.children.pop(number)
         until = time.monotonic() + _DYING_SECONDS
@@ -183,7 +186,7 @@ class _Server:
         self.grader.sendall(RECORD.pack(child.why, number, status, seconds, memory))
 
     def _watch(self) -> None:
-        """Kill whoever has used up its processor time; the grader will see its channel close."""
+        """Kill the children that have used up their time; the grader sees their channels close."""
         now = time.monotonic()
         for child in self.children.values():
             if child.look_at > now:
@@ -196,13 +199,13 @@ class _Server:
 
 
 def _processor_seconds(pid: int) -> float:
-    """What all threads of a process have used; zero where one cannot ask about others."""
+    """Processor time of all threads of a process; zero on systems that do not tell."""
     if not LINUX:
         return 0.0
     try:
         return time.clock_gettime((~pid << 3) | 2)  # the kernel's name for that process's clock
     except OSError:
-        return 0.0  # it has just ended, and waits to be counted
+        return 0.0  # it has just ended
 
 
 def _preload(path: list[str], modules: list[str]) -> list[str]:
@@ -219,14 +222,14 @@ def _preload(path: list[str], modules: list[str]) -> list[str]:
 
 
 def _settle() -> None:
-    """Hidden streams of chance start alike in every child: the same verdict in every run."""
-    random.seed(0)  # after the last fork of Python's own, which would seed it anew
+    """Seed the global generators, so that every run gives the same verdict."""
+    random.seed(0)  # after the last fork through Python, which would seed it again
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(0)
 
 
 def _warm_up() -> None:
-    """Run a program here, often: the interpreter adapts code to its use, once and not per child."""
+    """Run a harmless program often, so that the interpreter specialises code before the forks."""
     program = "import math\ndef f(x, *, y=0):\n    return [x, math.sqrt(4), {'a': y}]\n"
     arguments = encode(((1, [2.0, "s"]), {}))
     once = encode((([1],), {"y": 2}))

@@ -1,4 +1,4 @@
-"""Plain values as bytes: the only thing that a grader and a confined program say to each other.
+"""Plain values as bytes: all that a grader and a confined program send each other.
 
     value   one tag byte, then what the tag needs; lengths are 4 bytes, little-endian
     plain   None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset,
@@ -7,18 +7,13 @@
             timedelta and numpy arrays; numpy scalars become builtin ones
     remote  a handle on anything else, which stays where it is
 
-`decode` builds exact types only, so no method of a program ever runs in the grader, and it survives
-any bytes: depth, number of values, time and every length are bounded, and what is not well-formed
-raises `WireError`. Equal values are not always equal bytes (1 and True, for one), but a value that
-was decoded and not touched is written as the same bytes again, which tells whether a call changed
-its arguments. Nothing here is pickled or evaluated.
-
-Bytes that nobody vouches for, to values of exact builtin and library types.
-
-Every length is checked against what is there before anything is allocated, values are counted, the
-clock is looked at, and a key that comes twice is an error: a program cannot make the grader build
-what no honest encoder writes. It can still send a number of many megabytes or a list of millions of
-items; what to do with those is for the reader's caller.
+Nothing is pickled or evaluated. `decode` builds exact types only, so no method of a program ever
+runs in the grader. It survives any bytes: depth, number of values, time and every length are
+bounded before anything is allocated, a key that comes twice is an error, and malformed bytes raise
+`WireError`. A program can still send a number of many megabytes or a list of millions of items; the
+caller must expect those. Equal values are not always equal bytes (1 and True), but a value that was
+decoded and not touched is written as the same bytes again, which tells whether a call changed its
+arguments. Writing is in `wire_write`.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ from anyorder.bench.sandbox.limits import (
 )
 from anyorder.bench.sandbox.wire_write import Writer
 
-_CLOCK_EVERY = 1024  # keys that collide make each insertion slower, so look at the clock often
+_CLOCK_EVERY = 1024  # keys that collide make each insertion slower, so check the clock often
 
 
 class Reader:
@@ -110,6 +105,7 @@ class Reader:
         count = self.unpack(SIZE)[0]
         if count > len(self.data) - self.position:  # each takes a byte at least
             raise WireError("malformed message: cut short")
+        # A generator: the caller inserts between two values, so the clock sees slow insertions too.
         self.charge(count * weight + weight)
         get, depth = self.get, depth + 1
         for start in range(0, count, _CLOCK_EVERY):
@@ -119,7 +115,7 @@ class Reader:
                 yield get(depth)
 
     def integers(self, depth: int) -> list[int]:
-        """Integers where only integers may stand, short enough to be divided."""
+        """Items that must be integers, short enough to be divided."""
         found = list(self.items(depth))
         if any(type(item) is not int for item in found):
             raise WireError("malformed message: not an integer")
@@ -180,7 +176,7 @@ def _dict(data: Reader, depth: int) -> dict[Any, Any]:
 
 
 def _all_there(found: Any, count: int) -> Any:
-    """Two equal keys were no dict and no set when they were written."""
+    """`found`, unless two of its keys were equal: no honest encoder writes that."""
     if len(found) != count:
         raise WireError("malformed message: a key twice")
     return found
@@ -275,6 +271,7 @@ def _array(data: Reader, depth: int) -> Any:
     if max(shape, default=0) > VALUES or prod(shape) * np.dtype(code).itemsize != len(raw):
         raise WireError("malformed message: a shape of another size")
     data.charge(prod(shape))
+    # A copy owns its memory and can be written to; the view would keep the message alive.
     return np.frombuffer(raw, dtype=code).reshape(shape).copy()
 
 
@@ -325,7 +322,7 @@ _BY_TAG = [_READERS.get(bytes([tag]), _no_such_tag) for tag in range(256)]
 
 __all__ = ["Remote", "TooLargeError", "WireError", "decode", "encode"]
 
-# What reading stumbles over when bytes are not what they should be.
+# What malformed bytes make the readers raise.
 _SIGNS = (
     *(ArithmeticError, IndexError, ValueError, TypeError, RecursionError, MemoryError),
     struct.error,
@@ -338,7 +335,7 @@ def encode(
     remember: Callable[[Any], int] | None = None,
     limit: int = MESSAGE_BYTES,
 ) -> bytes:
-    """`value` as bytes; what is not plain becomes a handle given by `remember`, or an error."""
+    """`value` as bytes; a value that is not plain becomes `remember`'s handle, or an error."""
     writer = Writer(remember, limit)
     writer.put(value, 0)
     if len(writer.out) > limit:
@@ -352,7 +349,7 @@ def decode(
     resolve: Callable[[int, str], Any] | None = None,
     seconds: float = DECODE_SECONDS,
 ) -> Any:
-    """The value of `data`; `resolve(handle, type name)` gives what a handle stands for."""
+    """The value of `data`; `resolve(handle, type name)` gives the object of a handle."""
     reader = Reader(data, resolve, time.monotonic() + seconds)
     try:
         value = reader.get(0)

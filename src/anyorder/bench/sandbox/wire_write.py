@@ -1,8 +1,9 @@
-"""Values to bytes. What a value *is* is asked of the builtin types, never of the value's own class.
+"""Values to bytes, for `wire`. The builtin base types decide what a value is, never its own class.
 
 A subclass of a builtin type (a named tuple, an IntEnum, a list whose `__eq__` always agrees) is
-written as the base value that it holds, through the slots of the base type: overridden methods have
-no say. Sets are written in the order of their encodings, so that equal sets are equal bytes.
+written as the base value that it holds, read through the slots of the base type: overridden methods
+are not asked. Sets are written in the order of their encodings, so that the bytes do not depend on
+the order of insertion.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from anyorder.bench.sandbox.limits import (
 )
 
 _INT64_RANGE = range(-(1 << 63), 1 << 63)
-_PACK_FROM = 8  # shorter lists are not worth a second look
+_PACK_FROM = 8  # for shorter lists the check costs more than it saves
 _LITTLE = sys.byteorder == "little"
 
 _Write = Callable[["Writer", Any, int], None]
@@ -92,7 +93,7 @@ class Writer:
 
 
 def _writer_of(value: Any) -> _Write:
-    """The writer of a value whose exact type is not in the table: its base's, or a handle."""
+    """The writer of a value whose exact type has none: that of its nearest base, or a handle."""
     for base in type(value).__mro__:
         write = _BASES.get(base)
         if write is not None:
@@ -106,7 +107,7 @@ def _writer_of(value: Any) -> _Write:
 
 
 def handle(out: Writer, value: Any, depth: int) -> None:
-    """What is not plain stays here; the other side gets a number for it."""
+    """Write a number for a value that is not plain: the value stays here."""
     if type(value) is Remote:
         number, name = value.handle, value.type_name
     elif out.remember is not None:
@@ -132,7 +133,7 @@ def _constant(tag: bytes) -> _Write:
 
 
 def _integer(out: Writer, value: int, depth: int) -> None:
-    value = int.__pos__(value)
+    value = int.__pos__(value)  # an exact int, whatever the subclass; the slots below do the same
     if value in _INT64_RANGE:
         out.out += b"i"
         out.out += INT64.pack(value)
@@ -307,7 +308,7 @@ def _numpy_array(out: Writer, value: Any, depth: int) -> None:
 _SET = _set_of(b"S", set)
 _FROZENSET = _set_of(b"Z", frozenset)
 
-# What a subclass is reduced to, the nearest in its resolution order; exact instances go here too.
+# A subclass is written as the nearest of these in its resolution order; exact instances as well.
 _BASES: dict[type, _Write] = {
     int: _integer,
     float: _float,

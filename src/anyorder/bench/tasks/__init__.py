@@ -48,7 +48,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
 
 
 def register_task(name: str, load: Callable[[Mapping[str, Any], Wish], Task]) -> None:
-    """Add a task of one's own; `load` gets the data part of the model's recipe and the wish."""
+    """Add your own task; `load` gets the data part of the model's recipe and the wish."""
     if name in TASKS:
         raise ValueError(f"there is a task {name!r} already: choose another name")
     if not name or set(name) & set(":, "):

@@ -1,13 +1,13 @@
 """The task `gsm8k`: grade-school word problems, answered by a program (LatentMDM, S-FLM).
 
-The program defines `simple_math_problem()`; what it returns is compared with the number after
-`####`, commas removed: integers equal, else within 1e-3 (comparison "number"). The prompt is the
-question and a newline, which is what the published models were trained on.
+The program defines `simple_math_problem()`. Its result is compared with the number after `####`,
+commas removed: integers equal, else within 1e-3 (comparison "number"). The prompt is the question
+and a newline, as in the training of the published models.
 
 The published evaluator runs the program with 13 builtins and one second; `sorted`, `list` or `zip`
-are a NameError there and the answer counts as wrong. The variant `compat` does so; otherwise a
+are a NameError there and the answer counts as wrong. The variant `compat` does the same; else a
 program has all of Python and five seconds. `__import__` is among the builtins of `compat`, because
-`import math` must work; the published evaluator lets through no other module than math.
+`import math` must work; the published evaluator allows no other module than math.
 """
 
 from __future__ import annotations

@@ -8,30 +8,23 @@ Both have the same problems and prompts, so one set of samples serves both. The 
                                   reference, `atol`; its `test` is HumanEval's
 
 Helpers that a prompt defines and its test uses (poly, encode_cyclic, encode_shift) come from the
-prompt. HumanEval/32 has many right answers: evalplus accepts x with |poly(xs, x)| <= atol.
+prompt. HumanEval/32 has many right answers: evalplus accepts x with |poly(xs, x)| <= atol. Its
+OriginFmt test calls `_poly(*candidate(*inp), inp)`, arguments exchanged, which no program passes;
+it is repaired here.
 
-The OriginFmt file's test of HumanEval/32 calls `_poly(*candidate(*inp), inp)`, arguments exchanged,
-which no program passes. It is repaired here, and all tests of that file are tightened
-(evalplus.py); the variant `compat` leaves them as published.
+`tightened` stops two kinds of wrong programs that OriginFmt tests let through. `np.allclose`
+broadcasts, and an empty array is close to anything: `return []` passes wherever a float is
+expected. And where the answer is computed beside the call, from the same objects, a program that
+empties its argument must only answer for an empty one. The variant `compat` leaves all tests as
+published.
 
-evalplus's native format: inputs, and a canonical solution that says the answers.
-
-JSON has neither tuples nor complex numbers, so the native inputs of MBPP+ have lost some types.
-They are found again from the row's own `assertion` text, whose calls are Python: where every
-example has a tuple, the input gets a tuple. For the few problems where evalplus does otherwise, and
-for numbers that are written as strings, there are tables. The result equals the inputs of the
-OriginFmt file, which are Python as well (a test compares all 378).
-
-Answers are compared as in the OriginFmt file: exactly, else within `atol` (1e-6 for floats where it
-is 0); as sets in seven problems; and in three by whether anything but None came back.
-
-The OriginFmt tests let two kinds of wrong programs through, which `tightened` stops. `np.allclose`
-stretches what has another shape, and of nothing everything is close: `return []` passes wherever a
-float is expected. And where the answer is computed beside the call, from the same objects, a
-program that empties its argument is asked for the answer to nothing.
-
-Mbpp/255 asks for all combinations: five of its 112 inputs have answers of 6 to 130 million values,
-a gigabyte and more, and are left out in both formats.
+This file also reads the native format of MBPP+. JSON has neither tuples nor complex numbers, so its
+inputs have lost types. They are restored from the row's `assertion` text, whose calls are Python:
+where every example has a tuple, the input gets a tuple; tables hold the exceptions. The result
+equals the inputs of the OriginFmt file (a test compares all 378). Answers are compared as there:
+exactly, else within `atol` (1e-6 for floats where it is 0); as sets in seven problems; in three by
+whether anything but None came back. Mbpp/255 asks for all combinations: five of its 112 inputs,
+with answers of 6 to 130 million values, are left out in both formats.
 """
 
 from __future__ import annotations
@@ -75,12 +68,12 @@ NUMBERS: dict[int, tuple[Callable[[Any], Any], ...]] = {124: (float, complex), 2
 
 LEFT_OUT = {255: "5 inputs whose answers have millions of values are left out"}
 ALL_INPUTS = "for i, inp in enumerate(inputs):\n    assertion(combinations_colors("
-"""How the OriginFmt test of Mbpp/255 goes through its inputs."""
+"""The loop over inputs in the OriginFmt test of Mbpp/255."""
 SMALL_INPUTS = f"inputs = [inp for inp in inputs if len(inp[0]) < 4 or inp[1] < 70]\n{ALL_INPUTS}"
 
 _STRETCHED = "        assert np.allclose(out, exp, rtol=1e-07, atol=atol)\n"
 _SAME_SHAPE = (
-    "        out = np.asarray(out)\n"  # once: a program's object may answer otherwise the next time
+    "        out = np.asarray(out)\n"  # once: a program's object may give another answer next time
     "        assert out.shape == np.shape(exp) and "
     "np.allclose(out, exp, rtol=1e-07, atol=atol)\n"
 )
@@ -96,7 +89,7 @@ def {function}(*arguments):
 
 
 def tightened(test: str) -> str:
-    """A test of an OriginFmt file, less what lets wrong programs through (see above)."""
+    """A test of an OriginFmt file that lets fewer wrong programs through (see above)."""
     test = test.replace(_STRETCHED, _SAME_SHAPE)
     return COPYING + test.replace(_SHARED, _COPIED) if _SHARED in test else test
 
@@ -196,7 +189,7 @@ TEMPLATES = {
 }
 
 _EXCHANGED = "assert _poly(*candidate(*inp), inp) <= "
-# Copies: of a polynomial whose coefficients a program has removed, every number is a root.
+# Copies: if a program removes the coefficients, every number is a root of what is left.
 _REPAIRED = "assert abs(_poly(*inp, candidate(*deepcopy(inp)))) <= "
 _ANY_ROOT = f"""\
 {COPYING}inputs = {{inputs}}
@@ -235,7 +228,7 @@ def _benchmark(task: str, wish: Wish) -> Benchmark:
 
 
 def _check_edition(rows: BenchmarkRows, kind: str, task: str) -> None:
-    """The two files with one set of columns must not be taken for each other."""
+    """Refuse the file of the other task: the two have the same columns."""
     if kind == "native":
         if task == "humaneval" and "test" not in rows.records[0]:
             raise ValueError(f"{rows.where} has no column 'test': use it with --task humaneval+")
@@ -275,7 +268,7 @@ def _problem(row: Row, task: str, kind: str, template: str, compat: bool) -> Pro
 
 def _script(prompt: str, entry_point: str, code: str) -> Script:
     remote = (entry_point,)
-    head = f"{prompt}\n    pass\n"  # a head by itself is no program
+    head = f"{prompt}\n    pass\n"  # a head without a body does not parse
     return Script(code, needed_setup(code, (PROLOGUE, head), remote), remote)
 
 

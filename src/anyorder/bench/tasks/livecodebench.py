@@ -11,14 +11,12 @@ A variant selects by contest date, both days included:
     2024-08-01..2025-01-31   any window
 
 The dataset's own version tags are its files (test5.jsonl holds what release_v5 added): give such a
-file and no variant to have exactly that. The published limit is 6 s for each test; here it is the
-limit below for one run of the program: for each case of standard input, or for all calls together.
+file and no variant to get exactly that. The published limit is 6 s for each test; here CODE_LIMITS
+hold for one run of the program: for each case of standard input, or for all calls together.
 
-LiveCodeBench's test cases, which are JSON, or JSON in a pickle in zlib in base64.
-
-Upstream unpickles what it downloads, and a pickle may run anything. Here no unpickler is used: the
-opcodes are read one by one, and only a pickle that is one string is accepted. Anything else (a
-global, a call, a container) is refused.
+Test cases are JSON, or JSON in a pickle in zlib in base64. Upstream unpickles what it downloads,
+which may run anything. Here no unpickler is used: the opcodes are read one by one, and only a
+pickle that is one string is accepted.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from anyorder.bench.tasks.problem import (
 )
 
 LARGEST = 1 << 30
-"""Bytes that the tests of one problem may have when unpacked: a bomb stops here."""
+"""The most bytes of one problem's unpacked tests, against decompression bombs."""
 
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"})
 _STRINGS = frozenset(
@@ -69,7 +67,7 @@ _STRINGS = frozenset(
 
 @dataclass(frozen=True)
 class Test:
-    """One test case: an input, and what must come out."""
+    """One test case: an input, and the output it must give."""
 
     given: str
     wanted: str

@@ -1,23 +1,21 @@
 """The tasks `mbpp` and `mbpp+`: short functions from a sentence (Google, evalplus).
 
-Ids are `Mbpp/11` in all files, so samples of one serve the others. Which file it is, its columns
-say:
+Ids are `Mbpp/11` in all files, so samples of one serve the others. The columns tell the files
+apart:
 
     mbpp.jsonl            974 problems with three tests; the splits are ranges of ids
     sanitized-mbpp.json   427 of them, checked by hand
     MbppPlus-OriginFmt-.. 378 of those; `test_list` is the base, `test` has evalplus's inputs
-    MbppPlus-...          the same in the native format (evalplus.py)
+    MbppPlus-...          the same in the native format (humaneval.py)
 
 The entry point is the first top-level function of the reference that the tests call. Mbpp/601 also
 takes the class Pair from the program, because its tests show it. Mbpp/367 and 927 build trees of a
-class Node that neither sentence nor tests show and only the reference defines: a program cannot
-know it, and they are not graded.
+class Node that only the reference shows: a program cannot know it, so they are not graded.
 
 In the OriginFmt file the tests of Mbpp/737, 787 and 794 compute whether the answer is right and
 forget to assert it, so that anything passes. They are repaired here, and all tests of that file are
-tightened (evalplus.py). The variant `compat` leaves them, and shows and grades the first three
-tests of each problem, as the paper's release does, where otherwise all of them count (28 of the 378
-have more).
+tightened (humaneval.py). The variant `compat` leaves them, and grades only the first three tests of
+each problem, as the paper's release does; otherwise all count (28 of the 378 have more).
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ SPLITS = {
     "train": range(601, 975),
 }
 EDITIONS = {"sanitized": ("sanitized",), "378": ("plus", "native")}
-"""Variants that are a file of their own, and the kinds of file that they are."""
+"""Variants that have their own file, and the kinds of that file."""
 VARIANTS = (*SPLITS, *EDITIONS, "compat")
 
 _ALL_SPLITS = "train+test+validation+prompt"
@@ -85,8 +83,8 @@ HUBS = {
 FULL_HUB = Hub("google-research-datasets/mbpp", "full", _ALL_SPLITS)
 
 EXTRACTION = "block"
-"""Where the prompt ends in an open fence this is Dream-Coder's stop rule, the text before the next
-fence; and it reads an answer that opens a fence of its own."""
+"""After a prompt that ends in an open fence this is Dream-Coder's stop rule: the text before the
+next fence. It also reads an answer that opens its own fence."""
 
 SHOWN_TESTS = 3
 FIELDS = ("prompt", "tests", "entry_point")

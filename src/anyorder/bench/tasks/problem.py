@@ -1,27 +1,18 @@
-"""What a task gives: problems with their prompt, their checks and how an answer becomes a program.
+"""What tasks share: problems, prompt templates, rows of a benchmark, and whose a name is.
 
-A task gives problems in a fixed order, a digest of the data behind them for the run card, and the
-published limits and extraction. It does not sample, run or judge programs.
+A task gives problems in a fixed order, a digest of its data for the run card, and the published
+limits and extraction. It does not sample, run or judge programs.
 
-Prompt templates: a text with {fields}, published ones by name, others from a file.
+Templates: `{prompt}` is a field of the problem, `{{` and `}}` are single braces; other braces stay,
+so that a template may hold code. A field that the task does not have is an error. A template that
+needs chat markup writes it out.
 
-`{prompt}` stands for a field of the problem; `{{` and `}}` stand for single braces; other braces
-are left alone, so that a template may hold code. A field that the task does not have is an error.
-Chat markup is not added here: a template that needs it writes it out.
+Rows: a file is JSON lines or one JSON list, plain or gzipped, whatever its name. The digest is
+over the rows, so that neither compression nor the spelling of the JSON changes it. Datasets of the
+hub are loaded by `datasets` and `huggingface_hub`, imported on request; no code of a dataset runs.
 
-The rows of a benchmark, from a local file or from the hub, and a digest of their content.
-
-A file is JSON lines or one JSON list, plain or gzipped; which of these, its content says and not
-its name. The digest is over the rows, so that neither compression nor the spelling of the JSON
-changes it. Datasets of the hub are loaded by the `datasets` and `huggingface_hub` libraries, which
-are imported on request; no code of a dataset is run.
-
-What the columns mean is the business of each task.
-
-Whose a name is: what tests may take from the program, and what must come from the task.
-
-Read from the syntax tree alone, nothing is run. A test that calls `poly` where the prompt defines
-`poly` must use the prompt's, or a sample could define its own and make the test say anything.
+Names: read from the syntax tree, nothing is run. A test that calls `poly` where the prompt defines
+`poly` must use the prompt's; else a sample could define its own and make the test pass.
 
     remote   the entry point, and names that the program alone can define (a class it was shown)
     setup    imports and definitions of the task's own text that the tests need, and what these need
@@ -57,17 +48,17 @@ class Problem:
 
     task_id: str
     prompt: str
-    """What the model is given, after the template."""
+    """The model's input, after the template."""
     entry_point: str | None = None
     """The function to write; None: the whole program counts."""
     checks: tuple[Check, ...] = field(default=(), repr=False)
     """All must pass; without any, the problem cannot be graded and `note` says why."""
     prologue: str = ""
-    """Trusted text before the program when it is graded: the imports that were published."""
+    """Trusted text before the program when it is graded: the published imports."""
     solution: str | None = field(default=None, repr=False)
     """The canonical complete program, where the data has one."""
     prefix: str = ""
-    """What belongs before a completion to make a program of it."""
+    """The text that makes a completion a program."""
     note: str = ""
     """Why the problem cannot be graded, or how its published test was repaired."""
 
@@ -101,7 +92,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A task whose problems are all there."""
+    """A task with a finite list of problems."""
 
     name: str
     digest: str
@@ -116,7 +107,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a caller of `find_task` asks for, beside the name."""
+    """The options of `find_task` beside the name."""
 
     data: str | None = None
     """A file or a dataset of the hub; None: the published dataset."""
@@ -148,11 +139,11 @@ import functools
 import collections
 from typing import *
 """
-"""What the paper's release puts before every HumanEval and MBPP program."""
+"""The imports that the paper's release puts before every HumanEval and MBPP program."""
 
 CODE_LIMITS = {"cpu_seconds": 30.0}
-"""Published: 30 seconds for a sample and all tests of its problem (paper, appendix D). There it is
-wall-clock time, here time of the processor, which a busy machine does not change."""
+"""30 seconds for a sample and all tests of its problem (paper, appendix D): wall-clock time there,
+processor time here, which a busy machine does not change."""
 
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -284,7 +275,7 @@ def kind_of(rows: BenchmarkRows, kinds: Mapping[str, Columns], what: str) -> str
 
 
 def read_each(rows: BenchmarkRows, read: Callable[[Row, str], Found]) -> list[Found]:
-    """What `read` makes of each row; it is told where the row is."""
+    """`read(row, where)` for each row; `where` is for messages."""
     found = []
     for number, record in enumerate(rows.records, start=1):
         where = f"{rows.where}: row {number}"
@@ -356,9 +347,9 @@ def _check(record: Row, columns: Columns, where: str) -> None:
 
 
 def _reachable() -> bool:
-    """Whether asking the hub makes sense: its library tries for half a minute before it says no."""
+    """Whether the hub's name resolves: its library would retry for half a minute first."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or getproxies():
-        return True  # the library answers at once, from its cache; a proxy knows other names
+        return True  # offline, the library uses its cache at once; a proxy resolves names itself
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
     try:
         socket.getaddrinfo(host, 443)
@@ -388,9 +379,9 @@ _BUILTIN = frozenset(dir(builtins))
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-@lru_cache(maxsize=16)  # the prologue is asked for with every problem; nobody changes a tree
+@lru_cache(maxsize=16)  # every problem parses the prologue; no caller changes a tree
 def parsed(code: str) -> ast.Module:
-    """The tree of a task's text; what Python finds odd in it is no news for the user."""
+    """The tree of a task's text, without warnings: the user cannot change the text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(code)
@@ -445,8 +436,8 @@ def needed_setup(tests: str, sources: Iterable[str], without: Iterable[str]) -> 
     remote = set(without)
     statements = [node for source in sources for node in parsed(source).body]
     owner = {name: node for node in statements for name in _binds(node) if name not in remote}
-    # Tests may be megabytes of literals, and most need nothing: leave out what evalplus writes in
-    # one line each, and look for the words first.
+    # Tests may be megabytes of literals, and most need nothing: drop evalplus's lines of data, and
+    # search for the words before building a symbol table.
     tests = _DATA.sub("", tests)
     if not re.search(rf"\b(?:{'|'.join(map(re.escape, owner))})\b", tests):
         return ""
@@ -461,13 +452,13 @@ def needed_setup(tests: str, sources: Iterable[str], without: Iterable[str]) -> 
 
 
 def missing_names(tests: str, setup: str, remote: Iterable[str]) -> set[str]:
-    """Names that the tests read and nobody defines."""
+    """Names that the tests read and neither setup nor program defines."""
     bound = _bound(ast.walk(parsed(setup)))
     return free_names(tests) - bound - set(remote) - _BUILTIN
 
 
 def _binds(node: ast.stmt) -> set[str]:
-    """What a top-level statement defines: a function, a class, an import, a plain assignment."""
+    """Names that a top-level definition, import or plain assignment binds."""
     if isinstance(node, _Definition):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign):

@@ -1,8 +1,8 @@
 """The task `stories`: held-out compositions of the built-in corpus.
 
-The prompt is the story, the program a function `solve`; it is called with values for the story's
-quantities, and its answers are compared with those of the story's own arithmetic (which never runs
-a program). The dials are those of the model's training.
+The prompt is the story, the program a function `solve`. It is called with values for the story's
+quantities, and its results are compared with the story's own arithmetic, which never runs a
+program. The dials are those of the model's training.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from anyorder.data.corpora.stories import StoriesConfig, Story, problem, stories
 
 DIALS = ("layout", "wording", "state_layout", "seed")
 CASES = 4
-"""Calls for each program: enough to take every way through its branches."""
+"""Calls for each program: enough for every path through its branches."""
 TEMPLATES = {"raw": "{prompt}"}
 FIELDS = ("prompt", "entry_point")
 
 
 @dataclass(frozen=True)
 class Stories:
-    """Problems without end, `size` of them where no limit is given."""
+    """Endless problems, `size` of them if no limit is given."""
 
     config: StoriesConfig
     size: int = 200

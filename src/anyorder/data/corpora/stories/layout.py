@@ -6,9 +6,8 @@ one or two tokens, a fixed line of comment, an augmented assignment, an intermed
 name of one to four tokens. The prompt says nothing of it, unless the layout is stated there.
 
 Draws are compared with the dial, so a line that varies at some setting varies at every higher one
-(unless the program is full by then: at layout 1 that befalls one varying line in two hundred).
-
-What this file does not do: touch the choice of words; no draw is shared with it.
+(unless the program is full by then: one varying line in two hundred at layout 1). No draw is shared
+with the choice of words (wording.py).
 """
 
 from __future__ import annotations
@@ -76,6 +75,7 @@ def menu(statement: StoryStatement, suffix: int) -> tuple[Form, ...]:
 
 def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> Layout:
     """The layout of one rendering."""
+    # Both draws are always made, so that the dial changes no later draw.
     varies, which = draws.uniform(), draws.uniform()
     chance = FREEDOM * dial
     suffix = 1 + int(which * (len(SUFFIXES) - 1)) if varies < chance else 0
@@ -97,7 +97,7 @@ def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> L
 
 
 def state(statements: Sequence[StoryStatement], layout: Layout) -> str:
-    """A line for the prompt that says all there is to know about the layout."""
+    """A line for the prompt that states the whole layout."""
     words = [
         f" {form.value}"
         for statement, form in zip(statements, layout.forms, strict=True)
@@ -107,7 +107,7 @@ def state(statements: Sequence[StoryStatement], layout: Layout) -> str:
 
 
 def bits(statements: Sequence[StoryStatement], dial: float) -> float:
-    """The entropy of the layout given the prompt, leaving aside the rare want of room."""
+    """The entropy of the layout given the prompt, ignoring the rare programs that are full."""
     chance = FREEDOM * dial
     if chance == 0:
         return 0.0

@@ -2,26 +2,15 @@
 
 problem(config, index) = render(core(config, index), config)
 
-The core, i.e. who, which structure, which names and values, is a function of (seed, split, index);
-the layout and the words are functions of the same and of `draw`, from streams of their own. So one
-problem can be rendered many times, at any setting of the dials, and stays the same problem.
+The core (who, which structure, which names and values) is a function of (seed, split, index). The
+layout and the words are functions of the same and of `draw`, from separate streams. So one problem
+can be rendered many times, at any setting of the dials, and stays the same problem. The prompt
+determines the structure and the names, and thereby, at layout 0 and wording 0, the program to the
+last token.
 
-What this file does not do: tokens and batches (`stories_vocab`, sources.py, batches.py).
-
-The arithmetic of a story: values for its quantities and the answer they give.
-
-The answer comes from the rules of the operations, never from running a program, so that it can
-judge programs. Values are drawn until the story is sensible: shares come out even, nobody takes
-what is not there.
-
-What this file does not do: execute anything.
-
-The prompt of a story: English sentences that name the quantities.
-
-The prompt determines the structure and the names, and thereby, at layout 0 and wording 0, the
-program to the last token.
-
-What this file does not do: state the layout (layout.py says how).
+Answers come from the rules of the operations, never from running a program, so that they can judge
+programs. Values are drawn until the story is sensible: shares come out even, and nothing is taken
+that is not there. Not here: tokens, batches, and how a layout is stated (layout.py).
 """
 
 from __future__ import annotations
@@ -49,7 +38,7 @@ from anyorder.data.corpora.stories.program import (
 from anyorder.data.keyed import Draws
 
 POOL = 12
-"""Sensible sets of values among which `cases` looks for every way through the branches."""
+"""Sensible sets of values among which `cases` looks for every path through the branches."""
 
 PATIENCE = 10_000
 
@@ -65,7 +54,7 @@ class Case:
 
 
 def _draw(structure: Structure, draws: Draws) -> Case | None:
-    """One set of values and its answer, or None where the values make no sensible story."""
+    """One set of values and its answer; None if the values make no sensible story."""
     number = 0
     values: list[int] = []
     path = []
@@ -224,12 +213,12 @@ class Story:
         return self.cases(1)[0]
 
     def cases(self, count: int = 4) -> tuple[Case, ...]:
-        """Arguments and answers to judge a program by, taking different branches if it has any."""
+        """Arguments and answers to judge a program by, through different branches if it has any."""
         return cases(self.core.structure, self.core.draws("values"), count)
 
 
 def core(config: StoriesConfig, index: int) -> UnwrittenProblem:
-    """The problem at `index`; the dials have no say in it."""
+    """The problem at `index`, whatever the dials."""
     if type(index) is not int or index < 0:
         raise ValueError(f"stories: index is {index!r}: give an integer from 0 on")
     draws = Draws("stories", "core", config.seed, config.split, index)
@@ -246,7 +235,7 @@ def core(config: StoriesConfig, index: int) -> UnwrittenProblem:
 def render(core: UnwrittenProblem, config: StoriesConfig, draw: int = 0) -> Story:
     """Write `core` down with the dials of `config`; another `draw` is another rendering.
 
-    Of `config` only the dials and `state_layout` are read: which problem it is, `core` says.
+    Reads only the dials and `state_layout` of `config`.
     """
     statements = core.structure.statements
     layout = layouts.choose(statements, config.layout, core.draws("layout", draw))

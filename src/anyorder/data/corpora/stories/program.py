@@ -1,34 +1,22 @@
-"""What can happen in a story: the operations, and the ways to begin.
+"""Programs of the corpus `stories`: operations, structures, vocabulary, and how lines are written.
 
-Each is a sentence, a few statements of Python and a rule of arithmetic on the running number.
-A quantity is written by number: 0 is the first one that the sentence names.
-
-What this file does not do: put them together (structures.py), choose names or values, render text.
-
-How beginnings and operations compose into structures, and which compositions are held out.
+An operation (or beginning) is a sentence, a few statements of Python and a rule of arithmetic on
+the running number. A quantity is written by number: 0 is the first one that the sentence names.
 
 A structure is a beginning and two operations, or a beginning with a helper function and one. Its
 composition is the ordered pair of operations, or for the latter the beginning and its operation.
 The compositions of a fixed list are held out: no structure with one of them is ever in `train`,
 whatever its beginning, while each beginning and each operation is, and in each place.
 
-What this file does not do: choose names or values, render text.
+PIECES are all pieces of text of a story. Names of quantities are bare words and the pieces around
+them carry the spaces, so that a name is the same token in the prompt, in the parameter list and in
+an expression. "\\n" is a separate piece and part of no other, so that lines are runs of whole
+tokens. The longest match cuts a rendered story into the pieces it was rendered from: a property of
+the lists, and tested.
 
-Every piece of text that a story can be made of, and the vocabulary of these pieces.
-
-Names of quantities are bare words and the pieces around them carry the spaces, so that a name is
-one and the same token in the prompt, in the parameter list and in an expression. "\\n" is a piece
-of its own and part of no other, so that lines are runs of whole tokens.
-
-What this file does not do: put pieces together. That the longest match cuts a rendered story into
-the very pieces it was rendered from is a property of the lists below, and tested.
-
-Statements -> the program's lines, each a list of pieces.
-
-How a statement is written depends on its names, on a `Layout` (the length of things, layout.py) and
-on `Words` (alternatives of the same length, wording.py). All of them give the same function.
-
-What this file does not do: make those choices.
+How a statement is written depends on its names, on a `Layout` (lengths, layout.py) and on `Words`
+(alternatives of the same length, wording.py). All give the same function. Not here: choosing names,
+values, layout or words.
 """
 
 from __future__ import annotations
@@ -46,7 +34,7 @@ Part = int | str
 Role = Literal["things", "people", "containers", "occasions"]
 
 CALL = "call("
-"""Stands for the name of the helper function and its opening bracket."""
+"""A placeholder for the name of the helper function and its opening bracket."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +65,10 @@ class Operation:
 
     name: str
     sentences: tuple[str, ...]
-    """The ways to say it; {0} and {1} are quantities, {She} and {she} the person's pronoun."""
+    """Its wordings; {0} and {1} are quantities, {She} and {she} the person's pronoun."""
     statements: tuple[StoryStatement, ...]
     rule: Rule = field(compare=False)
-    """The number afterwards; None where the values make no sensible story (half of seven)."""
+    """The number afterwards; None if the values make no sensible story (half of seven)."""
     roles: tuple[Role, ...] = ()
     """The sort of noun that each quantity is."""
     ranges: tuple[tuple[int, int] | None, ...] = ()
@@ -289,7 +277,7 @@ HELD_OUT: frozenset[tuple[str, str]] = frozenset(
 """The compositions that only the split `heldout` has, under every beginning they can follow."""
 
 _SCALING = frozenset({"double", "half"})
-"""Next to one another, or after a helper that does the same, these would be pointless."""
+"""These would be pointless next to one another, or after a helper that does the same."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +299,7 @@ class Structure:
 
     @property
     def composition(self) -> tuple[str, str]:
-        """What is held out or not."""
+        """The pair that is in HELD_OUT or not."""
         names = [step.name for step in (self.steps if self.begin.helper else self.operations)]
         assert len(names) == 2
         return names[0], names[1]
@@ -333,7 +321,7 @@ def _all_structures() -> list[Structure]:
     found = []
     for begin in BEGINNINGS.values():
         for first in OPERATIONS.values():
-            if begin.helper:  # the helper's own lines are length enough: one operation follows
+            if begin.helper:  # the helper has lines too, so only one operation follows
                 if first.name not in _SCALING:
                     found.append(Structure(begin, (first,)))
                 continue
@@ -379,7 +367,7 @@ PROSE = (
 )  # fmt: skip
 
 LOCALS = ("total", "count", "amount", "tally", "stock", "pile", "heap", "store")
-"""Names for the running number; the first is the plain one. So in the lists below."""
+"""Names for the running number, the plain one first, as in the lists below."""
 
 PARAMETERS = ("number", "value", "size", "given")
 DOUBLING = ("twice(", "double(", "doubled(", "two_of(")
@@ -403,7 +391,7 @@ PROGRAM = (
 )  # fmt: skip
 
 SUFFIXES = ((), ("_now",), ("_so", "_far"), ("_up", "_to", "_now"))
-"""What may follow the name of the running number, which is then one to four tokens long."""
+"""Suffixes of the name of the running number, which makes it one to four tokens long."""
 
 TAG, NOTE, REMARK = ("  # done",), ("  # as", " told"), ("# next", " step")
 FREE = ("_now", "_so", "_far", "_up", "_to", *TAG, *NOTE, *REMARK)
@@ -419,7 +407,7 @@ PIECES: tuple[str, ...] = (
 
 @cache
 def stories_vocab() -> Vocab:
-    """The vocabulary of the corpus; the same whatever the dials say."""
+    """The vocabulary of the corpus, the same for all dials."""
     return Vocab.words(PIECES)
 
 
@@ -429,7 +417,7 @@ Line = list[str]
 
 
 class Form(StrEnum):
-    """How long a statement is written. Only lengths differ: every added word is fixed."""
+    """The length of a statement. Only lengths differ: every added word is fixed."""
 
     PLAIN = "plain"
     TAG = "tag"
@@ -441,7 +429,7 @@ class Form(StrEnum):
     SHORT = "short"
     """An augmented assignment instead of one written out."""
     SPARE = "spare"
-    """With an intermediate variable on a line of its own."""
+    """With an intermediate variable on a separate line."""
 
 
 @dataclass(frozen=True)
@@ -456,7 +444,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Words:
-    """What stands in the places where a word of the same length could stand."""
+    """The choices among words of the same length."""
 
     own: tuple[str, ...]
     """One for each statement: the name it gives the running number, the comparison it makes, the
@@ -466,7 +454,7 @@ class Words:
 
 
 class StoryScope(NamedTuple):
-    """What a statement can see."""
+    """The names that a statement can use."""
 
     names: tuple[str, ...]
     suffix: tuple[str, ...]

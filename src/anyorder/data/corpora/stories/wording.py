@@ -3,10 +3,8 @@
 The control for `layout`: with probability `wording` each free word is drawn evenly from a list of
 alternatives with as many tokens, else it is the plain one. Free are the name that an assignment
 gives to the running number, the helper's name and its parameter, the loop variable, and comparisons
-where the equal case makes no difference. Each stands in for one token in place, so no other token
-moves. (Swapped operands would keep the length too, but move the two names.)
-
-What this file does not do: change the number of tokens anywhere.
+where the equal case makes no difference. Each replaces one token in place, so the number of tokens
+stays and no other token moves. (Swapped operands would keep the length too, but move two names.)
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def helper_names(statements: Sequence[StoryStatement]) -> tuple[str, ...]:
 
 
 def _word(options: tuple[str, ...], dial: float, draws: Draws) -> str:
-    free, which = draws.uniform(), draws.uniform()
+    free, which = draws.uniform(), draws.uniform()  # always both: the dial shifts no later draw
     if not options:
         return ""
     return options[int(which * len(options))] if free < dial else options[0]
