@@ -3,7 +3,7 @@
 A measure of one run is a mapping from task to the values of its samples (`Values`). A cell takes
 one such mapping for each seed. Means are over samples; differences are paired, the mean of left
 minus that of right for each problem of each seed that has both. Intervals draw problems, and seeds
-where there are several (measure/crossed.py). Where drawing problems cannot tell, bounds are
+where there are several (measure/intervals.py). Where drawing problems cannot tell, bounds are
 Wilson's: of a rate of one seed with one sample a problem, of a rate that is 0 or 1 throughout, and
 of a difference of rates that is 0 throughout.
 

@@ -41,9 +41,9 @@ KEYED_ROOMS = ("process", "decode", "data")
 FAMILY_ROOMS = ("families", "recipes")
 FAMILY_NAMES_LEFT = {
     "apps/demo.py": 20,  # the story of the shipped models
-    "cli/import_verb.py": 2,  # formats of traces, called as the models whose code writes them
+    "cli/runs.py": 2,  # formats of traces, called as the models whose code writes them
     "hub/formats.py": 7,  # which family a published checkpoint is of
-    "trace/adapters.py": 6,  # the formats of import_verb.py
+    "trace/adapters.py": 6,  # the formats of `anyorder import`
 }
 """How many are left where. A ratchet: numbers fall and files go, nothing is added."""
 LEAVING = "apps/study/"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from anyorder.apps.play.server import make_server
+from anyorder.apps.play import make_server
 from anyorder.apps.play.work import GenerationQueue, LoadedModels
 
 STORY = "Ana has some peaches. She gives half of them away. How many does she have now?\n"

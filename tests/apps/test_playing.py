@@ -22,7 +22,7 @@ pytest.importorskip("uvicorn", reason="the extra [report] is not installed")
 
 from play_support import STORY, Playground, asked, playground, soon
 
-from anyorder.apps.play import server as playing
+from anyorder.apps import play as playing
 from anyorder.cli import main
 from anyorder.model import load
 from anyorder.trace import Run, Trace

@@ -71,7 +71,7 @@ def play_verb(words: list[str]) -> None:
       anyorder play
       anyorder play mdm --port 8000 --no-browser
     """
-    from anyorder.apps.play.server import PlayJob, play
+    from anyorder.apps.play import PlayJob, play
 
     owner = job_flags(PlayJob, "Print one JSON document: the address.")
     about = play_verb.__doc__
