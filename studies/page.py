@@ -130,8 +130,8 @@ _STATISTICS = f"""\
 
 - Every cell is a mean over samples with its 95 % interval in brackets. Problems are what is drawn:
   a problem's samples stay together, and differences are paired by problem. Where there are several
-  seeds, the row "all seeds" draws seeds and problems independently (`measure/intervals.py`), and each
-  seed has a row of its own, whose interval draws problems. Three seeds tell little about other
+  seeds, the row "all seeds" draws seeds and problems independently (`measure/intervals.py`), and
+  each seed has a row of its own, whose interval draws problems. Three seeds tell little about other
   seeds: read their rows.
 - A rate of one seed with one sample a problem, and one that is 0 or 1 on every problem, has
   Wilson's interval for that many problems. Of two rates that differ on no problem, the difference

@@ -18,7 +18,15 @@ import tyro
 
 from anyorder.cli import FILES, VERBS, main, models, pages, parsing, runs, sample
 from anyorder.cli import models as train
-from anyorder.cli.parsing import Group, help_text, job_flags, mistakes, nearest, parse, read_flags
+from anyorder.cli.parsing import (
+    FlagGroup,
+    help_text,
+    job_flags,
+    mistakes,
+    nearest,
+    parse,
+    read_flags,
+)
 
 OURS = [verb for verbs in FILES.values() for verb in verbs]
 """The verbs whose flags are in the files of the command line."""
@@ -164,7 +172,7 @@ class Outer:
 
 def test_a_help_text_is_made_of_a_dataclass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    groups = [Group("first", ("quiet",), "A note."), Group("empty", ("nothing",))]
+    groups = [FlagGroup("first", ("quiet",), "A note."), FlagGroup("empty", ("nothing",))]
     text = help_text("anyorder x", Outer.__doc__ or "", list(read_flags(Outer)), groups)
     assert text.splitlines()[0] == "usage: anyorder x THING [--flag value ...]"
     assert "examples:\n  anyorder x --level 3\n" in text

@@ -19,7 +19,7 @@ from anyorder.apps.jobs import Count, Folder, Name, Number
 from anyorder.cli import PROGRAM, UsageError
 from anyorder.cli.parsing import (
     ASKS_FOR_HELP,
-    Group,
+    FlagGroup,
     described,
     did_you_mean,
     found_device,
@@ -49,21 +49,21 @@ Train {name}. Repeating the command goes on from the last checkpoint.
 
 ONLY_DRY = ("gpus", "gpu", "nodes", "utilisation", "length")
 TRAIN_GROUPS = (
-    Group("most used", ("out", "steps", "batch", "lr", "seed", "minutes", "device", "json")),
-    Group("what is trained", ("family", "loss", "start")),
-    Group(
+    FlagGroup("most used", ("out", "steps", "batch", "lr", "seed", "minutes", "device", "json")),
+    FlagGroup("what is trained", ("family", "loss", "start")),
+    FlagGroup(
         "optimiser",
         (
             *("accumulate", "warmup", "final_lr_fraction", "multipliers", "betas", "eps"),
             *("weight_decay", "decay", "clip", "ema"),
         ),
     ),
-    Group(
+    FlagGroup(
         "what is logged and kept",
         ("log_every", "validate_every", "validate_batches", "save_every", "keep"),
     ),
-    Group("what it would cost", ("dry_run", *ONLY_DRY)),
-    Group(
+    FlagGroup("what it would cost", ("dry_run", *ONLY_DRY)),
+    FlagGroup(
         "expert (precision, memory, several processes, adapters)",
         (
             *("dtype", "threads", "shard", "reduce", "recompute", "compile"),
@@ -171,10 +171,10 @@ def _dry_run(flags: TrainFlags) -> None:
 
 
 DATA_GROUPS = (
-    Group("what to read", ("source", "without", "limit")),
-    Group("what is left out", ("against", "dedup", "near", "max_tokens", "mode")),
-    Group("what is written and printed", ("out", "vocab", "validation", "json")),
-    Group("expert", ("seed", "shard_rows", "workers")),
+    FlagGroup("what to read", ("source", "without", "limit")),
+    FlagGroup("what is left out", ("against", "dedup", "near", "max_tokens", "mode")),
+    FlagGroup("what is written and printed", ("out", "vocab", "validation", "json")),
+    FlagGroup("expert", ("seed", "shard_rows", "workers")),
 )
 
 
@@ -237,9 +237,9 @@ class ExportFlags:
 
 
 EXPORT_GROUPS = (
-    Group("what and where to", ("out",)),
-    Group("how it is written", ("layout", "dtype", "shard_gb")),
-    Group("what is printed", ("json",)),
+    FlagGroup("what and where to", ("out",)),
+    FlagGroup("how it is written", ("layout", "dtype", "shard_gb")),
+    FlagGroup("what is printed", ("json",)),
 )
 
 
@@ -275,8 +275,8 @@ class PushFlags:
 
 
 PUSH_GROUPS = (
-    Group("what and where to", ("private",)),
-    Group("what is printed", ("json",)),
+    FlagGroup("what and where to", ("private",)),
+    FlagGroup("what is printed", ("json",)),
 )
 
 

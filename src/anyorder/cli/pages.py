@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anyorder.cli.parsing import Group, found_device, job_flags, parse
+from anyorder.cli.parsing import FlagGroup, found_device, job_flags, parse
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class DemoFlags:
 
 
 DEMO_GROUPS = (
-    Group("how much", ("problems", "train", "minutes")),
-    Group("what is written and printed", ("out", "json")),
+    FlagGroup("how much", ("problems", "train", "minutes")),
+    FlagGroup("what is written and printed", ("out", "json")),
 )
 
 
@@ -58,8 +58,8 @@ def demo_verb(words: list[str]) -> None:
 
 
 PLAY_GROUPS = (
-    Group("what to open", ("device",)),
-    Group("where", ("port", "no_browser", "json")),
+    FlagGroup("what to open", ("device",)),
+    FlagGroup("where", ("port", "no_browser", "json")),
 )
 
 
@@ -80,10 +80,10 @@ def play_verb(words: list[str]) -> None:
 
 
 RACE_GROUPS = (
-    Group("who races on what", ("task", "limit", "samples", "temperature", "grid")),
-    Group("beside the race", ("texts", "infill")),
-    Group("where, and what is printed", ("out", "device", "json")),
-    Group(
+    FlagGroup("who races on what", ("task", "limit", "samples", "temperature", "grid")),
+    FlagGroup("beside the race", ("texts", "infill")),
+    FlagGroup("where, and what is printed", ("out", "device", "json")),
+    FlagGroup(
         "expert",
         ("data", "unequal", "seed", "threads", "workers", "allow_weak_isolation"),
     ),

@@ -41,7 +41,7 @@ OTHERS = "other flags"
 
 
 @dataclass(frozen=True)
-class Group:
+class FlagGroup:
     """Flags that a help text shows together."""
 
     title: str
@@ -157,7 +157,7 @@ def _metavar(kind: Any) -> str:
     return METAVARS.get(kind, "NAME")
 
 
-def help_text(program: str, about: str, flags: Sequence[Flag], groups: Sequence[Group]) -> str:
+def help_text(program: str, about: str, flags: Sequence[Flag], groups: Sequence[FlagGroup]) -> str:
     """What `--help` prints."""
     width = help_width()
     arguments = [_optional(flag) for flag in flags if flag.positional]
@@ -200,12 +200,14 @@ def is_example(block: str) -> bool:
     return block.startswith(("  ", "anyorder "))
 
 
-def _grouped(flags: Sequence[Flag], groups: Sequence[Group]) -> Iterator[tuple[Group, list[Flag]]]:
+def _grouped(
+    flags: Sequence[Flag], groups: Sequence[FlagGroup]
+) -> Iterator[tuple[FlagGroup, list[Flag]]]:
     """Positional arguments, the groups, flags in no group, and then flags such as --net.width."""
     named = {flag.field: flag for flag in flags}
     arguments = [flag for flag in flags if flag.positional]
     placed = {flag.field for flag in arguments}
-    for number, group in enumerate(groups or [Group("flags", ())]):
+    for number, group in enumerate(groups or [FlagGroup("flags", ())]):
         members = [named[name] for name in group.fields if name in named and name not in placed]
         placed |= {flag.field for flag in members}
         members = members if number else [*arguments, *members]
@@ -215,10 +217,10 @@ def _grouped(flags: Sequence[Flag], groups: Sequence[Group]) -> Iterator[tuple[G
     plain = [flag for flag in rest if "." not in flag.field]
     if plain or not groups:
         found = plain if groups else [*arguments, *plain]
-        yield Group(OTHERS if groups else "flags", ()), found
+        yield FlagGroup(OTHERS if groups else "flags", ()), found
     for room in dict.fromkeys(flag.field.rpartition(".")[0] for flag in rest if "." in flag.field):
         members = [flag for flag in rest if flag.field.rpartition(".")[0] == room]
-        yield Group(f"--{room}.*", (), members[0].about), members
+        yield FlagGroup(f"--{room}.*", (), members[0].about), members
 
 
 def _flag_lines(flag: Flag, width: int) -> list[str]:
@@ -278,7 +280,7 @@ def parse(
     *,
     default: Flags | None = None,
     about: str | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[FlagGroup] = (),
     auto_device: bool = False,
 ) -> Flags:
     """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`.

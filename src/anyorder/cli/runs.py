@@ -25,7 +25,7 @@ from anyorder.apps.jobs import (
     share_here,
     workers_here,
 )
-from anyorder.cli.parsing import Group, command_line, found_device, job_flags, parse
+from anyorder.cli.parsing import FlagGroup, command_line, found_device, job_flags, parse
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class GradeFlags:
 
 
 GRADE_GROUPS = (
-    Group("what to grade", ("task", "data", "only", "limit", "again")),
-    Group("what is told", ("k", "estimator", "json")),
-    Group("how programs run", ("workers", "timeout", "memory", "allow_weak_isolation")),
-    Group("expert", ("extraction", "shard")),
+    FlagGroup("what to grade", ("task", "data", "only", "limit", "again")),
+    FlagGroup("what is told", ("k", "estimator", "json")),
+    FlagGroup("how programs run", ("workers", "timeout", "memory", "allow_weak_isolation")),
+    FlagGroup("expert", ("extraction", "shard")),
 )
 
 
@@ -84,9 +84,9 @@ def grade_verb(words: list[str]) -> None:
 
 
 MEASURE_GROUPS = (
-    Group("what to measure", ("reference", "placement", "only", "json")),
-    Group("published protocol", ("mode", "seeds", "extraction")),
-    Group("placement, in detail", ("stride", "region", "any_model")),
+    FlagGroup("what to measure", ("reference", "placement", "only", "json")),
+    FlagGroup("published protocol", ("mode", "seeds", "extraction")),
+    FlagGroup("placement, in detail", ("stride", "region", "any_model")),
 )
 
 
@@ -114,8 +114,8 @@ def measure_verb(words: list[str]) -> None:
 
 
 REPORT_GROUPS = (
-    Group("what to report", ("extraction",)),
-    Group("what is written and printed", ("out", "title", "figures", "json")),
+    FlagGroup("what to report", ("extraction",)),
+    FlagGroup("what is written and printed", ("out", "title", "figures", "json")),
 )
 
 
@@ -168,8 +168,8 @@ class ReproduceFlags:
 
 
 REPRODUCE_GROUPS = (
-    Group("what to sample again", ("model", "data")),
-    Group("how and where to", ("device", "batch", "out", "json")),
+    FlagGroup("what to sample again", ("model", "data")),
+    FlagGroup("how and where to", ("device", "batch", "out", "json")),
 )
 
 
@@ -237,8 +237,8 @@ class ImportFlags:
 
 
 IMPORT_GROUPS = (
-    Group("what and where to", ("out", "format", "json")),
-    Group("canvases of ids", ("tokenizer", "mask_id", "eos_id", "prompt_length", "variant")),
+    FlagGroup("what and where to", ("out", "format", "json")),
+    FlagGroup("canvases of ids", ("tokenizer", "mask_id", "eos_id", "prompt_length", "variant")),
 )
 
 
@@ -280,9 +280,11 @@ def import_verb(words: list[str]) -> None:
 
 
 PAPER_GROUPS = (
-    Group("which protocol on which model", ("model", "preset", "task", "data", "limit", "sweep")),
-    Group("where, and what is printed", ("out", "device", "json")),
-    Group("expert", ("placement", "batch", "workers", "allow_weak_isolation")),
+    FlagGroup(
+        "which protocol on which model", ("model", "preset", "task", "data", "limit", "sweep")
+    ),
+    FlagGroup("where, and what is printed", ("out", "device", "json")),
+    FlagGroup("expert", ("placement", "batch", "workers", "allow_weak_isolation")),
 )
 
 

@@ -18,20 +18,20 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import tyro
 
 from anyorder.apps.jobs import SampleJob, attribute_docs, device_here, share_here
-from anyorder.cli.parsing import Group, command_line, found_device, parse, read_flags, without
+from anyorder.cli.parsing import FlagGroup, command_line, found_device, parse, read_flags, without
 from anyorder.families.descriptions import DESCRIPTIONS
 
-JOB = Group(
+JOB = FlagGroup(
     "what to decode",
     ("task", "limit", "prompt", "fill", "samples", "seed", "max_new_tokens"),
 )
-PLACE = Group("where, and what is printed", ("out", "device", "batch", "watch", "json"))
-PROTOCOL = Group(
+PLACE = FlagGroup("where, and what is printed", ("out", "device", "batch", "watch", "json"))
+PROTOCOL = FlagGroup(
     "published protocols",
     ("preset", "template", "data", "mode"),
     "What a paper or its released code did.",
 )
-EXPERT = Group(
+EXPERT = FlagGroup(
     "expert",
     (
         *("posterior", "ties", "counts", "hazard", "cache_refresh", "cache_check"),
@@ -144,7 +144,7 @@ def _switch(told: str) -> Any:
     return Annotated[bool, tyro.conf.arg(help=told)]
 
 
-def sample_groups() -> list[Group]:
+def sample_groups() -> list[FlagGroup]:
     """The job, what most families take, a group for each family, protocols and expert flags."""
     options, families = decoding_options(), list(option_classes())
     elsewhere = {*PROTOCOL.fields, *EXPERT.fields}
@@ -153,7 +153,7 @@ def sample_groups() -> list[Group]:
         for name, option in options.items()
         if len(option.kinds) * 2 > len(families) and name not in elsewhere
     ]
-    groups = [JOB, PLACE, Group("decoding, most families", shared)]
+    groups = [JOB, PLACE, FlagGroup("decoding, most families", shared)]
     elsewhere |= set(shared)
     for family in families:
         taken = [name for name, option in options.items() if family in option.kinds]
@@ -161,7 +161,7 @@ def sample_groups() -> list[Group]:
         others = [f"--{name.replace('_', '-')}" for name in taken if name not in own]
         elsewhere |= set(own)
         note = f"{'Also takes' if own else 'Takes'} {', '.join(others)}." if others else ""
-        groups.append(Group(f"decoding, {family}", own, note))
+        groups.append(FlagGroup(f"decoding, {family}", own, note))
     return [*groups, PROTOCOL, EXPERT]
 
 

@@ -24,8 +24,8 @@ from anyorder.data.corpora.stories.program import (
     SUFFIXES,
     TWO,
     Form,
-    Layout,
     Line,
+    StoryLayout,
     StoryScope,
     StoryStatement,
     write,
@@ -73,7 +73,7 @@ def menu(statement: StoryStatement, suffix: int) -> tuple[Form, ...]:
     return tuple(form for form in forms if _possible(statement, form, suffix))
 
 
-def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> Layout:
+def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> StoryLayout:
     """The layout of one rendering."""
     # Both draws are always made, so that the dial changes no later draw.
     varies, which = draws.uniform(), draws.uniform()
@@ -93,10 +93,10 @@ def choose(statements: Sequence[StoryStatement], dial: float, draws: Draws) -> L
             if tokens + more_tokens <= MAX_PROGRAM_TOKENS and count + more_lines <= MAX_LINES:
                 form, tokens, count = wished, tokens + more_tokens, count + more_lines
         forms.append(form)
-    return Layout(suffix, tuple(forms))
+    return StoryLayout(suffix, tuple(forms))
 
 
-def state(statements: Sequence[StoryStatement], layout: Layout) -> str:
+def state(statements: Sequence[StoryStatement], layout: StoryLayout) -> str:
     """A line for the prompt that states the whole layout."""
     words = [
         f" {form.value}"

@@ -29,7 +29,7 @@ from anyorder.data.corpora.stories.program import (
     MEN,
     NOUNS,
     WOMEN,
-    Layout,
+    StoryLayout,
     Structure,
     Words,
     program,
@@ -179,7 +179,7 @@ class Story:
     program: str
     """The function, and its helper if it has one; the last line has no newline."""
     core: UnwrittenProblem
-    layout: Layout
+    layout: StoryLayout
     words: Words
     entry_point: str = ENTRY_POINT
 

@@ -14,8 +14,8 @@ an expression. "\\n" is a separate piece and part of no other, so that lines are
 tokens. The longest match cuts a rendered story into the pieces it was rendered from: a property of
 the lists, and tested.
 
-How a statement is written depends on its names, on a `Layout` (lengths, layout.py) and on `Words`
-(alternatives of the same length, wording.py). All give the same function. Not here: choosing names,
+How a statement is written depends on its names, on a `StoryLayout` (lengths, layout.py) and on
+`Words` (alternatives of the same length, wording.py). All give the same function. Not here: choosing names,
 values, layout or words.
 """
 
@@ -433,7 +433,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True)
-class Layout:
+class StoryLayout:
     """The length of everything in one program."""
 
     suffix: int
@@ -534,7 +534,7 @@ def write(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[lis
 
 
 def program(
-    statements: Sequence[StoryStatement], names: tuple[str, ...], layout: Layout, words: Words
+    statements: Sequence[StoryStatement], names: tuple[str, ...], layout: StoryLayout, words: Words
 ) -> list[Line]:
     """The whole program; its last line has no newline."""
     lines: list[Line] = []
