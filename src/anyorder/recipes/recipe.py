@@ -106,7 +106,7 @@ class PlannerRecipe(Recipe):
 
 @dataclass(frozen=True)
 class TuningRecipe(Recipe):
-    """A recipe that tunes the planner of a planned mdm by rewards (apps/planner_tuning.py)."""
+    """A recipe that tunes the planner of a planned mdm by rewards (apps/planner_grpo.py)."""
 
     loss: tyro.conf.Fixed[str | None] = "grpo"
     net: PlannedNetConfig = field(default_factory=PlannedNetConfig)

@@ -28,7 +28,7 @@ class PlannerSettings:
 
 @dataclass(frozen=True)
 class PlannedNetConfig(PlannerSettings, NetConfig):
-    """The network of a planned mdm: the backbone and a planner head (nets/planner.py)."""
+    """The network of a planned mdm: the backbone and a planner head (families/mdm/planner.py)."""
 
 
 @dataclass(frozen=True)

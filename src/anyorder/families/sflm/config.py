@@ -24,7 +24,7 @@ class SphereSettings:
 
 @dataclass(frozen=True)
 class SphereNetConfig(SphereSettings, NetConfig):
-    """The network of sflm over unit vectors (nets/sphere.py)."""
+    """The network of sflm over unit vectors (families/sflm/net.py)."""
 
     tied: bool = False
     """Whether the head is the table of token vectors; published, and of the dit, are two."""

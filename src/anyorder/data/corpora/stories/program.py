@@ -15,8 +15,9 @@ tokens. The longest match cuts a rendered story into the pieces it was rendered 
 the lists, and tested.
 
 How a statement is written depends on its names, on a `StoryLayout` (lengths, layout.py) and on
-`Words` (alternatives of the same length, wording.py). All give the same function. Not here: choosing names,
-values, layout or words.
+`Words` (alternatives of the same length, wording.py). All give the same function.
+
+Not here: choosing names, values, layout or words.
 """
 
 from __future__ import annotations
