@@ -23,7 +23,7 @@ CODE = """
 import sys, time
 from anyorder.apps import grade
 grade.PART_ROWS, grade.PART_SECONDS = 8, 0.2
-from anyorder.bench.verdict_table import VerdictTable
+from anyorder.bench.grade import VerdictTable
 from anyorder.cli import main
 if {doomed}:
     VerdictTable.finish = lambda *_: time.sleep(600)

@@ -42,7 +42,7 @@ class FlexSettings:
 
 @dataclass(frozen=True)
 class FlexNetConfig(FlexSettings, NetConfig):
-    """The network of flexmdm: the backbone, its time, and the gap head (families/flexmdm/net.py)."""
+    """The network of flexmdm: the backbone, its time, and the gap head (flexmdm/net.py)."""
 
 
 @dataclass(frozen=True)

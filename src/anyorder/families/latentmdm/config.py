@@ -45,7 +45,7 @@ class LatentSettings:
 
 @dataclass(frozen=True)
 class LatentNetConfig(LatentSettings, NetConfig):
-    """The networks of latentmdm: encoder, latent transformer, decoder (families/latentmdm/net.py)."""
+    """The networks of latentmdm: encoder, latent transformer, decoder (latentmdm/net.py)."""
 
     layers: int = 4
     """Layers of the latent transformer."""
