@@ -176,7 +176,7 @@ EVERY_MOMENT = """
 import os, signal, sys
 from pathlib import Path
 from anyorder.bench.grade import Verdict
-from anyorder.bench.verdict_table import Grading, VerdictTable
+from anyorder.bench.grade import Grading, VerdictTable
 
 base = sys.argv[1]
 os.fsync = lambda handle: None
