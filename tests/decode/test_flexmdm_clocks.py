@@ -153,7 +153,9 @@ def test_independent_unmasking_does_not_prefer_new_slots() -> None:
 
 def test_events_thin_by_what_is_missing_now() -> None:
     """With a bound of 4 and 1 missing, a quarter of the proposals become insertions."""
-    rows = flexmdm.Rows.start([prompt(0)] * 8000, list(range(8000)), VOCAB, torch.device("cpu"))
+    rows = flexmdm.GrowingRows.start(
+        [prompt(0)] * 8000, list(range(8000)), VOCAB, torch.device("cpu")
+    )
     rows.bound = torch.full_like(rows.bound, 4.0)
     demand = InsertionDemand(
         torch.tensor([[0.0, 1.0]]).double().expand(8000, 2), rows.room, rows.key, rows.slot, 1

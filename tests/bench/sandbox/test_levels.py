@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from anyorder.bench.sandbox import Broken, Check, Failed, Limits, Sandbox, canaries, link, probe
+from anyorder.bench.sandbox import (
+    Broken,
+    CanaryResult,
+    Failed,
+    Limits,
+    Sandbox,
+    canaries,
+    link,
+    probe,
+)
 from anyorder.bench.sandbox.client import Probe
 
 SOURCE = Path(link.__file__).resolve().parents[3]
@@ -72,10 +81,10 @@ def test_windows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_mechanism_counts_when_all_its_canaries_hold() -> None:
     applied = dict.fromkeys(("rlimits", "seccomp", "landlock", "namespaces"), "")
-    checks = [Check(name, name, True, "") for name in applied]
+    checks = [CanaryResult(name, name, True, "") for name in applied]
     assert canaries.level_of(applied, checks) == 3
     for broken, level in {"namespaces": 2, "landlock": 1, "seccomp": 1, "rlimits": 0}.items():
-        assert canaries.level_of(applied, [*checks, Check("x", broken, False, "")]) == level
+        assert canaries.level_of(applied, [*checks, CanaryResult("x", broken, False, "")]) == level
     assert canaries.level_of({"seccomp": "", "landlock": ""}, checks) == 0
 
 
