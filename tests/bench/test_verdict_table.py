@@ -176,7 +176,7 @@ EVERY_MOMENT = """
 import os, signal, sys
 from pathlib import Path
 from anyorder.bench.grade import Verdict
-from anyorder.bench.verdict_table import Grading, VerdictTable
+from anyorder.bench.grade import Grading, VerdictTable
 
 base = sys.argv[1]
 os.fsync = lambda handle: None
@@ -228,7 +228,7 @@ if __name__ == "__main__":
 
 def test_killed_before_any_file_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    subprocess.run([sys.executable, "-c", EVERY_MOMENT, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", EVERY_MOMENT, str(tmp_path)], check=True, timeout=240)
     scope: dict[str, Any] = {"__name__": "again"}
     exec(EVERY_MOMENT.replace("sys.argv[1]", json.dumps(str(tmp_path))), scope)
     folders = sorted(tmp_path.iterdir())
