@@ -176,7 +176,7 @@ def test_closing_the_desk_ends_everything(small_models: Path) -> None:
             desk.start(desk.prepare(GenerationRequest.read(request)), loop)
         started = time.monotonic()
         desk.close()
-        assert time.monotonic() - started < 20, "all steps of the four would take minutes"
+        assert time.monotonic() - started < 60, "all steps of the four would take minutes"
     finally:
         loop.call_soon_threadsafe(loop.stop)
         looping.join(60)
