@@ -52,7 +52,7 @@ def environment(target: Path) -> dict[str, str]:
 
 def run(command: list[str], target: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=target, env=environment(target), capture_output=True, text=True, timeout=60
+        command, cwd=target, env=environment(target), capture_output=True, text=True, timeout=240
     )
 
 

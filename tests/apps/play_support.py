@@ -40,7 +40,7 @@ class Playground:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of one request."""
-        with closing(http.client.HTTPConnection(self.place, timeout=120)) as connection:
+        with closing(http.client.HTTPConnection(self.place, timeout=240)) as connection:
             text = body if body is None or isinstance(body, bytes) else json.dumps(body)
             connection.request(method, path, text, headers or {})
             answer = connection.getresponse()
@@ -58,7 +58,7 @@ class Playground:
     @contextmanager
     def generating(self, asked: dict[str, Any]) -> Iterator[Iterator[tuple[str, Any]]]:
         """The events of a generation, as they come; leaving closes the connection."""
-        with closing(http.client.HTTPConnection(self.place, timeout=120)) as connection:
+        with closing(http.client.HTTPConnection(self.place, timeout=240)) as connection:
             connection.request("POST", f"{self.path}api/generate", json.dumps(asked))
             answer = connection.getresponse()
             assert answer.status == 200
@@ -69,7 +69,7 @@ class Playground:
 
     def idle(self) -> bool:
         """Whether all work ends long before slow work would by itself."""
-        return soon(lambda: self.desk.busy() == 0, 20)
+        return soon(lambda: self.desk.busy() == 0, 60)
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
@@ -121,6 +121,6 @@ def playground(named: str | None = None) -> Iterator[Playground]:
         finally:
             desk.stop_all()
             server.should_exit = True
-            thread.join(timeout=120)
+            thread.join(timeout=240)
             desk.close()
     assert not thread.is_alive()

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from anyorder.data.published import CODE_SOURCES
 from anyorder.files import sha256_of
+from waiting import kill_after
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))
 
 from made_corpora import made_rows, write_rows
 
+# One that is to be killed never ends by itself, however late its killer comes.
 CODE = """
-import re, sys
+import re, sys, time
+from anyorder.apps.pipeline import pipeline
 from anyorder.cli import main
+if {doomed}:
+    pipeline._finish = lambda *_: time.sleep(1200)
 code = main()
 if sys.platform == "linux":
     peak = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
@@ -31,13 +35,13 @@ ROWS, SHARD = 400, 50
 MEMORY = 1_000_000
 
 
-def start(words: list[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CODE, *words]
+def start(words: list[str], *, doomed: bool) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CODE.format(doomed=doomed), *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def finish(words: list[str]) -> None:
-    process = start(words)
+    process = start(words, doomed=False)
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     if "PEAK" in errors:
@@ -49,6 +53,10 @@ def rows_done(folder: Path) -> int:
     if not path.exists():
         return 0
     return sum(counts["read"] for counts in json.loads(path.read_text())["counts"].values())
+
+
+def has_done(folder: Path, rows: float) -> bool:
+    return rows_done(folder) >= rows
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -67,11 +75,8 @@ def test_killed_half_way_and_repeated_gives_the_same_shards(tmp_path: Path) -> N
     finish([*words, "--out", str(tmp_path / "whole")])
     out = tmp_path / "killed"
     for share in (0.2, 0.5):
-        process = start([*words, "--out", str(out)])
-        while rows_done(out) < share * ROWS * len(CODE_SOURCES):
-            assert process.poll() is None, "it ended before it could be killed"
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        enough = share * ROWS * len(CODE_SOURCES)
+        process = start([*words, "--out", str(out)], doomed=True)
+        kill_after(process, partial(has_done, out, enough), seconds=600)
     finish([*words, "--out", str(out)])
     assert digests(out) == digests(tmp_path / "whole")

@@ -27,6 +27,7 @@ from anyorder.apps.train import model_card
 from anyorder.model import build
 from anyorder.recipes import find_recipe, override
 from anyorder.trace import Run
+from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -79,7 +80,7 @@ class Server:
 def server() -> Iterator[Server]:
     found = Server()
     yield found
-    found.process.communicate(timeout=60)
+    found.process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +99,13 @@ def kill(server: Server, asked: list[Any], parts: int, delay: float) -> None:
     """Kill a sampling process `delay` seconds after so many of its parts are there."""
     folder = Path(asked[0]["out"])
     child = server.ask([*asked, True])
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if len(list(folder.glob("parts/*.parquet"))) >= parts:
-            break
-        time.sleep(0.001)
-    time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
-    assert server.ask("wait") == -signal.SIGKILL
+    try:
+        wait_until(lambda: len(list(folder.glob("parts/*.parquet"))) >= parts, pause=0.001)
+        time.sleep(delay)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        ended = server.ask("wait")
+    assert ended == -signal.SIGKILL
     run = Run.open(folder)
     assert not run.complete and len(run.done_parts()) >= parts
 

@@ -31,6 +31,7 @@ FLAGS = [
 WIDTHS = pytest.mark.parametrize("width", [1280, 390])
 PATIENCE = 90_000
 """Milliseconds; a busy machine needs them."""
+SLOW = {"pause": "1", "max_new_tokens__1": "80"}  # it would take 80 seconds
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt install chromium")
 
@@ -136,7 +137,7 @@ def test_it_streams_a_generation_and_saves_it(tab: Tab, width: int) -> None:
 
 
 def test_stop_stops(tab: Tab, place: Playground) -> None:
-    tab.set(pause="1")
+    tab.set(**SLOW)
     tab.find("#generate").click()
     tab.says(r"step \d")
     playwright.expect(tab.find("#generate")).to_be_disabled()
@@ -236,7 +237,7 @@ def test_a_gap_is_marked_at_the_cursor(tab: Tab) -> None:
 
 def test_closing_the_tab_ends_the_work(browser: Any, place: Playground) -> None:
     tab = Tab(browser, place)
-    tab.set(pause="1")
+    tab.set(**SLOW)
     tab.find("#generate").click()
     tab.says(r"step \d")
     assert place.desk.busy() == 1
@@ -248,7 +249,7 @@ def test_closing_the_tab_ends_the_work(browser: Any, place: Playground) -> None:
 def test_two_tabs_at_once(browser: Any, place: Playground) -> None:
     tabs = [Tab(browser, place), Tab(browser, place)]
     for tab in tabs:
-        tab.set(pause="1")
+        tab.set(**SLOW)
         tab.find("#generate").click()
     for tab in tabs:
         tab.says(r"step \d")

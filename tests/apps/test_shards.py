@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from anyorder.apps.jobs import Share, device_here, share_here, workers_here
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
 from anyorder.trace import Run
+from waiting import wait_until
 
 SAMPLE = ["sample", "mdm", "--task", "stories", "--limit", "5", "--samples", "2", "--batch", "3"]
 SAMPLE += ["--steps", "4", "--temperature", "0.9"]
@@ -270,7 +272,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     yield found
     assert found.process.stdin is not None
     found.process.stdin.close()
-    found.process.wait(timeout=60)
+    found.process.wait(timeout=240)
 
 
 @pytest.mark.usefixtures("still_clock")
@@ -278,9 +280,7 @@ def test_processes_at_once_one_of_them_killed(tmp_path: Path, nursery: Nursery) 
     out = tmp_path / "run"
     words = [*SAMPLE, "--out", str(out)]
     doomed = nursery.start([*words, "--shard", "1/3"], parts=1)
-    while not list(out.glob("parts/*.parquet")):
-        os.kill(doomed, 0)
-        time.sleep(0.01)
+    wait_until(lambda: any(out.glob("parts/*.parquet")))
     others = [nursery.start([*words, "--shard", shard]) for shard in ("0/3", "2/3")]
     assert [nursery.wait(each) for each in others] == [0, 0], nursery.said()
     assert main(words) == 1, "nobody works alone where another is"
@@ -365,14 +365,18 @@ def test_killed_at_random_moments(tmp_path: Path, nursery: Nursery) -> None:
     def parts() -> int:
         return len(list(tmp_path.glob("run/parts/*.parquet")))
 
+    def has_parts(count: int) -> bool:
+        return parts() >= count
+
     for _ in range(3):  # 20 batches, of which each round makes 2 to 6
         before = parts()
         pids = [nursery.start([*words, f"{index}/3"], parts=2) for index in range(3)]
-        while parts() < before + 2:
-            time.sleep(0.002)
-        for pid in pids:
-            time.sleep(chance.uniform(0, 0.05))
-            nursery.kill(pid)
+        try:
+            wait_until(partial(has_parts, before + 2), pause=0.002)
+        finally:
+            for pid in pids:
+                time.sleep(chance.uniform(0, 0.05))
+                nursery.kill(pid)
     assert not Run.open(tmp_path / "run").complete
     pids = [nursery.start([*words, f"{index}/3"]) for index in range(3)]
     assert [nursery.wait(pid) for pid in pids] == [0, 0, 0], nursery.said()

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -75,8 +76,10 @@ def test_the_caption_counts() -> None:
 
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the display slept, by a clock that only its sleep moves: drawing takes no time."""
     taken: list[float] = []
-    monkeypatch.setattr("anyorder.apps.show.time.sleep", taken.append)
+    clock = SimpleNamespace(sleep=taken.append, monotonic=lambda: sum(taken))
+    monkeypatch.setattr(watching, "time", clock)
     return taken
 
 
@@ -94,8 +97,16 @@ def test_a_terminal_shows_as_many_samples_as_fit(naps: list[float]) -> None:
     assert "step 2: 2 shown, 0 masked" in drawn
     assert "toy/0 sample 0" in drawn and "toy/1 sample 0" in drawn and "toy/2" not in drawn
     assert "1 more are decoded with these" in drawn
-    # Each step stays to be seen, and the last frame for longer.
-    assert 0 < naps[0] <= watching.STEP_SECONDS and max(naps) <= watching.REST_SECONDS
+    assert naps == pytest.approx([watching.STEP_SECONDS] * 2), "each step stays to be seen"
+
+
+def test_the_end_of_a_batch_stays_for_longer(naps: list[float]) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, height=30)
+    with watching.watching(WORDS, 2, console=console) as begin:
+        for number in range(2):
+            begin([request(number)])([seen(["x"], [0], [1], 1)])
+    step, rest = watching.STEP_SECONDS, watching.REST_SECONDS
+    assert naps == pytest.approx([step, rest, step])
 
 
 def test_without_a_terminal_there_are_plain_lines(naps: list[float]) -> None:

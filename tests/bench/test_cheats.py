@@ -249,7 +249,7 @@ def test_grading_with_little_address_space() -> None:
         capture_output=True,
         text=True,
         preexec_fn=limit,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert said.stdout.strip() == "['passed']", said.stderr

@@ -120,7 +120,7 @@ def test_what_passes_alone_has_passed(tmp_path: Path) -> None:
         "assert f(1) == 2\n"
     )
     # The tests hang the first time, so the worker is ended by its alarm, and replaced.
-    limits = Limits(cpu_seconds=1, wall_seconds=0.5)
+    limits = Limits(cpu_seconds=1, wall_seconds=5)
     item = Item("x", "def f(x):\n    return x + 1", (Script(slow_first, remote=("f",)),))
     (found,) = grade([item], workers=1, limits=limits, minimum_level=1)
     assert (found.verdict, found.attempts) == ("passed", 2)
@@ -212,7 +212,7 @@ def run_script(folder: Path, **parts: object) -> subprocess.Popen[str]:
 
 def test_a_plain_script_can_grade(tmp_path: Path) -> None:
     process = run_script(tmp_path, count=5)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=240)
     assert (out.split(), errors) == (["passed"] * 5, "")
 
 
@@ -221,7 +221,7 @@ def test_workers_are_light(tmp_path: Path) -> None:
         "import sys\nheavy = {'torch', 'numpy', 'pyarrow', 'transformers', 'rich', 'tyro'}\n"
         "assert not heavy & set(sys.modules), sorted(heavy & set(sys.modules))\nassert f(1) == 2"
     )
-    out, errors = run_script(tmp_path, code=code).communicate(timeout=60)
+    out, errors = run_script(tmp_path, code=code).communicate(timeout=240)
     assert (out.split(), errors) == (["passed"] * 3, "")
 
 
@@ -234,11 +234,11 @@ def test_an_ended_grader_leaves_nothing(tmp_path: Path, how: signal.Signals) -> 
     below = descendants(process.pid)
     assert len(below) >= 2
     process.send_signal(how)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode != 0
     if how == signal.SIGINT:
         assert errors.strip().endswith("KeyboardInterrupt")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in below):
         time.sleep(0.05)
     assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]

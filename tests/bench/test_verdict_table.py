@@ -228,7 +228,7 @@ if __name__ == "__main__":
 
 def test_killed_before_any_file_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    subprocess.run([sys.executable, "-c", EVERY_MOMENT, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", EVERY_MOMENT, str(tmp_path)], check=True, timeout=240)
     scope: dict[str, Any] = {"__name__": "again"}
     exec(EVERY_MOMENT.replace("sys.argv[1]", json.dumps(str(tmp_path))), scope)
     folders = sorted(tmp_path.iterdir())

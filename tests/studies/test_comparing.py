@@ -37,7 +37,6 @@ def other_of(compared: CompareJob) -> RunJob:
     return next(job for job in compared.runs if job is not compared.reference)
 
 
-@pytest.mark.timeout(240)
 def test_programs_are_compared_with_those_of_the_reference(compared: CompareJob) -> None:
     ceiling, own = (Stored(job.target) for job in (compared.reference, other_of(compared)))
     assert set(own.pairs("ASTD", "valid")) <= {"stories/0", "stories/1"}
@@ -47,7 +46,6 @@ def test_programs_are_compared_with_those_of_the_reference(compared: CompareJob)
         assert 0 <= value[0] <= 1
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("state", ["absent", "unfinished", "ungraded"])
 def test_traces_are_made_again_and_unfinished_ones_finished(
     state: str, compared: CompareJob, monkeypatch: pytest.MonkeyPatch

@@ -49,7 +49,6 @@ def all_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.timeout(240)
 def test_the_page_is_the_same_every_time_and_complete(
     folder: Path, written: Written, tmp_path: Path
 ) -> None:
@@ -199,7 +198,6 @@ def test_a_study_that_is_not_there_is_said(
     assert "is a folder" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(120)
 def test_what_is_missing_is_said_and_not_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +219,6 @@ def test_what_is_missing_is_said_and_not_made_up(
     assert {claim.holds for claim in written.claims["s6"]} == {"not measured yet"}
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("family", ["mdm", "flexlatent"])
 def test_a_family_whose_dial_is_missing_leaves_the_others(
     family: str, folder: Path, written: Written, tmp_path: Path
@@ -242,7 +239,6 @@ def test_a_family_whose_dial_is_missing_leaves_the_others(
     }
 
 
-@pytest.mark.timeout(60)
 def test_an_empty_study_is_a_page_too(tmp_path: Path) -> None:
     written = write_page(Study(tmp_path / "none", Plan(SIZES)), tmp_path / "results.md")
     assert not written.figures

@@ -14,7 +14,6 @@ from studies.view import Study
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(240)
 def test_the_published_page_comes_from_the_stored_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,6 @@ def _tau(folder: Path, **setting: object) -> float:
     return arness(run).cells["tau"].mean
 
 
-@pytest.mark.timeout(120)
 def test_the_collapse_needs_no_network_and_follows_the_anchored_side(tmp_path: Path) -> None:
     assert abs(_tau(tmp_path / "none")) < 0.3
     assert _tau(tmp_path / "left", layout=0.5) > 0.6
@@ -93,7 +92,6 @@ def test_the_collapse_needs_no_network_and_follows_the_anchored_side(tmp_path: P
     assert _tau(tmp_path / "tied", ties="leftmost") == 1
 
 
-@pytest.mark.timeout(120)
 def test_a_run_writes_programs_of_the_corpus_and_goes_on(tmp_path: Path) -> None:
     setting = FreeSetting(layout=1.0, draws=64, problems=3)
     run = sample_free(setting, tmp_path / "run")

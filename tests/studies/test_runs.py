@@ -108,7 +108,6 @@ def test_columns_by_verdict_and_less_another(tmp_path: Path) -> None:
     assert stored.excess("a", "b") == {"stories/1": [2.0]} and stored.excess("a", "c") == {}
 
 
-@pytest.mark.timeout(240)
 def test_the_records_are_what_the_measures_say(tmp_path: Path) -> None:
     run = StudyRun("latentmdm-layout1", "greedy", {"policy": "average", "k": 1}, 3, 1, ALL)
     job = job_of(run, tmp_path, "latentmdm")
@@ -136,7 +135,6 @@ def test_the_records_are_what_the_measures_say(tmp_path: Path) -> None:
     assert stored.points("top")[0] and stored.points("committed")[0]
 
 
-@pytest.mark.timeout(120)
 def test_another_setting_is_another_run(tmp_path: Path) -> None:
     setting = FreeSetting(layout=1.0, draws=16, problems=2)
     job = job_of(StudyRun("counted", "x", {}, 2, 1, (ARNESS,), free=setting), tmp_path, "counted")
@@ -155,7 +153,6 @@ def test_another_setting_is_another_run(tmp_path: Path) -> None:
         _ = job.done
 
 
-@pytest.mark.timeout(120)
 def test_a_run_that_is_done_again_leaves_no_tables_of_two_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +198,6 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     assert load(tmp_path / "kept").digest == load(found).digest
 
 
-@pytest.mark.timeout(240)
 def test_a_start_is_trained_once_and_first(tmp_path: Path) -> None:
     changes = {"steps": 2, "data.layout": 0.5, "threads": 1, "batch": 2, "warmup": 1}
     base = Training("base", "tiny/mdm", changes)

@@ -97,7 +97,7 @@ def finish_and_read(folder: Path) -> tuple[list[str], bytes]:
 
 def test_killed_before_any_file_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    subprocess.run(command(EVERY_MOMENT, tmp_path / "all"), check=True, timeout=120)
+    subprocess.run(command(EVERY_MOMENT, tmp_path / "all"), check=True, timeout=240)
     folders = sorted((tmp_path / "all").iterdir())
     expected = finish_and_read(tmp_path / "whole")
     assert len(expected[0]) == 9

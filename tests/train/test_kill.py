@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from waiting import wait_until
+
 TOY = Path(__file__).with_name("toy.py")
 STEPS, SAVE_EVERY = 150, 4
 
@@ -31,9 +33,12 @@ class Nursery:
             text=True,
         )
 
-    def start(self, out: Path) -> int:
-        """The id of a process that trains in `out`; it stays until `wait` is called."""
-        return self._ask(f"{out} {STEPS} {SAVE_EVERY}")
+    def start(self, out: Path, *, doomed: bool) -> int:
+        """The id of a process that trains in `out`; it stays until `wait` is called.
+
+        A doomed one never ends by itself, however late its killer comes.
+        """
+        return self._ask(f"{out} {STEPS} {SAVE_EVERY} {'doomed' if doomed else ''}")
 
     def wait(self) -> int:
         """The exit code of the last process."""
@@ -51,7 +56,7 @@ class Nursery:
 def nursery() -> Iterator[Nursery]:
     found = Nursery()
     yield found
-    found.process.communicate(timeout=60)
+    found.process.communicate(timeout=240)
 
 
 def kill_at(nursery: Nursery, out: Path, rows: int, delay: float) -> None:
@@ -61,15 +66,16 @@ def kill_at(nursery: Nursery, out: Path, rows: int, delay: float) -> None:
     hits every part of a step and of a checkpoint.
     """
     metrics = out / "metrics.jsonl"
-    child = nursery.start(out)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if metrics.exists() and metrics.read_bytes().count(b"\n") >= rows:
-            break
-        time.sleep(0.001)
-    time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
-    assert nursery.wait() == -signal.SIGKILL
+    child = nursery.start(out, doomed=True)
+    try:
+        wait_until(
+            lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= rows, pause=0.001
+        )
+        time.sleep(delay)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        ended = nursery.wait()
+    assert ended == -signal.SIGKILL
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -84,6 +90,6 @@ def test_killed_at_random_moments(
     moments = random.Random(seed)
     for rows in sorted(moments.sample(range(1, len(whole["metrics"]) * 3 // 4), kills)):
         kill_at(nursery, tmp_path / "killed", rows, moments.uniform(0, 0.03))
-    nursery.start(tmp_path / "killed")
+    nursery.start(tmp_path / "killed", doomed=False)
     assert nursery.wait() == 0
     assert fingerprint(tmp_path / "killed") == whole

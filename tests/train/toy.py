@@ -2,7 +2,8 @@
 
 Run as a program it is a nursery: for each line `OUT STEPS SAVE_EVERY` on standard input it starts a
 process that trains the toy and prints its id; for the line `wait` that follows, how that process
-ended. They are forked from one that has imported torch and not used it, so that a test that kills
+ended. With a fourth word, `doomed`, the process never ends by itself, however late its killer
+comes. They are forked from one that has imported torch and not used it, so that a test that kills
 many of them need not wait for imports.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,21 +105,25 @@ CONFIG = TrainConfig(
 VALIDATION = [batch_of(1000 + number) for number in range(2)]
 
 
+OPTIONS = FitOptions(levels=(0.3, 0.9, None), progress=False)
+
+
 def train(out: Path, options: FitOptions | None = None, **changes: object):  # type: ignore[no-untyped-def]
     """`fit` on the toy, with changes to its configuration; returns (result, network)."""
     net = ToyNet()
     config = replace(CONFIG, **changes)  # type: ignore[arg-type]
-    options = options or FitOptions(levels=(0.3, 0.9, None), progress=False)
+    options = options or OPTIONS
     return fit(net, objective, batch_of, VALIDATION, config, out, options), net
 
 
-def train_in_a_process(out: str, steps: str, save_every: str) -> int:
-    """The id of a new process that trains and ends with exit code 0."""
+def train_in_a_process(out: str, steps: str, save_every: str, doomed: str = "") -> int:
+    """The id of a new process that trains and ends with exit code 0, or waits to be killed."""
     child = os.fork()
     if child:
         return child
     try:
-        train(Path(out), steps=int(steps), save_every=int(save_every))
+        options = replace(OPTIONS, export=lambda net: time.sleep(600)) if doomed else OPTIONS
+        train(Path(out), options, steps=int(steps), save_every=int(save_every))
         os._exit(0)
     finally:  # never back into the parent's code
         traceback.print_exc()

@@ -94,7 +94,7 @@ def verdict() -> Callable[..., str]:
         expected: Any = None,
         limits: Limits | None = None,
     ) -> str:
-        with sandbox.start(program, limits or Limits(cpu_seconds=2.0, wall_seconds=10.0)) as child:
+        with sandbox.start(program, limits or Limits(cpu_seconds=2.0, wall_seconds=30.0)) as child:
             try:
                 child.load()
                 result = child.call("f", args)

@@ -301,10 +301,10 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_bytes_are_refused_quickly(data: bytes) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(WireError):
         decode(data)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
 
 
 @given(st.binary(max_size=200))
@@ -330,7 +330,7 @@ def test_colliding_keys_do_not_hold_the_reader_up() -> None:
     keys = [encode(n * period) for n in range(1, 200_000)]
     for tag in (b"S", b"k"):
         data = sized(tag, len(keys), b"".join(keys))
-        begun = time.perf_counter()
+        begun = time.process_time()
         with pytest.raises(WireError, match="too long to read"):
             decode(data, seconds=0.3)
-        assert time.perf_counter() - begun < 20
+        assert time.process_time() - begun < 20

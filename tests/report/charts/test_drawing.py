@@ -122,7 +122,7 @@ def test_the_readers_settings_neither_matter_nor_change(
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
 
 
 CHART = """
