@@ -252,7 +252,11 @@ SMALLER = (
     (r"^anyorder train tiny/mdm --out runs/mdm$", r"\g<0> --steps 4 --warmup 1"),
 )
 """The same commands with less work; a level of isolation is the machine's."""
-ELSEWHERE = {"play": "it serves until it is interrupted", "push": "it needs a hub"}
+ELSEWHERE = {
+    "paper": "it needs a published checkpoint",
+    "play": "it serves until it is interrupted",
+    "push": "it needs a hub",
+}
 
 
 @pytest.mark.long
