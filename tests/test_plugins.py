@@ -99,7 +99,8 @@ def test_it_races(site: Path, tmp_path: Path) -> None:
     code = (
         "from anyorder.cli import main\n"
         "import sys\n"
-        "assert main(['train', 'tiny/backward', '--data.layout', '1', '--out', 'one', '--json']) == 0\n"
+        "train = ['train', 'tiny/backward', '--data.layout', '1', '--out', 'one', '--json']\n"
+        "assert main(train) == 0\n"
         "sys.exit(main(['race', 'ar', 'one', '--limit', '2', '--texts', '0', '--infill', '0',\n"
         "    '--unequal', '--allow-weak-isolation', '--out', 'race', '--json']))\n"
     )
