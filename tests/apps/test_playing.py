@@ -403,4 +403,4 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["play", "--help"])
     told = capsys.readouterr().out
-    assert "anyorder play" in told and "--no-browser" in told and "--port" in told
+    assert "anyorder play mdm --port 8000" in told and "--no-browser" in told and "--port" in told
