@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "data"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from made_corpora import (
     in_columns,

@@ -1,8 +1,8 @@
 """How far flexmdm's samplers are from the data when the network is perfect: total variations.
 
-The exact output law of each sampler, pushed through its kernel (tests/decode/insertion_laws.py, and
-insertion_event_laws.py), against a data law on all strings of three tokens up to a length. Nothing
-is trained or sampled. The rows are those of the analysis that the decoder's defaults come from; the
+The exact output law of each sampler, pushed through its kernel (insertion_laws.py and
+insertion_event_laws.py in tests/support), against a data law on all strings of three tokens up to a
+length. Nothing is trained or sampled. The rows are those of the analysis that the decoder's defaults come from; the
 second table sets the event-driven sampler beside step-wise ones of as many network calls.
 
     python benchmarks/flexmdm_laws.py                          lengths 0-4, some minutes
@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "decode"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from insertion_event_laws import EventLaw
 from insertion_laws import Rule, distance, total_variation

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.append(str(Path(__file__).parent))  # support modules beside the tests, by name
+sys.path.append(str(Path(__file__).parent / "support"))  # its modules, by name
 
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and so would be the
 # processes that tests start and interrupt.

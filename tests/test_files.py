@@ -196,7 +196,7 @@ def test_racing_processes_exclude_each_other(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_fifty_processes_race_for_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    program = Path(__file__).with_name("lock_stress.py")
+    program = Path(__file__).parent / "support" / "lock_stress.py"
     words = [sys.executable, str(program), str(tmp_path), "50", "200"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr

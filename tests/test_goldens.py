@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from goldens import make
+from tests.goldens import make
 
 SHOWN = 20
 LOG_PROBABILITIES = {"log_prob", "score"}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))  # support modules beside the tests, by name
 
 SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
 

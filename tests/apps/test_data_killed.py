@@ -9,14 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from made_corpora import made_rows, write_rows
+from waiting import kill_after
 
 from anyorder.data.published import CODE_SOURCES
 from anyorder.files import sha256_of
-from waiting import kill_after
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))
-
-from made_corpora import made_rows, write_rows
 
 # One that is to be killed never ends by itself, however late its killer comes.
 CODE = """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from made_corpora import in_columns, made_program, made_prompt, made_rows, rewritten, write_rows
 
 from anyorder.apps.pipeline import pipeline as data_pipeline
 from anyorder.apps.pipeline.corpus import open_corpus
@@ -23,10 +23,6 @@ from anyorder.data.sources import ShardSource
 from anyorder.files import sha256_of
 from anyorder.recipes import DataConfig, find_recipe
 from anyorder.vocab import Vocab
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))
-
-from made_corpora import in_columns, made_program, made_prompt, made_rows, rewritten, write_rows
 
 OPC, KOD, OCI = (
     "opc-sft-stage2-educational",

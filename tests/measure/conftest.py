@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

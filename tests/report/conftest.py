@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent))  # support modules beside the tests, by name
-
 from made_traces import ODD, ar, flexmdm, latentmdm, mdm, spaced, trace_of
 
 from anyorder.report import player

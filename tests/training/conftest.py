@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import same_run
 import torch
 
-TOY = Path(__file__).with_name("toy.py")
+TOY = Path(__file__).parents[1] / "support" / "toy.py"
 
 
 @pytest.fixture(scope="session")
@@ -46,22 +47,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def _metrics(out: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {name: value for name, value in row.items() if name not in ("seconds", "tokens_per_second")}
-        for row in rows
-    ]
-
-
-def _fingerprint(out: Path) -> dict[str, Any]:
-    """The newest checkpoint's files, byte for byte, and the metrics without times."""
-    newest = sorted((out / "checkpoints").glob("step-*"))[-1]
-    state = json.loads((newest / "state.json").read_text())
-    files = {name: (newest / name).read_bytes() for name in state["files"]}
-    return {"step": state["step"], "files": files, "metrics": _metrics(out)}
-
-
 def _rewrite_state(folder: Path, **changes: Any) -> None:
     """Change fields of a checkpoint's state.json as a version with such fields would write it."""
     path = folder / "state.json"
@@ -78,12 +63,12 @@ def rewrite_state() -> Any:
 
 @pytest.fixture(scope="session")
 def metrics() -> Any:
-    return _metrics
+    return same_run.metrics
 
 
 @pytest.fixture(scope="session")
 def fingerprint() -> Any:
-    return _fingerprint
+    return same_run.fingerprint
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from same_run import fingerprint
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
 from anyorder.families.mdm.config import ImitationConfig, PlannedConfig, TuningConfig
@@ -148,7 +149,7 @@ def fitted(out: Path, kill_at: int | None = None) -> PlannedNet:
     return net
 
 
-def test_training_moves_the_planner_only_and_resumes(tmp_path: Path, fingerprint: Any) -> None:
+def test_training_moves_the_planner_only_and_resumes(tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in frozen_net().named_parameters()}
     whole = fitted(tmp_path / "whole")
     with pytest.raises(Killed):

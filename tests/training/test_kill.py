@@ -14,10 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
 from waiting import wait_until
 
-TOY = Path(__file__).with_name("toy.py")
+TOY = Path(__file__).parents[1] / "support" / "toy.py"
 STEPS, SAVE_EVERY = 150, 4
 
 

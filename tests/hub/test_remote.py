@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 
-import made_checkpoints as made
 from anyorder.hub import files as hub_remote
 from anyorder.hub.files import fetch, is_hub_id, push
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 import torch
 
-import made_checkpoints as made
 from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.flexmdm.published import RELEASE, extra_names

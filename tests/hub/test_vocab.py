@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 
-import made_checkpoints as made
 from anyorder.hub.vocab import open_vocab, published_vocab
 from anyorder.vocab import Vocab
 
