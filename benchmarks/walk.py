@@ -5,12 +5,10 @@
 
 Each command runs in a fresh process, in an empty folder, under a profiler. The rule: a file below
 `src/anyorder` is touched if at least one function defined in it was called, by whomever: a function
-that a module calls while it is imported counts, too. Lambdas and comprehensions are functions of
-their file; bodies of modules and classes are not functions. All threads of the process are seen;
-processes that it starts, such as those of the sandbox, are not. A file is imported if a module of
-`sys.modules` came from it when the command ended.
-
-Without functions that run only during imports, 8 to 16 files fewer are touched.
+that a module calls while it is imported counts, too. Only functions with a name count: a lambda or
+a comprehension is part of the code around it, as is the body of a class. All threads of the process
+are seen; processes that it starts, such as those of the sandbox, are not. A file is imported if a
+module of `sys.modules` came from it when the command ended.
 """
 
 from __future__ import annotations
@@ -89,9 +87,10 @@ class Watch:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        # Only functions are optimised; bodies of modules and classes are not.
+        # Only functions are optimised; bodies of modules and classes are not. "<lambda>" and the
+        # like are no names: Python 3.12 no longer calls comprehensions, so they must not count.
         function = event == "call" and code.co_flags & inspect.CO_OPTIMIZED
-        if function and code.co_filename.startswith(self.package):
+        if function and code.co_name[0] != "<" and code.co_filename.startswith(self.package):
             self.called.add(code.co_filename)
 
     def files(self) -> list[str]:

@@ -17,12 +17,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-import anyorder.families.published  # noqa: F401  (registers the published formats)
 from anyorder.families.family import Family, find_family
 from anyorder.files import sha256_of
 from anyorder.hub.files import (
@@ -35,7 +34,6 @@ from anyorder.hub.files import (
     is_hub_id,
     open_folder,
 )
-from anyorder.hub.formats import Folder, Published, find_layout, read_published
 from anyorder.hub.vocab import open_vocab
 from anyorder.hub.weights import (
     OUR_KEY,
@@ -46,10 +44,13 @@ from anyorder.hub.weights import (
     on_meta,
     open_own,
     shared,
+    usable_device,
 )
 from anyorder.model import CONFIG_FILE, FORMAT, SHIPPED, Card, Model, checked_config, shipped_folder
-from anyorder.training.processes import usable_device
 from anyorder.vocab import VOCABULARY_FILE, Vocab
+
+if TYPE_CHECKING:
+    from anyorder.hub.formats import Layout
 
 PUBLISHED = {"model_type", "architectures"}
 """Fields of other libraries' config.json, which ours does not have."""
@@ -193,6 +194,9 @@ def _open_own(name: str, folder: Path, record: Any, family: str | None) -> Opene
 def _open_published(
     name: str, folder: Path, record: Mapping[str, Any], family: str | None
 ) -> Opened:
+    import anyorder.families.published  # noqa: F401  (registers the published formats)
+    from anyorder.hub.formats import Folder, find_layout, read_published
+
     files = open_folder(folder)
     ours = _read_ours(folder, record)
     published = read_published(Folder(folder, record, files.shapes), family or ours.get("family"))
@@ -209,18 +213,18 @@ def _open_published(
     found = find_family(card.family)
     config = checked_config(card, vocab)
     net = on_meta(lambda: found.network.build(config), folder / CONFIG_FILE)
-    stores = _stores(published, files, folder)
-    weights = match_published(published.layout, stores, net)
+    layout = find_layout(published.layout)
+    stores = _stores(layout, published.config, files, folder)
+    weights = match_published(layout.head, stores, net)
     digest = _digest(card, [sha256_of(path) for path in _files_of(stores)])
     return Opened(name, found, card, vocab, digest, net, weights)
 
 
 def _stores(
-    published: Published, files: SafetensorFiles, folder: Path
+    layout: Layout, config: Any, files: SafetensorFiles, folder: Path
 ) -> dict[Store, dict[str, str]]:
     """File -> our names of the tensors in it, with the file's names."""
-    layout = find_layout(published.layout)
-    names, apart = layout.names(published.config), layout.apart(published.config)
+    names, apart = layout.names(config), layout.apart(config)
     if not apart:
         return {files: names}
     others = {ours: theirs for ours, theirs in names.items() if ours not in apart}

@@ -36,12 +36,11 @@ from anyorder.decode.loop import TimedWatcher, counted_from
 from anyorder.families.descriptions import WRAPPED
 from anyorder.families.family import Family, find_family
 from anyorder.files import replacing
-from anyorder.hub.weights import save_weights
+from anyorder.hub.weights import save_weights, usable_device
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.trace.snapshots import spelled
-from anyorder.training.processes import usable_device
 from anyorder.vocab import Vocab
 
 CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1

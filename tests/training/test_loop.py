@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch import nn
 
+from anyorder.hub.weights import usable_device
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training import Diverged, FitOptions, fit
 from anyorder.training.loop import VALIDATION_SEED, validate
-from anyorder.training.processes import usable_device
 
 
 class Killed(BaseException):

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.apps.jobs import GradeJob, Share, progress_bar
-from anyorder.apps.measure import published_rates
 from anyorder.bench.checks import PASSED, VERDICTS, shown
 from anyorder.bench.grade import Grading, Item, Key, Verdict, VerdictTable, grade
 from anyorder.bench.sandbox import Limits
@@ -168,8 +167,17 @@ def graded(
         notes=notes,
         timing=cost,
         untimed=untimed,
-        paper=tuple(published_rates(run.card, task.name)),
+        paper=_published_rates(run, task.name),
     )
+
+
+def _published_rates(run: Run, task: str) -> tuple[dict[str, Any], ...]:
+    """The paper's rows beside a run that follows a published protocol."""
+    if not run.card.config.get("preset"):
+        return ()
+    from anyorder.apps.measure import published_rates  # imports every measure
+
+    return tuple(published_rates(run.card, task))
 
 
 def report(

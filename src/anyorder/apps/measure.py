@@ -40,7 +40,6 @@ from anyorder.measure.similarity_scores import (
     similarity,
 )
 from anyorder.measure.stored import MEASURES_FILE, SCHEMA, published, stored_measures, traces_digest
-from anyorder.recipes.presets import PRESETS
 from anyorder.report.tables import (
     Cell,
     Table,
@@ -226,6 +225,10 @@ def _preset(card: RunCard) -> str:
     """The protocol whose settings the run has without exception, or an empty string."""
     config = card.config
     name = config.get("preset") or ""
+    if not name:
+        return ""
+    from anyorder.recipes.presets import PRESETS  # few runs have one, and recipes import much
+
     if name not in PRESETS:
         return ""
     options = config["options"]

@@ -27,7 +27,6 @@ from anyorder.decode.canvas import Sizes, Watcher, check_lengths, has_gaps, pref
 from anyorder.files import alone_if_free, alone_in, together_in
 from anyorder.measure.extract import extract
 from anyorder.model import Model, Request, load, policy_name
-from anyorder.recipes.presets import find_preset
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.vocab import Vocab
 
@@ -268,6 +267,8 @@ def _with_preset(
     settings: dict[str, Any] = {}
     decoding: dict[str, Any] = {}
     if job.preset is not None:
+        from anyorder.recipes.presets import find_preset  # recipes import much
+
         preset = find_preset(job.preset)
         settings, decoding = preset.settings(family, job.task, options.get("policy"))
     settled = DEFAULTS | settings

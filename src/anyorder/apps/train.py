@@ -15,7 +15,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from anyorder.apps.pipeline.corpus import Corpus, open_corpus
-from anyorder.apps.planner_grpo import grpo
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.canvas import Frame
 from anyorder.families.backbone import Objective
@@ -170,7 +169,13 @@ def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
     return find_family(recipe.family).frame(config, vocab)
 
 
-OWN_LOSSES: dict[str, Callable[[Recipe, Vocab], Objective]] = {"grpo": grpo}
+def _grpo(recipe: Recipe, vocab: Vocab) -> Objective:
+    from anyorder.apps.planner_grpo import grpo  # here: it grades, so it imports the sandbox
+
+    return grpo(recipe, vocab)
+
+
+OWN_LOSSES: dict[str, Callable[[Recipe, Vocab], Objective]] = {"grpo": _grpo}
 """Losses that live outside families, because they decode and grade samples."""
 
 

@@ -41,10 +41,20 @@ from anyorder.hub.files import (
     equal,
     read,
 )
-from anyorder.hub.formats import find_layout
 
 CONSTANTS = re.compile(r".*\.rotary_emb\.inv_freq$")
 """Tensors in old checkpoints that follow from their config.json, and are ignored."""
+
+
+def usable_device(name: str) -> torch.device:
+    """The device called `name`; ValueError if this machine cannot use it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device, dtype=torch.float64)  # noise and ranking need it
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}): try cpu") from error
+    return device
 
 
 @dataclass(frozen=True)
@@ -91,13 +101,13 @@ def match(store: Store, net: nn.Module, remedy: str) -> PublishedWeights:
 
 
 def match_published(
-    layout: str,
+    head: str,
     stores: Mapping[Store, Mapping[str, str]],
     net: nn.Module,
 ) -> PublishedWeights:
     """Find the weights of a published checkpoint: for each store, our name -> their name.
 
-    A tied checkpoint may store its head as well, if it equals the table.
+    A tied checkpoint may store its `head` as well, if it equals the table.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in net.state_dict(keep_vars=True).items()}
     given = {ours for names in stores.values() for ours in names}
@@ -107,7 +117,7 @@ def match_published(
         wanted = {theirs: shapes[ours] for ours, theirs in names.items()}
         spare = {name for name in store.shapes if CONSTANTS.match(name)}
         # `names` lists the table first (`backbone_names`).
-        head, table = find_layout(layout).head, next(iter(names.values()), "")
+        table = next(iter(names.values()), "")
         if head not in wanted and head in store.shapes and table in store.shapes:
             if not equal(store, head, table):
                 raise ValueError(

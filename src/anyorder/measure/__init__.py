@@ -10,8 +10,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anyorder import plugins
-
 if TYPE_CHECKING:
     from anyorder.apps.placement import placement
     from anyorder.measure.arness_scores import arness
@@ -33,6 +31,8 @@ __all__ = ["arness", "diversity", "order", "placement", "similarity"]
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    from anyorder import plugins  # here, since most commands take none of an installed package
+
     if not name.startswith("_") and name in plugins.installed("measures"):
         return plugins.load("measures", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

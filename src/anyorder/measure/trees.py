@@ -120,14 +120,14 @@ _VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
-def ast_tree(module: ast.Module, options: TreeOptions = TreeOptions()) -> Tree:  # noqa: B008
+def ast_tree(module: ast.Module, options: TreeOptions | None = None) -> Tree:
     """The anonymised syntax tree of a program, as ASTD compares it."""
-    return _flattened(module, options)[0]
+    return _flattened(module, options or TreeOptions())[0]
 
 
-def coarse_tree(module: ast.Module, options: TreeOptions = TreeOptions()) -> Tree:  # noqa: B008
+def coarse_tree(module: ast.Module, options: TreeOptions | None = None) -> Tree:
     """The statement-level tree of a program, as Coarse compares it."""
-    return ast_and_coarse(module, options)[1]
+    return ast_and_coarse(module, options or TreeOptions())[1]
 
 
 def ast_and_coarse(module: ast.Module, options: TreeOptions) -> tuple[Tree, Tree]:
@@ -309,8 +309,9 @@ class D(E, metaclass=M): z: int = ...
 '''
 
 
-def grammar_tree(source: str, options: TreeOptions = TreeOptions()) -> Tree:  # noqa: B008
+def grammar_tree(source: str, options: TreeOptions | None = None) -> Tree:
     """The named nodes of a program."""
+    comments = (options or TreeOptions()).comments
     cursor = _parser().parse(source.encode("utf-8", "surrogatepass")).walk()
     labels: list[str] = []
     depths: list[int] = []
@@ -319,7 +320,7 @@ def grammar_tree(source: str, options: TreeOptions = TreeOptions()) -> Tree:  # 
         node = cursor.node
         down = False
         # A node without a name has no named nodes below it.
-        if node.is_named and (options.comments or node.type != "comment"):
+        if node.is_named and (comments or node.type != "comment"):
             labels.append(node.type)
             depths.append(depth)
             down = cursor.goto_first_child()

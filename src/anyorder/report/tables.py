@@ -18,16 +18,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import Box
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from anyorder.families.descriptions import describe
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts import Drawing
+
+if TYPE_CHECKING:
+    from anyorder.report.charts import Drawing
 
 NOTHING = "\N{EN DASH}"
 MOST_DIGITS = 4
@@ -447,6 +448,9 @@ def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[s
 
 
 def _base(family: str, policy: str) -> str:
+    # Tables of the command line need neither descriptions nor charts: only labels of runs do.
+    from anyorder.families.descriptions import describe
+
     known = describe(family)
     way = "" if known.left_to_right else policy_title(policy)
     return ", ".join(word for word in (known.title, way) if word)

@@ -39,6 +39,7 @@ from torch import Tensor, nn
 from anyorder.data.batches import Batch
 from anyorder.families.backbone import Objective
 from anyorder.files import alone_in
+from anyorder.hub.weights import usable_device
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training import checkpoint
@@ -57,7 +58,6 @@ from anyorder.training.processes import (
     StopSignals,
     present,
     steady_torch,
-    usable_device,
 )
 
 VALIDATION_SEED = 0x76A11DA7E

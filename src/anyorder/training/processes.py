@@ -1,4 +1,4 @@
-"""The processes of one training: their ranks, messages and common end; devices; rows of tensors.
+"""The processes of one training: their ranks, messages and common end; rows of tensors.
 
 **Processes.** `torchrun` starts W processes and numbers them in the environment; `joined` makes a
 group of them (gloo on CPU, NCCL on GPUs). Without torchrun there is one process, and nothing here
@@ -43,16 +43,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-
-def usable_device(name: str) -> torch.device:
-    """The device called `name`; ValueError if this machine cannot use it."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device, dtype=torch.float64)  # noise and ranking need it
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used here ({reason}): try cpu") from error
-    return device
+from anyorder.hub.weights import usable_device
 
 
 @contextmanager

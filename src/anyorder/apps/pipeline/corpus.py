@@ -29,7 +29,6 @@ from anyorder.data.corpora.stories import (
 from anyorder.data.corpora.stories.layout import MAX_LINES
 from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
 from anyorder.data.keyed import Permutation
-from anyorder.data.published import CORPORA
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
 from anyorder.data.sources import (
     MANIFEST,
@@ -52,7 +51,16 @@ from anyorder.vocab import Vocab
 
 def is_shard_folder(source: str) -> bool:
     """Whether a data source names a folder of shards, which may not be made yet."""
-    return Path(source).is_dir() or Path(source).name in CORPORA
+    return Path(source).is_dir() or _is_published(Path(source).name)
+
+
+def _is_published(name: str) -> bool:
+    """Whether `anyorder data` has a recipe of this name."""
+    from anyorder.data.published import (
+        CORPORA,  # here: its filters are compiled, `stories` has none
+    )
+
+    return name in CORPORA
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ def manifest_digest(folder: Path) -> str:
     """A digest of the content of a folder of shards."""
     if not (folder / MANIFEST).is_file():
         name = folder.name
-        advice = f"make it with: anyorder data {name if name in CORPORA else 'RECIPE'}"
+        advice = f"make it with: anyorder data {name if _is_published(name) else 'RECIPE'}"
         if (folder / "work").is_dir():
             advice = "it is not finished, repeat the command that makes it"
         raise ValueError(f"data.source={str(folder)!r} holds no shards: {advice} --out {folder}")
