@@ -37,6 +37,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import Literal
 
@@ -146,13 +147,11 @@ _BETWEEN = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tok
 """Kinds of tokens that can precede the first one of a statement."""
 
 
-def _pieces(cut_text: Callable[[str], list[str]]) -> Callable[[str, Vocab, int], Segments]:
-    """Make a segmenter of text one of tokens; pieces without tokens are left out."""
-
-    def segmenter(text: str, vocab: Vocab, segment_length: int) -> Segments:
-        return [ids for ids in map(vocab.encode, cut_text(text)) if ids]
-
-    return segmenter
+def _by_text(
+    cut_text: Callable[[str], list[str]], text: str, vocab: Vocab, segment_length: int
+) -> Segments:
+    """The tokens of each piece of the text; pieces without tokens are left out."""
+    return [ids for ids in map(vocab.encode, cut_text(text)) if ids]
 
 
 def _fixed(text: str, vocab: Vocab, segment_length: int) -> Segments:
@@ -161,14 +160,14 @@ def _fixed(text: str, vocab: Vocab, segment_length: int) -> Segments:
 
 
 SEGMENTERS: dict[str, Callable[[str, Vocab, int], Segments]] = {
-    "line": _pieces(lines),
-    "statement": _pieces(statements),
+    "line": partial(_by_text, lines),
+    "statement": partial(_by_text, statements),
     "fixed": _fixed,
 }
 """(text, vocabulary, L_seg) -> the tokens of each segment, none of them empty."""
 
 
-PART_SEGMENTERS = {**SEGMENTERS, "statement": _pieces(statements_of_part)}
+PART_SEGMENTERS = {**SEGMENTERS, "statement": partial(_by_text, statements_of_part)}
 """The same for a part of a text that begins and ends between two segments."""
 
 
