@@ -23,7 +23,7 @@ MAY_CHANGE = frozenset(
     | {"shard", "reduce", "recompute", "compile"}
 )
 """Fields that may differ in a resumed run."""
-LATER = frozenset({"dtype", "lora", "lora_scale", "lora_targets"})
+LATER = frozenset({"dtype", "lora", "lora_scale", "lora_targets", "optimiser", "muon_lr"})
 """Fixed fields that a checkpoint omits at their defaults."""
 
 
@@ -40,6 +40,10 @@ class TrainConfig:
     normalised and stratified by itself, then their gradients are averaged."""
     lr: float = 3e-3
     """Largest learning rate, reached at the end of the warm-up."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """AdamW for all parameters, or Muon for the matrices of the layers and AdamW for the others."""
+    muon_lr: float = 0.02
+    """Largest learning rate of Muon's matrices; `lr` is that of the other parameters."""
     multipliers: Mapping[str, float] = field(default_factory=dict)
     """Parameter-name prefix -> factor on `lr`; the longest matching prefix wins. A `*` between
     dots stands for any one name, as in `blocks.*.modulation`."""
@@ -122,10 +126,14 @@ class TrainConfig:
             whole(name, getattr(self, name), bound)
 
     def _check_optimiser(self) -> None:
-        rates = {"lr": self.lr, "eps": self.eps}
+        rates = {"lr": self.lr, "eps": self.eps, "muon_lr": self.muon_lr}
         rates |= {f"multipliers[{name!r}]": value for name, value in self.multipliers.items()}
         for name, value in rates.items():
             positive(name, value)
+        if self.optimiser != "muon" and self.muon_lr != TrainConfig.muon_lr:
+            raise ValueError("muon_lr has no effect with optimiser=adamw: give optimiser=muon")
+        if self.optimiser == "muon" and self.lora:
+            raise ValueError("optimiser=muon trains whole matrices: leave lora out")
         for name in ("clip", "weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)}: give 0 (off) or a positive number")
@@ -139,7 +147,11 @@ class TrainConfig:
             )
 
     def _check_machine(self) -> None:
-        choices = {"dtype": ("float32", "float64", "bfloat16"), "reduce": ("step", "micro")}
+        choices = {
+            "optimiser": ("adamw", "muon"),
+            "dtype": ("float32", "float64", "bfloat16"),
+            "reduce": ("step", "micro"),
+        }
         for name, known in (choices | {"shard": ("full", "hybrid", "none")}).items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""AdamW with groups, the learning rate as a function of the step, and averages of the weights.
+"""Parameters in groups for AdamW and Muon, the learning rate as a function of the step, and averages of the weights.
 
     factor(s) = (s + 1) / W                                        s < W   (W: warm-up steps)
               = f + (1 - f) / 2 * (1 + cos(pi (s - W) / (S - W)))  s >= W  (S: steps, f: final)
@@ -21,6 +21,7 @@ Not here: clipping, and when to update or which weights to use (loop.py).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,10 +31,15 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from anyorder.training.config import TrainConfig
+from anyorder.training.muon import MuonAdamW
 from anyorder.training.processes import local
 
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+ADAM_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """AdamW's state for one parameter, under torch's names."""
+MUON_MOMENTS = ("momentum",)
+"""Muon's."""
+LAYER_MATRIX = re.compile(r"(^|\.)blocks\.\d+\.(attention|mlp)\.")
+"""Names of the parameters that Muon trains, if they are matrices: not tables, heads or time."""
 
 
 def learning_rate_factor(step: int, config: TrainConfig) -> float:
@@ -51,14 +57,14 @@ def trained_parameters(net: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
-    """Groups for AdamW: one for each multiplier with decay, one without."""
+    """Groups: for each multiplier with decay, without, and for Muon."""
     tables = {
         id(weight)
         for module in net.modules()
         if isinstance(module, nn.Embedding)
         for weight in module.parameters(recurse=False)
     }
-    groups: dict[tuple[float, bool], dict[str, Any]] = {}
+    groups: dict[tuple[float, bool, bool], dict[str, Any]] = {}
     used: set[str] = set()
     for name, parameter in trained_parameters(net).items():
         prefix = _longest_prefix(name, config.multipliers)
@@ -66,9 +72,11 @@ def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]
         multiplier = 1.0 if prefix is None else config.multipliers[prefix]
         is_matrix = parameter.ndim >= 2 and id(parameter) not in tables
         decays = is_matrix or config.decay == "everything"
+        muon = config.optimiser == "muon" and is_matrix and bool(LAYER_MATRIX.search(name))
         group = groups.setdefault(
-            (multiplier, decays),
+            (multiplier, decays, muon),
             {
+                "muon": muon,
                 "params": [],
                 "names": [],
                 "multiplier": multiplier,
@@ -101,22 +109,32 @@ def _longest_prefix(name: str, multipliers: Mapping[str, float]) -> str | None:
 
 
 def make_optimiser(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW over the groups of `net`; call set_learning_rate before each step."""
+    """The optimiser over the groups of `net`; call set_learning_rate before each step."""
     groups = parameter_groups(net, config)
     if not groups:
         raise ValueError("the network has no parameter that requires a gradient: unfreeze some")
-    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+    kind = torch.optim.AdamW
+    if config.optimiser == "muon":
+        if not any(group["muon"] for group in groups):
+            raise ValueError("optimiser=muon: the network trains no matrix of a layer, give adamw")
+        kind = MuonAdamW
+    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, config: TrainConfig) -> None:
     """Give each group its learning rate for step number `step` (from 0)."""
-    rate = config.lr * learning_rate_factor(step, config)
+    factor = learning_rate_factor(step, config)
     for group in optimiser.param_groups:
-        group["lr"] = rate * group["multiplier"]
+        largest = config.muon_lr if group["muon"] else config.lr
+        group["lr"] = largest * factor * group["multiplier"]
+
+
+def _moments(group: Mapping[str, Any]) -> tuple[str, ...]:
+    return MUON_MOMENTS if group["muon"] else ADAM_MOMENTS
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's state as named tensors: `exp_avg.<parameter>` and so on.
+    """The optimiser's state as named tensors: `exp_avg.<parameter>` and so on.
 
     A parameter that never received a gradient has no state, and no tensors here.
     """
@@ -125,7 +143,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
         for group in optimiser.param_groups
         for name, parameter in zip(group["names"], group["params"], strict=True)
         if parameter in optimiser.state
-        for moment in MOMENTS
+        for moment in _moments(group)
     }
 
 
@@ -134,7 +152,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     remaining = dict(tensors)
     for group in optimiser.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
-            found = {key: remaining.pop(f"{key}.{name}", None) for key in MOMENTS}
+            found = {key: remaining.pop(f"{key}.{name}", None) for key in _moments(group)}
             if all(value is None for value in found.values()):
                 continue
             state = {}
