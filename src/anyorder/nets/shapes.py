@@ -39,8 +39,12 @@ class TransformerConfig:
     """The head is the embedding table."""
     time_modulated: bool = False
     """Every layer is conditioned on a time given per row."""
+    sentence_ends: tuple[int, ...] = ()
+    """Ids that end a sentence, the last one a prompt: prompts are summed by sentence (prompts.py).
+    None: prompts are read token by token."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence_ends", tuple(self.sentence_ends))  # JSON has lists
         for name in (
             "vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "mlp_width"
         ):  # fmt: skip

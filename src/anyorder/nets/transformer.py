@@ -32,6 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.init import draw_weights
+from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import AttentionContext, Cache, Stack
 
@@ -124,7 +125,8 @@ class PartialCache:
             ahead = torch.arange(length, device=ids.device)
             visible = visible & (ahead <= columns[:, None, :, None])  # B 1 A L
         rotation = self.stack.rotary.pick(columns, length)
-        x = self.embed(ids.gather(1, columns))  # B A D
+        x = self.embed(ids)  # B L D: all columns, because a sentence may begin before the span
+        x = x.gather(1, columns[..., None].expand(-1, -1, x.shape[-1]))  # B A D
         return self.stack.run(x, AttentionContext(rotation, visible, join=replace))
 
     def keep(self, rows: Tensor) -> None:
@@ -222,7 +224,8 @@ class Transformer(Stack):
         time B, needed exactly by time-modulated nets; cache: these are the next tokens of its rows.
         A causal net with padding on the right gives the same real states with or without a mask.
         """
-        x = self._stream(ids, vectors)  # B L D
+        # A cache that holds tokens holds the whole prompt: what comes next is none of it.
+        x = self._stream(ids, vectors, prompt=cache is None or not cache.longest)  # B L D
         if cache is None:
             return self.run(x, self.plain_context(x, mask, positions), time=time)
         if positions is not None:
@@ -253,16 +256,21 @@ class Transformer(Stack):
 
     def rereader(self, rows: int, columns: int) -> PartialCache:
         """This net, with keys and values kept between calls on some columns."""
-        return PartialCache(self, self.embed, rows, columns)
+        return PartialCache(self, self.vectors_of, rows, columns)
 
     def reset_parameters(self, seed: int = 0) -> None:
         """Draw all weights afresh (init.py); on the meta device there are none to draw."""
         if not self.embed.weight.is_meta:
             draw_weights(self, seed)
 
-    def _stream(self, ids: Tensor | None, vectors: Tensor | None) -> Tensor:
+    def vectors_of(self, ids: Tensor) -> Tensor:
+        """What the layers read of whole rows of ids.  # B L -> B L D"""
+        ends = self.config.sentence_ends
+        return sum_sentences(self.embed(ids), ids, ends) if ends else self.embed(ids)
+
+    def _stream(self, ids: Tensor | None, vectors: Tensor | None, prompt: bool) -> Tensor:
         if ids is not None and vectors is None:
-            return self.embed(ids)
+            return self.vectors_of(ids) if prompt else self.embed(ids)
         if vectors is not None and ids is None:
             return vectors
         raise ValueError("give either ids or vectors")

@@ -1,4 +1,4 @@
-"""Parameters in groups for AdamW and Muon, the learning rate as a function of the step, and averages of the weights.
+"""Groups of parameters for AdamW and Muon, the learning rate by step, averages of the weights.
 
     factor(s) = (s + 1) / W                                        s < W   (W: warm-up steps)
               = f + (1 - f) / 2 * (1 + cos(pi (s - W) / (S - W)))  s >= W  (S: steps, f: final)

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.nets.denoiser import ReadPrompt, SegmentWriter
 from anyorder.nets.init import draw_layers, scale_product, start_scales, take_weights
+from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.stack import AttentionContext, Memory, Stack
 
 FEW_ROWS, LARGE_TABLE = 10, 1 << 22
@@ -108,7 +109,9 @@ class LatentNet(nn.Module):
     def read(self, ids: Tensor, length: Tensor) -> PromptVectors:
         """Prompts B P of `length` (B) tokens, padded on the right."""
         real = torch.arange(ids.shape[1], device=ids.device) < length[:, None]
-        x = self.embed(ids)
+        x, ends = self.embed(ids), self.config.backbone.sentence_ends
+        if ends:
+            x = sum_sentences(x, ids, ends)
         if self.config.attention == "bidirectional":
             return PromptVectors(real, length, vectors=x)
         memory = self.latent.remember(x, self.latent.plain_context(x, real))
