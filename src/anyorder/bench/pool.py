@@ -102,7 +102,7 @@ would not read it, and the grader would block on the write."""
 STOP_SECONDS = 10.0
 """Time for a worker to end after it was asked to; then it is killed."""
 
-TOLD = 300
+DEATH_CHARACTERS = 300
 """Characters kept of a dead worker's last error line."""
 
 
@@ -162,7 +162,7 @@ class _Worker:
         last = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         self.release()
-        return ": ".join([how, *last])[:TOLD], code == -signal.SIGALRM
+        return ": ".join([how, *last])[:DEATH_CHARACTERS], code == -signal.SIGALRM
 
     def release(self) -> None:
         for handle in (self.outbox, self.inbox.handle, self.lifeline):
@@ -271,7 +271,9 @@ class Pool:
         alive = worker.inbox.read()
         for message in worker.inbox.messages():
             if "refused" in message:
-                raise ValueError(f"{message['refused']} (anyorder grade: --allow-weak-isolation)")
+                raise ValueError(
+                    f"{message['refused']} (on the command line: --allow-weak-isolation)"
+                )
             if "level" in message and "job" not in message:
                 worker.level = message["level"]
                 continue
@@ -289,7 +291,7 @@ class Pool:
         if worker.level is None:
             raise ValueError(f"a grading process could not start ({death}): run `anyorder doctor`")
         why = (
-            "the tests did not come to an end on what it returned"
+            "the tests did not end on what it returned"
             if stuck
             else f"the grading process died ({death})"
         )
@@ -355,14 +357,10 @@ def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
             reply = vars(judge(sandbox, job["program"], checks, _awake))
         except CannotGrade as error:
             reply = {"unfit": str(error)}
-        _alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         send(outbox, frame({"job": job["job"], **reply}))
 
 
 def _awake(seconds: float) -> None:
     """Restart the alarm for a step that may take `seconds`."""
-    _alarm(seconds + ALARM_GRACE)
-
-
-def _alarm(seconds: float) -> None:
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds + ALARM_GRACE)

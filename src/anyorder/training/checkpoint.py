@@ -27,14 +27,14 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from anyorder.files import sha256_of, sync
 from anyorder.hub.weights import load_weights, save_weights
 from anyorder.training.config import digest
 from anyorder.training.log import Meter
-from anyorder.training.optimiser import Ema, ShardedEma, optimiser_tensors, restore_optimiser
+from anyorder.training.optimiser import Ema, optimiser_tensors, restore_optimiser
 from anyorder.training.processes import (
     ALONE,
     Ranks,
@@ -65,7 +65,7 @@ class TrainingState:
     """The tensors that training changes."""
 
     net: nn.Module
-    ema: Ema | ShardedEma | None
+    ema: Ema | None
     optimiser: torch.optim.Optimizer
 
     @property
@@ -159,11 +159,11 @@ def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str
                 save_part(mine[2], dict(averaged.named_parameters()), part)
         for path in mine:
             sync(path)
-        told = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
+        digests = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
     else:
-        told = bytes(32 * len(mine))
+        digests = bytes(32 * len(mine))
     # Sent as digests, so that rank 0 does not read the others' files again.
-    every = ranks.gathered(torch.frombuffer(bytearray(told), dtype=torch.uint8))
+    every = ranks.gathered(torch.frombuffer(bytearray(digests), dtype=torch.uint8))
     return {
         names[stem][part]: bytes(every[part][32 * n : 32 * n + 32].tolist()).hex()
         for n, stem in enumerate(stems)
@@ -207,9 +207,8 @@ def read_state(folder: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
         raise _damaged(folder, "state.json does not have its recorded sha256")
     if state.get("format") not in (FORMAT, IN_PARTS):
         raise ValueError(
-            f"checkpoint {folder} has format {state.get('format')} and this version reads "
-            f"{FORMAT} and {IN_PARTS}: go on with the version that wrote it, or train into "
-            "another folder"
+            f"checkpoint {folder} has format {state.get('format')}, and this version reads only "
+            f"{FORMAT} and {IN_PARTS}: use the version that wrote it, or train into another folder"
         )
     wrong = _wrong_field(state)
     if wrong is not None:
@@ -265,7 +264,7 @@ def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> N
     except ValueError as error:
         raise ValueError(
             f"checkpoint {folder} does not fit this network: {error}. "
-            "Choose another output folder to start anew"
+            "Choose another output folder for a new training"
         ) from error
 
 
@@ -300,8 +299,6 @@ def check_names(
 
 def _optimiser_state(paths: list[Path], trained: TrainingState) -> dict[str, Tensor]:
     """AdamW's tensors, sharded like their weights."""
-    if len(paths) == 1 and trained.parts is None:
-        return load_file(paths[0])
     weights = dict(trained.net.named_parameters())
     with TensorReader(paths) as stored:
         return {

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anyorder.checks import positive, whole
+from anyorder.checks import one_of, positive, whole
 
 MAY_CHANGE = frozenset(
     {"minutes", "threads", "device", "save_every", "validate_every", "log_every", "keep"}
@@ -110,8 +110,7 @@ class TrainConfig:
             )
         if self.warmup >= self.steps:
             raise ValueError(
-                f"warmup={self.warmup} leaves nothing of steps={self.steps}: "
-                "lower warmup or raise steps"
+                f"warmup={self.warmup} is not below steps={self.steps}: lower warmup or raise steps"
             )
 
     def _check_whole_numbers(self) -> None:
@@ -139,10 +138,9 @@ class TrainConfig:
             )
 
     def _check_machine(self) -> None:
-        choices = {"dtype": ("float32", "float64", "bfloat16"), "reduce": ("step", "micro")}
-        for name, known in (choices | {"shard": ("full", "hybrid", "none")}).items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose {', '.join(known)}")
+        one_of("dtype", self.dtype, ("float32", "float64", "bfloat16"))
+        one_of("shard", self.shard, ("full", "hybrid", "none"))
+        one_of("reduce", self.reduce, ("step", "micro"))
         positive("lora_scale", self.lora_scale)
         object.__setattr__(self, "lora_targets", tuple(self.lora_targets))  # JSON has lists only
         for name in ("lora_scale", "lora_targets"):

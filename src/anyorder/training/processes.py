@@ -31,7 +31,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -142,7 +142,10 @@ class Ranks:
         if self.count == 1 or device.type != "cuda":
             return device
         if device.index is not None:
-            raise ValueError(f"device={name!r} for {self.count} processes: give cuda, one GPU each")
+            raise ValueError(
+                f"device={name!r} names one GPU for {self.count} processes: give device=cuda, and "
+                "each process takes its own"
+            )
         return torch.device("cuda", self.local_rank)
 
     def micro_batches(self, accumulate: int) -> range:
@@ -174,9 +177,9 @@ class Ranks:
         """The largest number over all processes."""
         if self.count == 1:
             return number
-        told = torch.tensor(number)
-        dist.all_reduce(told, dist.ReduceOp.MAX)
-        return int(told)
+        value = torch.tensor(number)
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return int(value)
 
     def of_first(self, number: int) -> int:
         """The number of rank 0, in all processes."""
@@ -206,12 +209,11 @@ def launched() -> Ranks:
     names |= {"local_rank": "LOCAL_RANK", "local_count": "LOCAL_WORLD_SIZE"}
     if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return ALONE
-    missing = [name for name in (*names.values(), "MASTER_ADDR", "MASTER_PORT")
-               if name not in os.environ]  # fmt: skip
+    missing = {*names.values(), "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
     if missing:
         raise ValueError(
-            f"RANK and WORLD_SIZE are set and {', '.join(missing)} not: start several processes "
-            "with torchrun, or unset them for one"
+            f"RANK and WORLD_SIZE are set, but not {', '.join(sorted(missing))}: start several "
+            "processes with torchrun, or unset both to train in one process"
         )
     return Ranks(**{field: int(os.environ[name]) for field, name in names.items()})
 
@@ -233,7 +235,7 @@ def joined(device: str) -> Iterator[Ranks]:
         return
     kind = torch.device(device).type
     if kind not in BACKENDS:
-        raise ValueError(f"device={device!r} cannot train with several processes: cpu or cuda")
+        raise ValueError(f"device={device!r} cannot train with several processes: give cpu or cuda")
     if kind == "cuda":
         torch.cuda.set_device(usable_device(str(ranks.device(device))))
     store, _, _ = next(iter(rendezvous("env://", ranks.rank, ranks.count, timeout=TIMEOUT)))
@@ -247,24 +249,24 @@ def joined(device: str) -> Iterator[Ranks]:
     try:
         yield ranks
     except Exception as error:
-        last_word = _last_word(ranks, store, error)
-        if last_word is None:
+        last_error = _last_error(ranks, store, error)
+        if last_error is None:
             raise
-        raise last_word from error
+        raise last_error from error
     # Not after a failure: NCCL would wait for messages that never come, before the error is
     # printed. The end of the process removes the group without waiting.
     dist.destroy_process_group()
 
 
-def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | None:
+def _last_error(ranks: Ranks, store: Store, error: Exception) -> BaseException | None:
     """The exception that this process should end with; None: the error itself."""
     try:
-        spoken = store.add(_FAILED, 1) > 1  # atomic: only the first process to fail reports
+        reported = store.add(_FAILED, 1) > 1  # atomic: only the first process to fail reports
     except RuntimeError:  # the process that holds the store has ended, and has reported why
-        spoken = True
-    if spoken:
+        reported = True
+    if reported:
         return SystemExit(1)
-    if _is_missing_somebody(error):
+    if _is_lost_peer(error):
         return ValueError(
             f"a process of this training has ended without a message (seen by rank {ranks.rank}: "
             f"{str(error).splitlines()[0]}): look for a lack of memory, then repeat the command "
@@ -275,7 +277,7 @@ def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | 
     return None
 
 
-def _is_missing_somebody(error: Exception) -> bool:
+def _is_lost_peer(error: Exception) -> bool:
     """Whether a message between processes failed, and not something in this process."""
     kinds = (dist.DistBackendError, dist.DistNetworkError)
     said = str(error).lower()
@@ -374,12 +376,7 @@ class TensorReader:
             self._stack = opening.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files = []
         self._stack.close()
 

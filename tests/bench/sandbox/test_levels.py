@@ -64,7 +64,7 @@ def test_less_than_asked_for_is_refused_with_a_remedy(without: str) -> None:
     if probe().level < 2:
         pytest.skip("this machine offers less anyhow")
     use = [name for name in ("rlimits", "seccomp", "landlock") if name != without]
-    with pytest.raises(ValueError, match=r"level [01] only, and 2 is asked for.*run in a Linux"):
+    with pytest.raises(ValueError, match=r"level [01] only, and level 2 is required.*in a Linux"):
         Sandbox(use=use)
 
 

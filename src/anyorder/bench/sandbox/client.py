@@ -406,8 +406,8 @@ class Sandbox:
         broken = [f"{check.name} ({check.detail})" for check in self.checks if not check.held]
         why = "; ".join([*self.notes, *(f"not prevented: {what}" for what in broken)])
         return (
-            f"programs can be confined at level {self.level} only, and {self.minimum_level} is "
-            f"asked for ({why or 'mechanisms were left out'}): {_remedy(self.level)}"
+            f"programs can be confined at level {self.level} only, and level {self.minimum_level} "
+            f"is required ({why or 'mechanisms were left out'}): {_remedy(self.level)}"
         )
 
     def _start(
