@@ -98,7 +98,9 @@ def test_half_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(ValueError, match=r"not .*MASTER_ADDR.*: start several processes with torch"):
+    with pytest.raises(
+        ValueError, match=r"not .*MASTER_ADDR.*: start several processes with torch"
+    ):
         launched()
 
 

@@ -291,12 +291,12 @@ Rows = tuple[int, int]
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds, in the same memory."""
+    """The rows of a tensor that this process holds, in the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def rows_of(tensor: Tensor) -> Rows | None:
-    """The rows of that part; None: the tensor is not sharded."""
+    """Which rows those are; None: the tensor is not sharded."""
     if not isinstance(tensor, DTensor):
         return None
     mesh = tensor.device_mesh
@@ -304,10 +304,10 @@ def rows_of(tensor: Tensor) -> Rows | None:
     return cut(tensor.shape[0], mesh.size(dimension), mesh.get_local_rank(dimension))
 
 
-def cut(rows: int, parts: int, part: int) -> Rows:
-    """The rows of one part."""
-    each = -(-rows // parts)
-    return min(part * each, rows), min((part + 1) * each, rows)
+def cut(rows: int, shards: int, shard: int) -> Rows:
+    """The rows of one shard."""
+    each = -(-rows // shards)
+    return min(shard * each, rows), min((shard + 1) * each, rows)
 
 
 @torch.no_grad()
@@ -317,12 +317,12 @@ def put(tensor: Tensor, whole: Tensor) -> None:
     local(tensor).copy_(whole if rows is None else whole[rows[0] : rows[1]])
 
 
-def like(part: Tensor, model: Tensor) -> Tensor:
-    """A tensor sharded like `model`, made from this process's part."""
+def like(shard: Tensor, model: Tensor) -> Tensor:
+    """A tensor sharded like `model`, made from this process's shard."""
     if not isinstance(model, DTensor):
-        return part
+        return shard
     return DTensor.from_local(
-        part.to(local(model).device),
+        shard.to(local(model).device),
         model.device_mesh,
         model.placements,
         run_check=False,
@@ -336,25 +336,25 @@ def whole_of(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def file_names(stem: str, parts: int | None) -> list[str]:
-    """The files of one kind of tensors: one, or one for each part."""
-    if parts is None:
+def file_names(stem: str, shards: int | None) -> list[str]:
+    """The files of one kind of tensors: one, or one for each shard."""
+    if shards is None:
         return [f"{stem}.safetensors"]
-    return [f"{stem}-{part:05d}-of-{parts:05d}.safetensors" for part in range(parts)]
+    return [f"{stem}-{shard:05d}-of-{shards:05d}.safetensors" for shard in range(shards)]
 
 
-def save_part(path: Path, tensors: Mapping[str, Tensor], part: int) -> None:
-    """Write this process's rows; tensors without rows go into the first part."""
+def save_shard(path: Path, tensors: Mapping[str, Tensor], shard: int) -> None:
+    """Write this process's rows; tensors without rows go into the first shard."""
     found = {
         name: local(tensor).detach().contiguous().cpu()
         for name, tensor in tensors.items()
-        if rows_of(tensor) is not None or part == 0
+        if rows_of(tensor) is not None or shard == 0
     }
     save_file(found, path)
 
 
 class TensorReader:
-    """The tensors in one file or in the files of all parts, read on request."""
+    """The tensors in one file or in the files of all shards, read on request."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = list(paths)
