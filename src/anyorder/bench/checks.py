@@ -173,12 +173,7 @@ class Judged:
 
 
 class NotPassed(Exception):
-    """Ends the judging of a program that ran, and did not pass its tests."""
-
-    def __init__(self, verdict: str, detail: str) -> None:
-        super().__init__(f"{verdict}: {detail}")
-        self.verdict = verdict
-        self.detail = detail
+    """A program ran and did not pass its tests; the message says where."""
 
 
 def shown(verdict: str) -> str:

@@ -122,7 +122,7 @@ def _run(code: CodeType, scope: dict[str, Any], session: RemoteSession, source: 
         where = _statement(error, source)
         if not isinstance(error, AssertionError):
             where += f" ({type(error).__name__} in the tests)"
-        raise NotPassed(WRONG, where) from None
+        raise NotPassed(where) from None
 
 
 def _statement(error: BaseException, source: str) -> str:
@@ -218,7 +218,7 @@ def judge(
         for ready in checks:
             _JUDGES[type(ready.check)](context, ready.check, ready.limits)
     except NotPassed as reason:
-        verdict, detail = reason.verdict, reason.detail
+        verdict, detail = WRONG, str(reason)
     except Failed as failed:
         verdict, detail = failed.kind, failed.detail
     except MemoryError:
@@ -261,7 +261,7 @@ def _judge_calls(context: JudgeContext, check: Calls, limits: Limits) -> None:
             got = next(results)
             if not compare(check.compare, got, expected, check.atol):
                 place = f"call {number + 1} of {len(check.inputs)}"
-                raise NotPassed(WRONG, f"{place}: {_brief(got)} instead of {_brief(expected)}")
+                raise NotPassed(f"{place}: {_brief(got)} instead of {_brief(expected)}")
 
 
 def _judge_console(context: JudgeContext, check: Console, limits: Limits) -> None:
@@ -271,7 +271,7 @@ def _judge_console(context: JudgeContext, check: Console, limits: Limits) -> Non
         with context.child(replace(limits, output_bytes=room), stdin=given) as child:
             if not compare(check.compare, child.output, wanted):
                 place = f"case {number + 1} of {len(check.cases)}"
-                raise NotPassed(WRONG, f"{place}: printed {_brief(child.output)}")
+                raise NotPassed(f"{place}: printed {_brief(child.output)}")
 
 
 def _judge_script(context: JudgeContext, check: Script, limits: Limits) -> None:

@@ -44,7 +44,6 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -196,8 +195,7 @@ class Replicated:
 
     def clip(self, limit: float) -> Tensor:
         """Clip the step's gradient to `limit`; returns its norm before."""
-        norm = nn.utils.clip_grad_norm_(self.parameters, limit)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return whole_of(nn.utils.clip_grad_norm_(self.parameters, limit))
 
     def whole(self) -> nn.Module | None:
         """The network with all its weights, in rank 0; None elsewhere."""
