@@ -158,7 +158,7 @@ def test_names_that_are_taken_are_refused() -> None:
             register_policy(Score(name, lambda items: items.position.double()))
     with pytest.raises(ValueError, match="family 'mdm' already: choose another"):
         register_family(find_family("mdm"))
-    for name, complaint in {"gsm8k": "already", "a:b": "variant", "": "names no task"}.items():
+    for name, complaint in {"gsm8k": "already", "a:b": "no colon", "": "cannot be called"}.items():
         with pytest.raises(ValueError, match=complaint):
             tasks.register_task(name, tasks.TASKS["gsm8k"])
     file_of("extend.md", "alternating.py")

@@ -275,7 +275,7 @@ def _memory(
         "weights": master * held / shards,
         "gradients": master * learning / shards,
         "optimiser": 2 * master * learning / shards,
-        "average": master * held / shards if train.ema else 0.0,
+        "average": master * learning / shards if train.ema else 0.0,
     }
     if sharded:
         found["gathered_weights"] = float(size * (root + LAYERS_GATHERED * largest))

@@ -29,10 +29,9 @@ from anyorder.bench.checks import PASSED, VERDICTS, shown
 from anyorder.bench.grade import Grading, Item, Key, Verdict, VerdictTable, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
-from anyorder.bench.timing import Timing, timing
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
 from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
-from anyorder.measure.passk import Rate, ks_up_to, pass_table, task_rates
+from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, task_rates, timing
 from anyorder.report.tables import Cell, Table, bounds, percent, print_tables, wide_console
 from anyorder.trace import Run
 

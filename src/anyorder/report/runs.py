@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 
 from anyorder.bench.checks import PASSED
-from anyorder.bench.timing import Timing, timing
 from anyorder.families.config import Description
 from anyorder.families.descriptions import BASELINE, describe
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order
-from anyorder.measure.passk import Rate, ks_up_to, pass_table
+from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, timing
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.measure.programs import METRICS, Key, Programs, stored_verdicts
 from anyorder.measure.similarity_scores import SimilarityOptions, similarity

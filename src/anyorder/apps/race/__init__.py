@@ -8,7 +8,7 @@ A round is one problem. Every lane decodes its samples of it, one at a time (bat
 process with a fixed number of threads. The order of the lanes is shuffled for each round, so that
 noise on the machine hits all lanes alike. Timing comes first, before any worker process starts.
 
-Wall seconds are the trace's: decoding alone (bench/timing.py). CPU seconds also include making the
+Wall seconds are the trace's: decoding alone (measure/passk.py). CPU seconds also include making the
 trace, so on an idle machine they are a little higher.
 
 Each stage stores its result in the race's folder. If you repeat the command after a kill, it

@@ -1,7 +1,7 @@
 """The models, their policies and all runs; the table at the top of the page; accuracy against cost.
 
 Cost is network calls, which do not depend on the machine. Seconds are compared only between runs at
-batch 1 with the same device and precision (bench/timing.py says why).
+batch 1 with the same device and precision (measure/passk.py says why).
 """
 
 from __future__ import annotations
