@@ -33,7 +33,6 @@ from anyorder.measure.passk import Rate, ks_up_to, pass_table
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.measure.programs import METRICS, Key, Programs, stored_verdicts
 from anyorder.measure.similarity_scores import SimilarityOptions, similarity
-from anyorder.measure.stored import stored_measures, traces_digest
 from anyorder.report.charts import Series, chart_colors
 from anyorder.report.tables import Table, interval_of, labels_of, policy_title
 from anyorder.trace import Run, Trace
@@ -97,10 +96,6 @@ class RunFacts:
     def folder(self) -> str:
         """Quoted for a command."""
         return shlex.quote(str(self.run.folder))
-
-    @property
-    def digest(self) -> str | None:
-        return traces_digest(self.run)
 
     @property
     def title(self) -> str:
@@ -221,7 +216,7 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
     config = run.card.config
     family = config.get("family") or traces[0].family or ""
     policy = (config.get("options") or {}).get("policy") or traces[0].policy or ""
-    stored = stored_measures(run)
+    stored = run.measures()
     measures = {**stored, "arness": stored.get("arness") or _computed_arness(run, traces)}
     measures["order"] = (stored.get("order") or {}).get(MODE) or _computed_order(run, traces)
     return RunFacts(
@@ -364,7 +359,8 @@ def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, 
 def _measured_by(run: RunFacts, reference: RunFacts) -> bool:
     """Whether the run's folder holds its similarity to exactly these reference traces."""
     record = run.measures.get("similarity") or {}
-    return reference.digest is not None and record.get("reference_traces") == reference.digest
+    digest = reference.run.traces_digest
+    return digest is not None and record.get("reference_traces") == digest
 
 
 def _computed(runs: Sequence[RunFacts], reference: RunFacts) -> list[dict[str, Any]]:

@@ -228,6 +228,8 @@ _CHECKS = {
 CARD_FILE = "run.json"
 TRACES_FILE = "traces.parquet"
 VERDICTS_FILE = "verdicts.parquet"
+MEASURES_FILE, MEASURES_SCHEMA = "measures.json", 1
+"""It has a head (schema, digest of the measured traces, versions) and an entry for each measure."""
 PARTS_FOLDER = "parts"
 
 DIFFERENCES_SHOWN = 4
@@ -376,6 +378,25 @@ class Run:
             raise ValueError(f"{self.folder} has no {VERDICTS_FILE}")
         return parquet.read_parquet(path, remedy="restore the file")
 
+    @property
+    def traces_digest(self) -> str | None:
+        """The digest that ties measures to their traces."""
+        return self.card.files.get(TRACES_FILE)
+
+    def measures(self) -> dict[str, Any]:
+        """The entries of measures.json; none if they are of other traces or of another format."""
+        path = self.folder / MEASURES_FILE
+        try:
+            record = dict(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is damaged ({error}): delete it, and measure again") from None
+        if (record.get("schema"), record.get("traces")) != (MEASURES_SCHEMA, self.traces_digest):
+            return {}
+        head = ("schema", "traces", "versions")
+        return {name: entry for name, entry in record.items() if name not in head}
+
     def __repr__(self) -> str:
         extent = f", parts={len(self.done_parts())}"
         if self.complete:
@@ -413,7 +434,7 @@ class Run:
             return
         if not self._traces.is_file():
             raise ValueError(f"{self._traces} is missing: {remedy}")
-        if sha256_of(self._traces) != self.card.files.get(TRACES_FILE):
+        if sha256_of(self._traces) != self.traces_digest:
             raise ValueError(
                 f"{self._traces} does not have the digest in {CARD_FILE} (truncated, damaged or "
                 f"of another run): {remedy}"
