@@ -26,7 +26,7 @@ import importlib.metadata
 import json
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -194,29 +194,24 @@ def _short(name: str, value: str) -> str:
     return value if len(value) <= SHOWN_VALUE else f"{value[: SHOWN_VALUE - 3]}..."
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_optional_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_integers(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(type(item) is int for item in value)
-
-
 def _is_text_dict(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(key, str) and isinstance(item, str) for key, item in value.items()
     )
 
 
-_CHECKS = {
-    **dict.fromkeys(("command", "python", "platform", "created"), _is_text),
-    **dict.fromkeys(("model_digest", "data_digest", "vocab_digest"), _is_optional_text),
-    **dict.fromkeys(("device", "dtype"), _is_optional_text),
-    **dict.fromkeys(("seeds", "parts"), _is_integers),
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(
+        ("command", "python", "platform", "created"), lambda value: isinstance(value, str)
+    ),
+    **dict.fromkeys(
+        ("model_digest", "data_digest", "vocab_digest", "device", "dtype"),
+        lambda value: value is None or isinstance(value, str),
+    ),
+    **dict.fromkeys(
+        ("seeds", "parts"),
+        lambda value: isinstance(value, list | tuple) and all(type(item) is int for item in value),
+    ),
     **dict.fromkeys(("versions", "files"), _is_text_dict),
     "config": lambda value: isinstance(value, dict),
     "agreement": lambda value: value is None or isinstance(value, dict),
