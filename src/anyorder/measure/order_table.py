@@ -18,6 +18,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from anyorder.measure.intervals import (
     LEVEL,
     Interval,
+    as_record,
     bootstrap,
     known_mean,
     plain,
@@ -114,9 +116,7 @@ class SampleOrder:
             "scopes": {name: self._scope(name, nodes) for name in self.scopes},
         }
         if self.segments is not None:
-            found = self.segments
-            numbers = {"tau": plain(found.tau), "chance": plain(found.chance)}
-            record["segments"] = {"unit": found.unit, "count": found.count, **numbers}
+            record["segments"] = as_record(self.segments)
         return record
 
     def _scope(self, name: str, nodes: bool) -> dict[str, Any] | None:
@@ -182,14 +182,7 @@ class OrderCell:
     """Between left to right (0) and random (1); None without these controls."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "mean": plain(self.mean),
-            "samples": self.samples,
-            "interval": self.interval.to_record(),
-            "controls": {name: plain(value) for name, value in self.controls.items()},
-            "position": self.position.to_record() if self.position else None,
-        }
+        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -204,7 +197,6 @@ class DepthRow:
     controls: dict[str, FloatArray]  # 2 4 each
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         counts = {"depth": self.depth, "nodes": self.nodes, "samples": self.samples}
         controls = {name: _by_part(values) for name, values in self.controls.items()}
         return counts | _by_part(self.means) | {"controls": controls}
@@ -260,10 +252,7 @@ class OrderTable:
             "statuses": self.statuses,
             "misaligned": self.misaligned,
             "aggregate": aggregate,
-            "segments": {
-                unit: {"samples": count, "tau": tau.to_record(), "chance": plain(chance)}
-                for unit, (count, tau, chance) in self.segments.items()
-            },
+            "segments": {unit: as_record(each._asdict()) for unit, each in self.segments.items()},
         }
         if samples:
             record["samples"] = [sample.to_record(nodes=nodes) for sample in self.samples]
@@ -274,11 +263,8 @@ def aggregate(samples: Sequence[SampleOrder], setting: OrderSetting) -> OrderTab
     """Bring samples together."""
     cells = {}
     for scope in setting.scopes:
-        for number, part in enumerate(PARTS):
-            for column, metric in enumerate(METRICS):
-                cells[scope, part, metric] = _cell(
-                    samples, scope, setting.controls, (number, column)
-                )
+        for (row, part), (column, metric) in product(enumerate(PARTS), enumerate(METRICS)):
+            cells[scope, part, metric] = _cell(samples, scope, setting.controls, (row, column))
     return OrderTable(
         setting=setting,
         samples=tuple(samples),
@@ -298,7 +284,8 @@ def _cell(
         found = sample.scopes.get(scope)
         if found is not None and not math.isnan(found.means[at]):
             tasks.append(sample.task_id)
-            values.append([found.means[at], *(_control(found, name, at) for name in controls)])
+            others = (found.controls[c][at] if c in found.controls else math.nan for c in controls)
+            values.append([found.means[at], *others])
     # Sums per task, so that a draw of tasks keeps the samples of each together.
     table = np.array(values).reshape(len(values), 1 + len(controls))
     sums, counts = task_sums(tasks, table)
@@ -306,22 +293,14 @@ def _cell(
     position = None
     if LEFT_TO_RIGHT in columns and RANDOM in columns:
         position = _position(sums[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
-    own, *others = (known_mean(column) for column in table.T)
+    own, *means = (known_mean(column) for column in table.T)
     return OrderCell(
         mean=own,
         samples=len(values),
         interval=ratio_interval(sums[:, 0], counts),
-        controls={
-            name: value
-            for name, value in zip(controls, others, strict=True)
-            if not math.isnan(value)
-        },
+        controls={c: mean for c, mean in zip(controls, means, strict=True) if not math.isnan(mean)},
         position=position,
     )
-
-
-def _control(order: ScopeOrder, name: str, at: tuple[int, int]) -> float:
-    return float(order.controls[name][at]) if name in order.controls else math.nan
 
 
 def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
@@ -350,18 +329,11 @@ def _depths(samples: Sequence[SampleOrder], scope: str) -> tuple[DepthRow, ...]:
         here = [order for order in orders if bool((order.depth == depth).any())]
         nodes = sum(int((order.depth == depth).sum()) for order in here)
         means = _mean_of_some(np.stack([_at_depth(order.scores, order, depth) for order in here]))
-        controls = {
-            name: _mean_of_some(
-                np.stack(
-                    [
-                        _at_depth(order.control_scores[name], order, depth)
-                        for order in here
-                        if name in order.control_scores
-                    ]
-                )
-            )
-            for name in sorted({name for order in here for name in order.control_scores})
-        }
+        controls = {}
+        for name in sorted({name for order in here for name in order.control_scores}):
+            those = [order for order in here if name in order.control_scores]
+            found = [_at_depth(order.control_scores[name], order, depth) for order in those]
+            controls[name] = _mean_of_some(np.stack(found))
         rows.append(DepthRow(depth, nodes, len(here), means, controls))
     return tuple(rows)
 
