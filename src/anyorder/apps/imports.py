@@ -35,7 +35,7 @@ from anyorder.apps.jobs import progress_bar
 from anyorder.families.descriptions import describe
 from anyorder.files import alone_in, sha256_of
 from anyorder.trace import Run, RunCard, Trace
-from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, told_mask_id
+from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, resolve_mask_id
 from anyorder.trace.interchange import GZIP_SIGN, read_jsonl
 from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
 
@@ -398,7 +398,7 @@ class _Reader:
         try:
             format = self.options.format or recognise(content)
             self.formats.add(format)
-            mask_id = told_mask_id(content, self.options.mask_id)
+            mask_id = resolve_mask_id(content, self.options.mask_id)
             if self.vocab is None:
                 assert self.options.tokenizer is not None
                 self.vocab = load_tokenizer(self.options.tokenizer, mask_id, self.options.eos_id)

@@ -24,12 +24,12 @@ from typing import Any
 
 from anyorder.apps.jobs import MeasureJob, progress_bar
 from anyorder.files import COPY_IT, alone_in, replacing
+from anyorder.measure import published
 from anyorder.measure.arness_scores import ArnessTable, arness
 from anyorder.measure.intervals import Interval
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import PARTS
 from anyorder.measure.order_scores import order
-from anyorder.measure.order_table import OrderTable
+from anyorder.measure.order_table import PARTS, OrderTable
 from anyorder.measure.placement_table import PAPER_STEPS, PlacementTable
 from anyorder.measure.programs import ProgramOptions, Programs
 from anyorder.measure.similarity_scores import (
@@ -39,7 +39,6 @@ from anyorder.measure.similarity_scores import (
     diversity,
     similarity,
 )
-from anyorder.measure.stored import MEASURES_FILE, SCHEMA, published, stored_measures, traces_digest
 from anyorder.report.tables import (
     Cell,
     Table,
@@ -53,7 +52,7 @@ from anyorder.report.tables import (
     with_bounds,
 )
 from anyorder.trace import Run, RunCard
-from anyorder.trace.run import installed_versions, open_runs
+from anyorder.trace.run import MEASURES_FILE, MEASURES_SCHEMA, installed_versions, open_runs
 
 
 @dataclass
@@ -100,7 +99,7 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     """Take the measures, write measures.json into every run, and return them."""
     measured, wanted = Measured(open_runs(job.runs), job.mode), job.chosen()
     for run in measured.runs.values():
-        stored_measures(run)  # a damaged measures.json is an error before the work begins
+        run.measures()  # a damaged measures.json is an error before the work begins
     programs, references = _compared(measured, job)
     options = SimilarityOptions(programs=ProgramOptions(trees=job.tree))
     per_run: dict[str, Callable[[str, Run], None]] = {
@@ -136,7 +135,7 @@ def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list
     if not {"diversity", "similarity"} & {*job.chosen()}:
         return [], []
     base = {} if job.reference is None else open_runs((job.reference,))
-    measured.reference_traces = next((traces_digest(run) for run in base.values()), None)
+    measured.reference_traces = next((run.traces_digest for run in base.values()), None)
     programs, references = (
         [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
         for runs in (measured.runs, base)
@@ -173,11 +172,12 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
 def _store(run: Run, found: dict[str, Any]) -> None:
     # Read and write under one lock: another process may store other measures of this run.
     with alone_in(run.folder, COPY_IT):
-        record = stored_measures(run)
+        record = run.measures()
         for measure, entry in found.items():
             kept = record.get(measure, {}) if measure == "order" else {}
             record[measure] = {**kept, **entry}
-        head = {"schema": SCHEMA, "traces": traces_digest(run), "versions": installed_versions()}
+        versions = installed_versions()
+        head = {"schema": MEASURES_SCHEMA, "traces": run.traces_digest, "versions": versions}
         with replacing(run.folder / MEASURES_FILE) as file:
             file.write(json.dumps(head | record, allow_nan=False).encode() + b"\n")
 

@@ -32,8 +32,7 @@ import torch
 from torch import Tensor
 
 from anyorder.data.segments import cut
-from anyorder.trace.snapshots import Change
-from anyorder.trace.trace import Proposal
+from anyorder.trace.trace import Change, Proposal
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")

@@ -1,6 +1,6 @@
 """The canvases of a stored trace, as a network saw them.
 
-The canvas after step s is rebuilt from the trace (trace/snapshots.py), with the prompt in front.
+The canvas after step s is rebuilt from the trace (trace/trace.py), with the prompt in front.
 Step s + 1 was decided on it, so the tokens *committed* from it are those that the sampler revealed
 next: in step s + 1 if the network reads time. If it reads none, in the next step that changes
 anything, since until then it sees the same canvas. Tokens that were not drawn (for example filled

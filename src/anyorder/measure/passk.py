@@ -32,17 +32,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import comb
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from anyorder.measure.intervals import (
-    LEVEL,
-    RESAMPLES,
     FloatArray,
     Interval,
+    Resampling,
     bootstrap,
     difference_interval,
     rate_interval,
@@ -59,10 +58,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """The unbiased estimate from c right samples of n, exact to the last bit for any n."""
     if not 0 <= c <= n:
         raise ValueError(f"{c} right of {n} samples: give 0 <= c <= n")
-    if k < 1:
-        raise ValueError(f"pass@{k}: k must be at least 1")
-    if k > n:
-        raise ValueError(f"pass@{k} needs at least {k} samples of a task, not {n}")
+    _check_k(k, n)
     # C(n - c, k) / C(n, k) is symmetric in c and k, so take the cheaper binomials. Integers until
     # one division at the end: products of floats would lose digits.
     fewer, more = min(c, k), max(c, k)
@@ -72,21 +68,15 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 def any_of_k(passed: Sequence[bool], k: int) -> float:
     """1 if any of the first k samples passed, else 0."""
-    if k < 1:
-        raise ValueError(f"pass@{k}: k must be at least 1")
-    if k > len(passed):
-        raise ValueError(f"pass@{k} needs at least {k} samples of a task, not {len(passed)}")
+    _check_k(k, len(passed))
     return float(any(passed[:k]))
 
 
-def _unbiased(passed: Sequence[bool], k: int, n: int | None) -> float:
-    _refuse_n(n, "unbiased")
-    return pass_at_k(len(passed), sum(map(bool, passed)), k)
-
-
-def _any_of_k(passed: Sequence[bool], k: int, n: int | None) -> float:
-    _refuse_n(n, "any_of_k")
-    return any_of_k(passed, k)
+def _check_k(k: int, n: int) -> None:
+    if k < 1:
+        raise ValueError(f"pass@{k}: k must be at least 1")
+    if k > n:
+        raise ValueError(f"pass@{k} needs at least {k} samples of a task, not {n}")
 
 
 def _fixed_n(passed: Sequence[bool], k: int, n: int | None) -> float:
@@ -102,14 +92,9 @@ def _fixed_n(passed: Sequence[bool], k: int, n: int | None) -> float:
     return pass_at_k(n, sum(map(bool, passed)), k)
 
 
-def _refuse_n(n: int | None, estimator: str) -> None:
-    if n is not None:
-        raise ValueError(f"n has no effect on {estimator}: leave it out, or choose fixed_n")
-
-
 ESTIMATORS: dict[str, Callable[[Sequence[bool], int, int | None], float]] = {
-    "unbiased": _unbiased,
-    "any_of_k": _any_of_k,
+    "unbiased": lambda passed, k, n: pass_at_k(len(passed), sum(map(bool, passed)), k),
+    "any_of_k": lambda passed, k, n: any_of_k(passed, k),
     "fixed_n": _fixed_n,
 }
 
@@ -161,6 +146,8 @@ def task_rates(
                 f"task {task!r}: each sample is True or False: grade those that are not"
             )
         try:
+            if n is not None and estimator != "fixed_n":
+                raise ValueError(f"n has no effect on {estimator}: leave it out, or choose fixed_n")
             rates[task] = ESTIMATORS[estimator](plain, k, n)
         except ValueError as error:
             raise ValueError(f"task {task!r}: {error}{_remedy(estimator, plain, k)}") from None
@@ -173,9 +160,7 @@ def pass_table(
     *,
     estimator: str = "unbiased",
     n: int | None = None,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    **drawing: Unpack[Resampling],
 ) -> list[Rate]:
     """pass@k for each k: the mean over tasks, with an interval over tasks.
 
@@ -184,14 +169,12 @@ def pass_table(
     the bounds are Wilson's.
     """
     sizes = _sizes(correct)
-    return [
-        Rate(k, estimator, interval, sizes, n)
-        for k in ks
-        for rates in [task_rates(correct, k, estimator=estimator, n=n)]
-        for interval in [
-            rate_interval(list(rates.values()), level=level, resamples=resamples, seed=seed)
-        ]
-    ]
+    rows = []
+    for k in ks:
+        rates = task_rates(correct, k, estimator=estimator, n=n)
+        interval = rate_interval(list(rates.values()), **drawing)
+        rows.append(Rate(k, estimator, interval, sizes, n))
+    return rows
 
 
 def pass_differences(
@@ -201,8 +184,7 @@ def pass_differences(
     *,
     estimator: str = "unbiased",
     n: int | None = None,
-    level: float = LEVEL,
-    seed: int = 0,
+    **drawing: Unpack[Resampling],
 ) -> list[Rate]:
     """pass@k of left minus right for each k, paired over the tasks that both have."""
     shared = [task for task in left if task in right]
@@ -213,11 +195,10 @@ def pass_differences(
     sizes = tuple(zip(_sizes(ours), _sizes(theirs), strict=True))
     rows = []
     for k in ks:
-        first = task_rates(ours, k, estimator=estimator, n=n)
-        second = task_rates(theirs, k, estimator=estimator, n=n)
-        interval = difference_interval(
-            list(first.values()), list(second.values()), level=level, seed=seed
+        first, second = (
+            list(task_rates(side, k, estimator=estimator, n=n).values()) for side in (ours, theirs)
         )
+        interval = difference_interval(first, second, **drawing)
         rows.append(
             Rate(k, estimator, interval, (min(sizes[0]), max(sizes[1])), n, unpaired=unpaired)
         )

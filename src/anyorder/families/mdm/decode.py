@@ -32,7 +32,7 @@ from anyorder.families.mdm.remasking import Remasker, StepCounts, parse_remaskin
 from anyorder.nets.denoiser import Denoiser, Planner
 from anyorder.nets.transformer import refuse_unkept
 from anyorder.process.remasking import Remasking
-from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Change
 from anyorder.vocab import Vocab
 
 

@@ -31,7 +31,7 @@ from anyorder.process.remasking import (
     Rescale,
     reveal_chance,
 )
-from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Change
 
 REMASKINGS: dict[str, Callable[..., Remasking]] = {
     "cap": Cap,
