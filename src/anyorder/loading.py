@@ -22,7 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import anyorder.families.published  # noqa: F401  (registers the published formats)
+# For their effect: they register the published formats of their families.
+import anyorder.families.flexmdm.published
+import anyorder.families.mdm.published  # noqa: F401
 from anyorder.families.family import Family, find_family
 from anyorder.files import sha256_of
 from anyorder.hub.files import (

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-import anyorder.families.published  # noqa: F401  (registers the published formats)
+import anyorder.families.flexmdm.published
+import anyorder.families.mdm.published  # noqa: F401  (registers the published formats)
 from anyorder.apps.dry_run import meta_network
 from anyorder.hub.formats import names_for
 from anyorder.recipes import find_recipe

@@ -515,9 +515,3 @@ Seen = Decoded
 
 Watcher = Callable[[Sequence[Decoded]], None]
 """Called after each step with every row that the step may have changed; raising ends decoding."""
-
-# The names that families use for the constructors.
-fixed_canvas = Canvas.of_text
-open_canvas = GrowingCanvas.of_text
-slot_canvas = SegmentCanvas.of_text
-open_segments = GrowingSegments.of_text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, fields
 from importlib import import_module
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from anyorder import plugins
 from anyorder.checks import is_whole
@@ -20,14 +20,22 @@ from anyorder.checks import is_whole
 if TYPE_CHECKING:
     from torch import nn
 
+    from anyorder.data.batches import Batch
     from anyorder.decode.canvas import Decoded, Frame, Sizes
     from anyorder.decode.replay import TraceReader
-    from anyorder.families.backbone import Objective
     from anyorder.nets.shapes import TransformerConfig
+    from anyorder.process.masking import LossParts
+    from anyorder.process.noise import Noise
     from anyorder.vocab import Vocab
 
 GRID = tuple((i + 0.5) / 8 for i in range(8))
 """Corruption levels of a validation grid."""
+
+
+class Objective(Protocol):
+    """One batch and its noise -> the parts of a loss."""
+
+    def __call__(self, net: nn.Module, batch: Batch, noise: Noise, /) -> LossParts: ...
 
 
 @dataclass(frozen=True)

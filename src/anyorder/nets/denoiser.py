@@ -297,6 +297,12 @@ def unshifted(base: nn.Module, *, wanted: bool, remedy: str) -> nn.Module:
     return base
 
 
+def start_backbone(net: nn.Module, base: nn.Module) -> None:
+    """Take the weights of a base. A causal net shifts: it predicts the next token."""
+    shifts = bool(vars(net)["config"].causal)
+    take_weights(net, unshifted(base, wanted=shifts, remedy="give the recipe net.shift=True"))
+
+
 @dataclass(frozen=True, eq=False)
 class States:
     """The ids that are states, and which state each id is."""

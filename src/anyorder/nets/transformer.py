@@ -234,22 +234,9 @@ class Transformer(Stack):
         table = self.embed.weight if self.unembed is None else self.unembed.weight
         return F.linear(hidden, table)
 
-    def forward(
-        self,
-        ids: Tensor | None = None,
-        *,
-        vectors: Tensor | None = None,
-        mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        time: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
+    def forward(self, ids: Tensor | None = None, **given: Any) -> Tensor:
         """Logits everywhere: B L -> B L V. The arguments are those of `hidden`."""
-        return self.head(
-            self.hidden(
-                ids, vectors=vectors, mask=mask, positions=positions, time=time, cache=cache
-            )
-        )
+        return self.head(self.hidden(ids, **given))
 
     def rereader(self, rows: int, columns: int) -> PartialCache:
         """This net, with keys and values kept between calls on some columns."""

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexmdm.loss import clocks_of, row_weights
 from anyorder.families.latentmdm.loss import (

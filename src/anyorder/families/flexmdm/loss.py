@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.flexmdm.config import InsertionConfig
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.nets.denoiser import Inserter, SegmentInserter

@@ -170,16 +170,6 @@ class Candidates:
         for name in ("key", "tokens", "log_prob", "length", "checked"):
             setattr(self, name, getattr(self, name)[rows])
 
-    def widen(self, slots: int) -> None:
-        """Grow the tables to this number of slots, for decoders that insert slots."""
-        more = slots - self.length.shape[1]
-        if more <= 0:
-            return
-        for name in ("tokens", "log_prob", "length", "checked"):
-            old = getattr(self, name)
-            new = old.new_zeros(len(old), more, *old.shape[2:])
-            setattr(self, name, torch.cat([old, new], dim=1))
-
 
 @dataclass(frozen=True)
 class _DraftQuery:

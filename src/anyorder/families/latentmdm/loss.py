@@ -46,7 +46,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.latentmdm.config import SegmentLossConfig
 from anyorder.families.latentmdm.net import LatentNet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from anyorder.decode.canvas import fixed_canvas
+from anyorder.decode.canvas import Canvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.sflm.config import DESCRIPTION, SflmOptions, SphereConfig, SphereSettings
@@ -46,7 +46,7 @@ FAMILY = Family(
         start=take_weights,
     ),
     frame=no_frame,
-    canvas=fixed_canvas,
+    canvas=Canvas.of_text,
     options=SflmOptions,
     resolve=resolve,
     check=check,
