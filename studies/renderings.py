@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder import Vocab
-from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, stories_vocab
-from anyorder.data.corpora.stories import dials
+from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, dials, stories_vocab
 from anyorder.data.corpora.stories.program import program
 
 ALIGNMENTS = ("left", "right")

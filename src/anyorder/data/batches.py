@@ -81,12 +81,10 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         return Batch(
-            self.ids.to(device),
-            self.prompt_length.to(device),
-            self.length.to(device),
-            self.index.to(device),
-            None if self.segment_length is None else self.segment_length.to(device),
-            None if self.segment_count is None else self.segment_count.to(device),
+            **{
+                name: None if value is None else value.to(device)
+                for name, value in vars(self).items()
+            }
         )
 
 

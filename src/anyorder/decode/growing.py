@@ -64,10 +64,10 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.canvas import Decoded, GrowingCanvas, padded
 from anyorder.decode.loop import keep_rows
 from anyorder.decode.quota import Quota, WindowProgress, find_clocked_quota
-from anyorder.nets.denoiser import GAP_LIMIT
+from anyorder.nets.denoiser import GAP_LIMIT, TrainedSchedules
 from anyorder.process import insertion as counts
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import Power, carried
@@ -114,10 +114,8 @@ class Growth:
     @classmethod
     def begin(cls, rows: Sequence[FrozenRow], device: torch.device, **more: Tensor) -> Self:
         """Rows of frozen slots; `more` are the fields that a subclass adds."""
-        length = torch.tensor([len(row.grows) for row in rows])
-        grows = torch.zeros(len(rows), int(length.max()), dtype=torch.bool)
-        for number, row in enumerate(rows):
-            grows[number, : len(row.grows)] = torch.tensor(row.grows)
+        flags, length = padded([row.grows for row in rows], False)
+        grows = flags.bool()
         position = torch.arange(grows.shape[1]).expand_as(grows)
         zeros = torch.zeros(len(rows), dtype=torch.int64)
         given: dict[str, Tensor] = {
@@ -194,9 +192,7 @@ class GrowingRows(Growth):
         vocab: Vocab,
         device: torch.device,
     ) -> GrowingRows:
-        ids = torch.full((len(canvases), max(len(c.ids) for c in canvases)), vocab.pad_id)
-        for row, canvas in enumerate(canvases):
-            ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
+        ids, _ = padded([canvas.ids for canvas in canvases], vocab.pad_id)
         beginnings = [
             FrozenRow(canvas.grows, canvas.room, key)
             for canvas, key in zip(canvases, keys, strict=True)
@@ -360,17 +356,6 @@ class StepPlan(NamedTuple):
     bound: Tensor  # B, on what is missing then; read by the event clock only
 
 
-class TrainedSchedules(Protocol):
-    """The schedules on which a network was trained."""
-
-    @property
-    def coordinate(self) -> str: ...
-    @property
-    def insertion_exponent(self) -> float: ...
-    @property
-    def unmasking_exponent(self) -> float: ...
-
-
 class Clock(Protocol):
     """Decides what happens next."""
 
@@ -383,23 +368,12 @@ class Clock(Protocol):
         ...
 
 
-def _exact(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
-    return schedule.thinning(t, s)
-
-
-def _left(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
-    return schedule.hazard(t) * (s - t)
-
-
-def _midpoint(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
-    return schedule.hazard((t + s) / 2) * (s - t)
-
-
 HAZARDS: dict[str, Callable[[Power, Tensor, Tensor], Tensor]] = {
-    "exact": _exact,
-    "left": _left,
-    "midpoint": _midpoint,
+    "exact": lambda schedule, t, s: schedule.thinning(t, s),
+    "left": lambda schedule, t, s: schedule.hazard(t) * (s - t),
+    "midpoint": lambda schedule, t, s: schedule.hazard((t + s) / 2) * (s - t),
 }
+"""(schedule, t, s) -> the probability that a waiting item arrives in (t, s]."""
 
 
 @dataclass(frozen=True)

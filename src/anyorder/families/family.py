@@ -2,7 +2,7 @@
 
 A family is a folder of this package: config.py (its settings, torch-free), net.py, loss.py,
 decode.py, and family.py, which binds these in one row, `FAMILY`. A row is imported when it is first
-asked for, so that the names of families cost nothing (CONTRIBUTING.md walks through adding one).
+used, so that the names of families cost nothing (CONTRIBUTING.md walks through adding one).
 Never torch here. Nothing else in the library compares family names.
 """
 
@@ -74,8 +74,6 @@ class Family:
     """(text, largest sizes, vocabulary, network's configuration) -> what `decode` fills."""
     options: type
     """The decoding options that this family understands, as a frozen dataclass."""
-    check: Callable[[Sequence[Any], Any], None]
-    """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
     """(net, vocab, canvases, keys, options, device, watch) -> what was decoded."""
     reader: Callable[..., TraceReader] | None
@@ -86,12 +84,14 @@ class Family:
     the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
+    check: Callable[[Sequence[Any], Any], None] = lambda canvases, options: None
+    """Refuses canvases that these options cannot decode, before anything is written."""
     resolve: Callable[[Any], Any] = lambda options: options
     """options -> the same, with every unset choice filled in that has an effect; checked."""
     suits: Callable[[Any, Any], None] = lambda net, options: None
     """(network, options): refuses options for which this network lacks a part."""
     usual: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda net, given: {}
-    """(network, what was asked for) -> what else to choose for this network in particular."""
+    """(network, given options) -> what else to choose for this network in particular."""
 
     def network_config(self, recipe: Any, vocab_size: int, eos: int) -> Any:
         """The configuration of the network that a recipe asks for, complete."""

@@ -66,10 +66,6 @@ class _Rows:
         keep_rows(self, rows, "real")
 
 
-def check(canvases: Sequence[Canvas], options: DuoOptions) -> None:
-    """Every canvas can be decoded: any number of steps serves any number of slots."""
-
-
 def check_network(net: object, options: DuoOptions) -> None:
     """Refuse networks that take no time: this one must know how much is noise."""
     if isinstance(net, LogitsDenoiser | Shifted):

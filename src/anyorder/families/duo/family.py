@@ -8,7 +8,7 @@ from torch import nn
 
 from anyorder.decode.canvas import Canvas
 from anyorder.families.duo.config import DESCRIPTION, DuoOptions
-from anyorder.families.duo.decode import check, check_network, decode, resolve
+from anyorder.families.duo.decode import check_network, decode, resolve
 from anyorder.families.duo.loss import uniform_bound
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.nets.init import ADDED_BY_TIME, matching_names, take_weights
@@ -38,7 +38,6 @@ FAMILY = Family(
     canvas=Canvas.of_text,
     options=DuoOptions,
     resolve=resolve,
-    check=check,
     decode=decode,
     reader=None,
     losses={"bound": uniform_bound},

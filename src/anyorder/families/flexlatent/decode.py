@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
+from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
 from anyorder.decode.loop import run
@@ -92,13 +92,11 @@ class SegmentGrowth:
         # All numbers that a row may ever use: the tables then never grow.
         numbers = max(len(canvas.grows) + canvas.room for canvas in canvases)
         shape = (len(canvases), numbers)
-        length = torch.tensor([len(canvas.prompt) for canvas in canvases])
+        prompts, length = padded([canvas.prompt for canvas in canvases], vocab.pad_id)
         state = cls(
             net=net,
             rows=rows,
-            prompt=net.read(
-                _padded([canvas.prompt for canvas in canvases], vocab).to(device), length.to(device)
-            ),
+            prompt=net.read(prompts.to(device), length.to(device)),
             # Only insertions say how long a text is: there are no empty segments.
             segments=Candidates(net, vocab, draw, rows.key, numbers, may_be_empty=False),
             latents=net.mask_vector.detach().repeat(*shape, 1),
@@ -119,9 +117,8 @@ class SegmentGrowth:
             return
         rows, numbers, segments = zip(*frozen, strict=True)
         row, number = torch.tensor(rows, device=device), torch.tensor(numbers, device=device)
-        length = torch.tensor([len(segment) for segment in segments], device=device)
-        ids = _padded(segments, vocab).to(device)
-        self.segments.put(row, number, ids, length)
+        ids, length = padded(segments, vocab.pad_id)
+        self.segments.put(row, number, ids.to(device), length.to(device))
         self.encode(row, number)
 
     def __len__(self) -> int:
@@ -222,13 +219,6 @@ def _in_text_order(
     order = {segment.slot: number for number, segment in enumerate(text)}
     renumbered = [each._replace(segment=order[each.segment]) for each in proposed]
     return sorted(renumbered, key=lambda each: (each.step, each.segment))
-
-
-def _padded(texts: Sequence[Sequence[int]], vocab: Vocab) -> Tensor:
-    ids = torch.full((len(texts), max(map(len, texts))), vocab.pad_id)
-    for row, text in enumerate(texts):
-        ids[row, : len(text)] = torch.tensor(text, dtype=ids.dtype)
-    return ids
 
 
 def check(canvases: Sequence[GrowingSegments], options: FlexLatentOptions) -> None:

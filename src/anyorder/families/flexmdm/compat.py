@@ -44,14 +44,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
+from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher, padded
 from anyorder.decode.draw import Posterior, refuse_nan
 from anyorder.decode.growing import schedules
 from anyorder.decode.loop import run
 from anyorder.families.flexmdm import runs
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.flexmdm.runs import RevealChoice
-from anyorder.nets.denoiser import GAP_LIMIT, Inserter
+from anyorder.nets.denoiser import GAP_LIMIT, Inserter, text_logits
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 
@@ -77,11 +77,9 @@ class Buffer:
     def start(cls, canvases: Sequence[GrowingCanvas], vocab: Vocab, device: torch.device) -> Buffer:
         """Prompts, then PAD; all rows have the size of the first."""
         size = len(canvases[0].ids) + canvases[0].room
-        ids = torch.full((len(canvases), size), vocab.pad_id)
-        for row, canvas in enumerate(canvases):
-            ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
-        ids = ids.to(device)
-        length = torch.tensor([len(canvas.ids) for canvas in canvases], device=device)
+        ids, length = padded([canvas.ids for canvas in canvases], vocab.pad_id)
+        ids = F.pad(ids, (0, size - ids.shape[1]), value=vocab.pad_id).to(device)
+        length = length.to(device)
         return cls(
             ids=ids,
             length=length,
@@ -356,18 +354,8 @@ class _Stepper:
         row = self.buffer.collect(index, self.canvases[index], step)
         return row if step == self.steps else _with_masks_open(row, self.vocab.mask_id)
 
-    def logits(self, states: Tensor) -> Tensor:
-        logits = self.net.head(states).float()  # B L V
-        if logits.shape[-1] < self.vocab.size:
-            raise ValueError(
-                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
-                f"{self.vocab.size}: use the vocabulary that it was trained with"
-            )
-        logits[..., self.vocab.size :] = -torch.inf  # rows beyond the tokenizer are no text
-        return logits
-
     def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:
-        logits, masked = self.logits(states), buffer.masked
+        logits, masked = text_logits(self.net.head(states), self.vocab), buffer.masked
         # Only masks are read, but draws have the shape of all positions, as in the release.
         open_logits = logits[masked]  # N V
         tokens = torch.zeros_like(buffer.ids)
@@ -445,7 +433,7 @@ class _Stepper:
     def fill(self, buffer: Buffer, states: Tensor) -> None:
         """Turn every mask into its best token: the last step."""
         masked = buffer.masked
-        logits = self.logits(states)[masked]  # N V
+        logits = text_logits(self.net.head(states), self.vocab)[masked]  # N V
         self._commit(buffer, logits, masked, logits.argmax(dim=-1), self.steps)
 
     def _commit(

@@ -51,7 +51,7 @@ from anyorder.decode.policy import (
     tie_noise,
 )
 from anyorder.decode.proposals import StepView
-from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter
+from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter, text_logits
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
@@ -278,15 +278,7 @@ class _Drafts:
 
     def _draw_piece(self, states: Tensor, position: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         vocab, draw = self.store.vocab, self.store.draw
-        logits = self.store.net.head(states).float()
-        if logits.shape[-1] < vocab.size:
-            raise ValueError(
-                f"the network gives {logits.shape[-1]} logits for a vocabulary of {vocab.size}: "
-                "use the vocabulary that it was trained with"
-            )
-        for token in self.store.never:
-            logits[:, token] = -torch.inf
-        logits[:, vocab.size :] = -torch.inf
+        logits = text_logits(self.store.net.head(states), vocab, self.store.never)
         if not self.store.may_be_empty:
             logits[:, vocab.eos_id].masked_fill_(position == 0, -torch.inf)
         posterior = Posterior(logits)

@@ -24,7 +24,7 @@ from math import nan
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher
+from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_segment_score
@@ -70,6 +70,7 @@ class SegmentRows:
         at = (frozen[0].to(device), frozen[1].to(device))
         segments.put(*at, ids[frozen].to(device), length[frozen].to(device))
         zeros = torch.zeros(shape, dtype=torch.int64, device=device)
+        prompts, prompt_length = padded([canvas.prompt for canvas in canvases], vocab.pad_id)
         rows = cls(
             row=torch.arange(len(canvases), device=device),
             latents=net.mask_vector.detach().repeat(*shape, 1),
@@ -79,7 +80,7 @@ class SegmentRows:
             score=torch.full(shape, nan, dtype=torch.float64, device=device),
             forwards=zeros[:, 0].clone(),
             ties=zeros[:, 0].clone(),
-            prompt=_read_prompts(net, canvases, vocab, device),
+            prompt=net.read(prompts.to(device), prompt_length.to(device)),
             segments=segments,
         )
         rows.encode(net, ~rows.free)
@@ -149,16 +150,6 @@ class SegmentRows:
             score=scores,
             candidates=proposed,
         )
-
-
-def _read_prompts(
-    net: SegmentNet, canvases: Sequence[SegmentCanvas], vocab: Vocab, device: torch.device
-) -> ReadPrompt:
-    length = torch.tensor([len(canvas.prompt) for canvas in canvases])
-    ids = torch.full((len(canvases), int(length.max())), vocab.pad_id)
-    for row, canvas in enumerate(canvases):
-        ids[row, : len(canvas.prompt)] = torch.tensor(canvas.prompt, dtype=ids.dtype)
-    return net.read(ids.to(device), length.to(device))
 
 
 def check(canvases: Sequence[SegmentCanvas], options: LatentOptions) -> None:

@@ -270,7 +270,7 @@ class _Stepper:
         if bool(odds[eligible].isnan().any()):  # infinities are allowed: chances of 0 or 1
             raise ValueError(
                 "the planner's log-odds are not numbers: its weights are damaged or its training "
-                "went astray; choose another policy, or train it anew"
+                "failed; choose another policy, or train it again"
             )
         return odds.double() / self.planner_temperature
 

@@ -68,10 +68,6 @@ class _Moment:
     """The signal to move to; None: this is the last call."""
 
 
-def check(canvases: Sequence[Canvas], options: SflmOptions) -> None:
-    """Every canvas can be decoded with any options."""
-
-
 def check_network(net: Any, options: SflmOptions) -> None:
     """Refuse networks over tokens, such as wrapped ones."""
     if not hasattr(net, "unit_table"):

@@ -9,7 +9,7 @@ from anyorder.decode.canvas import Canvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.sflm.config import DESCRIPTION, SflmOptions, SphereConfig, SphereSettings
-from anyorder.families.sflm.decode import check, check_network, decode, resolve
+from anyorder.families.sflm.decode import check_network, decode, resolve
 from anyorder.families.sflm.loss import sphere_mean
 from anyorder.families.sflm.net import SphereNet
 from anyorder.nets.init import take_weights
@@ -49,7 +49,6 @@ FAMILY = Family(
     canvas=Canvas.of_text,
     options=SflmOptions,
     resolve=resolve,
-    check=check,
     decode=decode,
     reader=None,
     losses={"mean": sphere_mean},

@@ -10,7 +10,7 @@ last token.
 
 Answers come from the rules of the operations, never from running a program, so that they can judge
 programs. Values are drawn until the story is sensible: shares come out even, and nothing is taken
-that is not there. Not here: tokens, batches, and how a layout is stated (layout.py).
+that is not there. Not here: tokens, batches, and how a layout is stated (dials.py).
 """
 
 from __future__ import annotations
