@@ -243,11 +243,11 @@ def _digest(card: Card, weights: list[str]) -> str:
 def _check_ids(folder: Path, vocab: Vocab, record: Mapping[str, Any]) -> None:
     """Refuse a vocabulary file of ours whose special ids differ from config.json."""
     for role, id in {"mask": vocab.mask_id, "eos": vocab.eos_id, "pad": vocab.pad_id}.items():
-        told = record.get(f"{role}_token_id")
-        if told is not None and told != id:
+        stated = record.get(f"{role}_token_id")
+        if stated is not None and stated != id:
             raise ValueError(
-                f"{folder}: {role} is {told} in config.json and {id} in {VOCABULARY_FILE}: restore "
-                "them from one model"
+                f"{folder}: {role} is {stated} in config.json and {id} in {VOCABULARY_FILE}: "
+                "restore them from one model"
             )
 
 

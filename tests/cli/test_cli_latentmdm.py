@@ -79,9 +79,9 @@ def test_every_flag_reaches_the_decoder(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("--k 0", 1, "set k to 1 or more"),
+        ("--k 0", 1, "k must be at least 1"),
         ("--k two", 2, "--k takes a whole number, not 'two'"),
-        ("--slots 0", 1, "set slots to 1 or more"),
+        ("--slots 0", 1, "slots must be at least 1"),
         ("--slots 13", 1, "give at most 12, as many as the model was trained with"),
         ("--slot-temperature -1", 1, "0 or positive"),
         ("--slot-temperature nan", 1, "0 or positive"),

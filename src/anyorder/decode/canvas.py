@@ -281,22 +281,14 @@ def _room(frozen: int, sizes: Sizes) -> int:
 
 
 class SegmentShape(Protocol):
-    """The part of a network's shape that says what a segment is."""
+    """The part of a network's shape that says what a segment is (`LatentConfig`)."""
 
     @property
-    def slots(self) -> int:
-        """The most segments of a text."""
-        ...
-
+    def slots(self) -> int: ...
     @property
-    def segment_length(self) -> int:
-        """The most tokens of a segment."""
-        ...
-
+    def segment_length(self) -> int: ...
     @property
-    def segment_by(self) -> str:
-        """How text is cut into segments; "fixed" ones are not lines."""
-        ...
+    def segment_by(self) -> str: ...
 
 
 class FramedSegments(Framed, Protocol):

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from anyorder import plugins
+from anyorder.checks import at_least, one_of
 from anyorder.decode.draw import Posterior
 from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
 from anyorder.process.noise import Stream, uniform
@@ -205,14 +206,9 @@ class Policy:
     """Close blocks of this many free slots from left to right; None: the whole canvas at once."""
 
     def __post_init__(self) -> None:
-        if self.posterior not in ("untempered", "filtered"):
-            raise ValueError(
-                f"posterior must be 'untempered' or 'filtered', not {self.posterior!r}"
-            )
-        if self.ties not in ("random", "leftmost"):
-            raise ValueError(f"ties must be 'random' or 'leftmost', not {self.ties!r}")
-        if self.block is not None and self.block < 1:
-            raise ValueError(f"a block has at least one slot, not {self.block}")
+        one_of("posterior", self.posterior, ("untempered", "filtered"))
+        one_of("ties", self.ties, ("random", "leftmost"))
+        at_least("block", self.block)
         wanted = self.quota.reads_scores
         if wanted is not None and wanted != self.score.scale:
             raise ValueError(NEEDED[wanted].format(policy=repr(self.score.name)))

@@ -113,10 +113,10 @@ class Proposer:
             ids[row, position] = drawn
             log_prob[row, position] = found
 
-    def probabilities(self, view: StepView, chosen: Tensor, row: int) -> tuple[Tensor, Tensor]:
-        """Positions of the chosen slots of one row (N), and their untempered posteriors (N V)."""
+    def probabilities(self, view: StepView, chosen: Tensor, row: int) -> Tensor:
+        """The untempered posteriors of the chosen slots of one row.  # N V"""
         position = chosen[row].nonzero()[:, 0]
-        return position, self.logits(view, torch.full_like(position, row), position).softmax(-1)
+        return self.logits(view, torch.full_like(position, row), position).softmax(-1)
 
     def logits(self, view: StepView, row: Tensor, position: Tensor) -> Tensor:
         """Logits of chosen slots, without the ids that a slot must not hold.  # N V"""

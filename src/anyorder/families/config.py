@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 import tyro
 
-from anyorder.checks import one_of
+from anyorder.checks import at_least, one_of, positive
 from anyorder.nets.shapes import TransformerConfig
 
 Order = Literal["left_to_right", "chosen", "at_once"]
@@ -222,12 +222,8 @@ class ClockOptions:
     def with_schedules(self, unmasking: str) -> Self:
         """With both schedules, `unmasking` unless another was chosen; clock and numbers checked."""
         one_of("clock", self.clock, ("steps", "events"))
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        if not 0 < self.insertion_temperature < math.inf:
-            raise ValueError(
-                f"insertion_temperature={self.insertion_temperature}: give a positive number"
-            )
+        at_least("steps", self.steps)
+        positive("insertion_temperature", self.insertion_temperature)
         insertion = 2.9 if self.insertion_schedule is None else self.insertion_schedule
         return replace(
             self,

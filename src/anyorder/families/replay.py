@@ -90,8 +90,8 @@ class StepTimes:
         for each in replays:
             _check_steps(each.trace, steps + 1)  # one more call may fill what is left
             left = [max(0, steps - step) / steps for step in each.steps]
-            asked = clock.asked(torch.tensor(left, dtype=torch.float64))
-            result.append(network_time(asked, gamma, self.net).numpy())
+            rounded = clock.network_left(torch.tensor(left, dtype=torch.float64))
+            result.append(network_time(rounded, gamma, self.net).numpy())
         return result
 
 
@@ -172,23 +172,23 @@ class EventTimes:
 
     def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
         walks = [self.view.walk(each) for each in replays]
-        pace, step = RunningClock(self.options, self.net), 0
+        clock, step = RunningClock(self.options, self.net), 0
         while current := [walk for walk in walks if walk.last >= step]:
             step += 1
-            self._call(current, pace, step)
+            self._call(current, clock, step)
         return [
             np.asarray([walk.times[step] for step in each.steps])
             for walk, each in zip(walks, replays, strict=True)
         ]
 
     @torch.inference_mode()
-    def _call(self, walks: Sequence[Walk], pace: RunningClock, step: int) -> None:
+    def _call(self, walks: Sequence[Walk], clock: RunningClock, step: int) -> None:
         """Repeat call number `step` of every walk, on its canvas after step - 1."""
         rows = self.view.rows(walks, step - 1)
         rows.left = self._column([walk.left for walk in walks])
         rows.bound = self._column([walk.bound for walk in walks])
-        time = pace.time(rows)
-        plan = pace.plan(rows, self.view.gaps(walks, step - 1, rows, time), step)
+        time = clock.time(rows)
+        plan = clock.plan(rows, self.view.gaps(walks, step - 1, rows, time), step)
         inserts = plan.inserts.sum(dim=1)
         for row, walk in enumerate(walks):
             walk.times.append(float(time[row]))

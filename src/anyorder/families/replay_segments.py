@@ -463,8 +463,8 @@ class SegmentReader:
         """The conditions of all slots.  # B S D"""
         time = None
         if self.times is not None:
-            asked = [moment.time for moment in moments]
-            time = torch.tensor(asked, dtype=torch.float64, device=self.inputs.device)
+            times = [moment.time for moment in moments]
+            time = torch.tensor(times, dtype=torch.float64, device=self.inputs.device)
         return self.conditions(*self.inputs.of(moments), time)
 
     def _texts(self, slots: Sequence[Slot], conditions: Tensor) -> list[Ids]:

@@ -170,12 +170,12 @@ class ShiftedPartialCache:
 
 def rereader_of(net: Any, rows: int, columns: int) -> CachedStates:
     """An empty rereader of a network, for a batch of this size."""
-    refuse_unkept(net)
+    refuse_uncached(net)
     found: CachedStates = net.rereader(rows, columns)
     return found
 
 
-def refuse_unkept(net: Any) -> None:
+def refuse_uncached(net: Any) -> None:
     """Refuse a network, wrapped or not, that can only compute all columns at once."""
     if not hasattr(net, "rereader"):
         raise ValueError(
@@ -184,7 +184,7 @@ def refuse_unkept(net: Any) -> None:
             "anyorder.load"
         )
     if hasattr(net, "inner"):
-        refuse_unkept(net.inner)
+        refuse_uncached(net.inner)
 
 
 class Transformer(Stack):

@@ -93,7 +93,7 @@ class Remasking(Protocol):
         """The shares and sigmas of `steps` steps."""
         ...
 
-    def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
+    def sigmas(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
         """The sigma of every item (B N), from that of the step.
 
         `confidence` (B N) has the probability of each revealed item's token when it was drawn.
@@ -120,7 +120,7 @@ class _UniformSigma:
         if not 0 <= self.eta <= 1:
             raise ValueError(f"eta must be a number from 0 to 1, not {self.eta}")
 
-    def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
+    def sigmas(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
         return sigma.expand(revealed.shape)
 
 
@@ -169,7 +169,7 @@ class ConfidenceHeuristic(_UniformSigma):
     def grid(self, steps: int) -> Grid:
         return Rescale(self.eta).grid(steps)
 
-    def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
+    def sigmas(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
         """sigma times softmax(-confidence) over the revealed items of a row; 0 at masked ones."""
         weight = (-confidence).exp().masked_fill(~revealed, 0.0)
         total = weight.sum(dim=1, keepdim=True)

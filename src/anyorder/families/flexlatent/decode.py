@@ -34,6 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anyorder.checks import at_least
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
@@ -42,7 +43,12 @@ from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
-from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
+from anyorder.families.latentmdm.candidates import (
+    Candidates,
+    SegmentChoice,
+    SegmentSelector,
+    check_lengths,
+)
 from anyorder.nets.denoiser import ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
@@ -160,15 +166,11 @@ class SegmentGrowth:
     def record(self, choice: SegmentChoice, open: Tensor, step: int) -> None:
         """Record the candidates of the slots that were open (B L)."""
         row, position = open.nonzero(as_tuple=True)
+        chosen = (choice.scores[row, position], choice.taken[row, position])
+        about = (self.rows.row[row], *chosen)
         number = self.rows.slot[row, position]
-        ids, length = self.segments.content(row, number)
-        about = (choice.scores[row, position], choice.taken[row, position])
-        columns = (self.rows.row[row], number, ids, length, *about)
-        for owner, slot, tokens, count, score, taken in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            candidate = Proposal(step, slot, tokens[:count], score, taken)
-            self.proposed.setdefault(owner, []).append(candidate)
+        for owner, proposal in self.segments.proposals(row, number, about, step):
+            self.proposed.setdefault(owner, []).append(proposal)
 
     def collect(self, index: int, prefix: int, step: int) -> Decoded:
         """One row's result after `step` steps, without its first `prefix` segments.
@@ -257,12 +259,7 @@ def decode(
 def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
     for canvas in canvases:
         assert canvas.prompt and all(canvas.segments), "an anchor, and no empty segment"
-        longest = max(map(len, canvas.segments), default=0)
-        if longest > net.segment_length:
-            raise ValueError(
-                f"a frozen segment has {longest} tokens, and the network's have at most "
-                f"{net.segment_length}: break it up"
-            )
+        check_lengths(canvas.segments, net.segment_length)
         vocab.check_prompt(canvas.ids)
 
 
@@ -273,7 +270,7 @@ class _Stepper:
         self, state: SegmentGrowth, options: FlexLatentOptions, canvases: Sequence[GrowingSegments]
     ) -> None:
         self.state, self.canvases = state, canvases
-        self.pace = RunningClock(options, state.net)
+        self.clock = RunningClock(options, state.net)
         self.selector = SegmentSelector(
             state.segments,
             build_policy(options),
@@ -300,8 +297,8 @@ class _Stepper:
 
     def advance(self, step: int) -> None:
         state, rows = self.state, self.state.rows
-        look = state.look(self.pace.time(rows))
-        plan = self.pace.plan(rows, look.gaps, step)
+        look = state.look(self.clock.time(rows))
+        plan = self.clock.plan(rows, look.gaps, step)
         states = F.pad(look.states, (0, 0, 1, 0))  # the anchor has no condition
         open = rows.open
         choice = self.selector.choose(
@@ -321,8 +318,7 @@ class _Stepper:
 def resolve(options: FlexLatentOptions) -> FlexLatentOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     full = options.with_schedules("carried").with_exact_clock()
-    if options.slots is not None and options.slots < 1:
-        raise ValueError(f"there is at least one slot: set slots to 1 or more, not {options.slots}")
+    at_least("slots", options.slots)
     if build_policy(full).score.reads == "nothing":
         full.refuse_set(f"on the policy {full.policy!r}", "ties")
     else:

@@ -34,7 +34,7 @@ in segments that a round asks about, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,13 +50,11 @@ from anyorder.decode.policy import (
     take,
     tie_noise,
 )
-from anyorder.decode.proposals import StepView
+from anyorder.decode.proposals import HEAD_BUDGET, StepView
 from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter, text_logits
 from anyorder.process.noise import Stream, uniform
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
-
-HEAD_BUDGET = 1 << 23
-"""Most logits in memory at once: more places pass through the head in pieces."""
 
 Worth = Callable[[Tensor], Tensor]
 """Indices of segments being written (N') -> whether to continue each of them (N' bool)."""
@@ -75,6 +73,16 @@ class DraftGoal:
 
 
 WHOLE = DraftGoal()
+
+
+def check_lengths(segments: Iterable[Sequence[int]], most: int) -> None:
+    """Refuse frozen segments with more tokens than the network's."""
+    longest = max(map(len, segments), default=0)
+    if longest > most:
+        raise ValueError(
+            f"a frozen segment has {longest} tokens, and the network's have at most {most}: break "
+            "it up"
+        )
 
 
 class Candidates:
@@ -164,6 +172,19 @@ class Candidates:
         self.tokens[row, slot, at] = last.where(length == room, self.vocab.eos_id)
         self.length[row, slot] = self.checked[row, slot] = (length + 1).clamp(max=room)
         self.log_prob[row, slot] = torch.nan
+
+    def proposals(
+        self, row: Tensor, slot: Tensor, about: tuple[Tensor, ...], step: int
+    ) -> Iterator[tuple[int, Proposal]]:
+        """The candidates of slots (N) as proposals, each with the number of its request.
+
+        `about` are the numbers of the requests, the scores, and what is taken (N each).
+        """
+        columns = (slot, *self.content(row, slot), *about)
+        for number, ids, length, owner, score, taken in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield owner, Proposal(step, number, ids[:length], score, taken)
 
     def keep(self, rows: Tensor) -> None:
         """Forget the other rows."""
@@ -343,7 +364,7 @@ class SegmentSelector:
     """0 takes the best."""
     complete: bool = False
     """Write every candidate to its end, chosen or not, so that a trace can show them."""
-    anew: bool = False
+    fresh_noise: bool = False
     """Draw tokens with fresh noise in every step."""
     reshuffles: bool = False
     """Redraw a random order in each step, so that slots inserted late are not favoured."""
@@ -367,7 +388,7 @@ class SegmentSelector:
         self, view: StepView, places: _DraftPlaces, counts: Tensor
     ) -> DraftGoal | None:
         """How far candidates are written before the choice; None: not at all."""
-        step = view.step if self.anew else None
+        step = view.step if self.fresh_noise else None
         score = self.policy.score
         unbounded = score.reads == "segment" and score.bound is None
         if self.complete or unbounded:
@@ -384,7 +405,7 @@ class SegmentSelector:
         if self.complete or self.policy.score.reads == "segment":
             return
         places = _DraftPlaces.where(taken, view)
-        goal = DraftGoal(step=view.step if self.anew else None)
+        goal = DraftGoal(step=view.step if self.fresh_noise else None)
         write = self.candidates.extend if checked else self.candidates.refresh
         write(places.row, places.slot, view.states[places.row, places.position], goal)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from anyorder.checks import at_least
 from anyorder.families.config import Description, DrawOptions, NetConfig, check_choices, settings_of
 from anyorder.nets.shapes import OnBackbone, TransformerConfig
 
@@ -71,8 +72,7 @@ class LatentConfig(LatentSettings, OnBackbone):
                 "for input and head (tied=True)"
             )
         for name in ("encoder_layers", "decoder_layers", "slots", "segment_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+            at_least(name, getattr(self, name))
         check_choices(self, CHOICES)
         if self.eos_id is None:
             if self.empty == "eos" or self.pooling == "with_eos":

@@ -68,8 +68,8 @@ def _read(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | Planned
 
 def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """A planner head chooses the order, unless the given options choose another way."""
-    asked = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
-    return {"policy": "planner"} if hasattr(net, "plan") and not asked else {}
+    chosen = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
+    return {"policy": "planner"} if hasattr(net, "plan") and not chosen else {}
 
 
 FAMILY = Family(

@@ -62,8 +62,8 @@ class PlannerHead(nn.Module):
     ) -> Tensor:
         real = torch.ones_like(masked) if mask is None else mask
         tau = 1 - (masked & real).sum(dim=1) / real.sum(dim=1)  # B
-        told = sinusoids(tau, self.features, scale=1.0).to(self.inner.weight.dtype)  # B F
-        condition = self.outer(F.silu(self.inner(told)))[:, None] + self.mark(eligible.long())
+        features = sinusoids(tau, self.features, scale=1.0).to(self.inner.weight.dtype)  # B F
+        condition = self.outer(F.silu(self.inner(features)))[:, None] + self.mark(eligible.long())
         x = _adapted(states, self.before(condition))  # B L D
         x = self.layer.run(x, self.layer.plain_context(x, mask))
         odds = self.odds(_adapted(x, self.after(condition)))[..., 0]
