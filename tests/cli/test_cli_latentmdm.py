@@ -79,10 +79,10 @@ def test_every_flag_reaches_the_decoder(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("--k 0", 1, "set k to 1 or more"),
+        ("--k 0", 1, "k must be at least 1"),
         ("--k two", 2, "--k takes a whole number, not 'two'"),
-        ("--slots 0", 1, "set slots to 1 or more"),
-        ("--slots 13", 1, "trained with 12, give at most so many"),
+        ("--slots 0", 1, "slots must be at least 1"),
+        ("--slots 13", 1, "give at most 12, as many as the model was trained with"),
         ("--slot-temperature -1", 1, "0 or positive"),
         ("--slot-temperature nan", 1, "0 or positive"),
         ("--slot-temperature 0.1 --policy random", 1, "no effect on the policy 'random'"),
@@ -177,7 +177,7 @@ def test_whole_lines_are_filled_and_the_others_stay(either: str, tmp_path: Path)
     ("text", "says"),
     [
         ("def solve(peaches):\n    total = <fill>\n    return total\n", "stands inside the line"),
-        ("<answer><fill:13>", "asks for 13 segments, and there are 12 slots"),
+        ("<answer><fill:13>", "needs 13 segments, and there are 12 slots"),
         ("<answer><fill>\n    return total\n<fill>", "number the others"),
     ],
 )

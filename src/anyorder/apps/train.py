@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from anyorder.apps.pipeline.corpus import Corpus, open_corpus
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.canvas import Frame
-from anyorder.families.backbone import Objective
-from anyorder.families.family import find_family
+from anyorder.families.family import Objective, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
 from anyorder.recipes import Recipe, find_recipe, override

@@ -48,7 +48,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.families.mdm.planner import PlannerHead
 from anyorder.families.sflm.net import DiT

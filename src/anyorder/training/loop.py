@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.files import alone_in
 from anyorder.hub.weights import usable_device
 from anyorder.process.masking import LossParts
