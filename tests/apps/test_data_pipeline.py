@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from made_corpora import in_columns, made_program, made_prompt, made_rows, rewritten, write_rows
 
-from anyorder.apps.pipeline import pipeline as data_pipeline
-from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps import pipeline as data_pipeline
+from anyorder.apps.corpus import open_corpus
+from anyorder.apps.pipeline import make_shards
 from anyorder.apps.pipeline.inputs import DataJob, open_benchmarks, open_plan
-from anyorder.apps.pipeline.pipeline import make_shards
 from anyorder.apps.train import train
 from anyorder.cli import main
 from anyorder.data.segments import SegmentConfig

@@ -1,6 +1,6 @@
-"""Traces in a terminal: a run in a few lines, one trace as it grew, and canvases as they fill.
+"""Traces in a terminal: one trace as it grew, and canvases as they fill.
 
-    print_run, film    tokens shaded by the step that revealed them, early ones bright
+    shaded, film       tokens shaded by the step that revealed them, early ones bright
     print_segments     the paper's generation trace (appendix E), for traces with recorded
                        candidates: in each step one line per segment in reading order. Revealed
                        segments are grey, the committed one is highlighted, other candidates are
@@ -20,63 +20,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from anyorder.apps.cache_check import Agreement
 from anyorder.decode.canvas import Decoded, Watcher
 from anyorder.model import Request
-from anyorder.trace import Candidate, Run, Trace
+from anyorder.trace import Candidate, Trace
 from anyorder.vocab import Vocab
 
 SHADES = ("bold bright_yellow", "yellow", "green", "cyan", "blue", "magenta")
 MASK = "░"
-
-
-def summary(run: Run) -> dict[str, Any]:
-    """What `anyorder sample --json` prints."""
-    traces = list(run.traces())
-    compared = {} if run.card.agreement is None else {"agreement": run.card.agreement}
-    return {
-        "run": str(run.folder),
-        "samples": len(traces),
-        "seconds": round(sum(trace.seconds or 0.0 for trace in traces), 3),
-        "forwards": sum(trace.forwards or 0 for trace in traces),
-        **compared,
-        "texts": [
-            {"task_id": trace.task_id, "sample": trace.sample, "text": trace.text}
-            for trace in traces
-        ],
-    }
-
-
-def print_run(run: Run, shown: int = 3) -> None:
-    """Print the first few samples, coloured by order, and one line about the run."""
-    console = Console(highlight=False)
-    traces = list(run.traces())
-    for trace in traces[:shown]:
-        console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
-        console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
-        console.print(shaded(trace))
-        console.print()
-    if len(traces) > shown:
-        console.print(f"... and {len(traces) - shown} more\n")
-    if console.is_terminal:
-        console.print(legend())
-    tokens = sum(len(trace.reveal_step) for trace in traces if trace.reveal_step is not None)
-    facts = [f"{len(traces)} {'sample' if len(traces) == 1 else 'samples'}"]
-    facts += [", ".join(sorted({str(trace.policy) for trace in traces}))]
-    facts += [f"{sum(trace.forwards or 0 for trace in traces)} forwards"]
-    facts += [f"{sum(trace.seconds or 0 for trace in traces):.1f} s"]
-    facts += [f"{sum(trace.ties or 0 for trace in traces) / max(1, tokens):.0%} ties"]
-    if run.card.agreement is not None:
-        cache = run.card.config["options"]["cache"]
-        console.print(f"cache {cache}, {Agreement(**run.card.agreement)}", soft_wrap=True)
-    console.print(f"{'; '.join(facts)}; in {run.folder}", markup=False, soft_wrap=True)
 
 
 def shaded(trace: Trace) -> Text:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from anyorder.apps.pipeline.corpus import Corpus, open_corpus
+from anyorder.apps.corpus import Corpus, open_corpus
 from anyorder.apps.planner_grpo import grpo
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.canvas import Frame

@@ -191,8 +191,8 @@ def data_verb(words: list[str]) -> None:
       anyorder data gsm8k-programs --source rows.jsonl --vocab bytes --against none \\
         --validation 0 --out data/rows
     """
+    from anyorder.apps.pipeline import make_shards
     from anyorder.apps.pipeline.inputs import DataJob, open_plan
-    from anyorder.apps.pipeline.pipeline import make_shards
 
     flags = parse(job_flags(DataJob), "data", words, about=data_verb.__doc__, groups=DATA_GROUPS)
     plan = open_plan(flags.job)

@@ -190,8 +190,8 @@ def sample_verb(words: list[str]) -> None:
         groups=sample_groups(),
         auto_device=True,
     )
-    from anyorder.apps.sample import sample_to_run
-    from anyorder.apps.show import print_run, print_segments, summary
+    from anyorder.apps.sample import print_run, sample_to_run, summary
+    from anyorder.apps.show import print_segments
 
     # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()

@@ -451,7 +451,7 @@ class DataPlan:
 
 def open_plan(job: DataJob) -> DataPlan:
     """Open what the flags name."""
-    from anyorder.apps.pipeline.corpus import open_vocab
+    from anyorder.apps.corpus import open_vocab
 
     recipe = find_corpus(job.recipe)
     if job.mode not in recipe.limits:
