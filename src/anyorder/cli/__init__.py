@@ -1,7 +1,7 @@
 """The command line: the verbs, their files, exit codes and error messages.
 
 A verb parses its words, calls one function of apps and prints the result. The verbs are in
-models.py, sample.py, runs.py and pages.py; parsing.py parses words and makes help texts. Nothing
+models.py, sample.py and runs.py; parsing.py parses words and makes help texts. Nothing
 heavy is imported before a verb needs it. Exit codes: 0 done, 1 failed, 2 bad usage, 130
 interrupted. With `--json` standard output holds one JSON document and nothing else; progress and
 messages go to standard error.
@@ -44,9 +44,8 @@ MOVED = {
 
 FILES = {
     "sample": ("sample",),
-    "runs": ("grade", "measure", "report", "reproduce", "import", "paper"),
-    "models": ("train", "data", "export", "push"),
-    "pages": ("demo", "play", "race", "doctor"),
+    "runs": ("grade", "measure", "report", "reproduce", "import", "paper", "race", "demo"),
+    "models": ("train", "data", "export", "push", "play", "doctor"),
 }
 """File -> the verbs in it, each a function such as `grade_verb`."""
 

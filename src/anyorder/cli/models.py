@@ -1,7 +1,7 @@
-"""`anyorder train`, `data`, `export` and `push`: their flags, and what they print.
+"""The verbs about models and the machine: train, data, export, push, play, doctor.
 
-The flags of `train` are the fields of the recipe. The work is apps/train.py, apps/dry_run.py,
-apps/pipeline/ and apps/export.py.
+Their flags, and what they print. The flags of `train` are the fields of the recipe. The work is in
+apps/: train.py, dry_run.py, pipeline/, export.py, play/, doctor.py.
 """
 
 from __future__ import annotations
@@ -295,3 +295,50 @@ def push_verb(words: list[str]) -> None:
         print(json.dumps(done))
     else:
         print(f"{done['repo']}: {done['commit']}")
+
+
+PLAY_GROUPS = (
+    FlagGroup("what to open", ("device",)),
+    FlagGroup("where", ("port", "no_browser", "json")),
+)
+
+
+def play_verb(words: list[str]) -> None:
+    """Open a local page: type a prompt, watch it being written in any order, compare policies.
+
+    Only this machine can reach it, and only with the address that is printed. Ctrl-C ends it.
+
+      anyorder play
+      anyorder play mdm --port 8000 --no-browser
+    """
+    from anyorder.apps.play import PlayJob, play
+
+    owner = job_flags(PlayJob, "Print one JSON document: the address.")
+    about = play_verb.__doc__
+    flags = parse(owner, "play", words, about=about, groups=PLAY_GROUPS, auto_device=True)
+    play(replace(flags.job, device=found_device(flags.job.device)), as_json=flags.json)
+
+
+@dataclass(frozen=True)
+class DoctorFlags:
+    """How the findings are told."""
+
+    json: bool = False
+    """Print one JSON document."""
+
+
+def doctor_verb(words: list[str]) -> None:
+    """Tell what this machine offers: devices, threads, memory, how well programs can be confined,
+    installed extras.
+
+      anyorder doctor
+      anyorder doctor --json
+    """
+    flags = parse(DoctorFlags, "doctor", words, about=doctor_verb.__doc__)
+    from anyorder.apps.doctor import examine, print_findings
+
+    findings = examine()
+    if flags.json:
+        print(json.dumps(findings))
+    else:
+        print_findings(findings)
