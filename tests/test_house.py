@@ -42,7 +42,6 @@ KEYED_ROOMS = ("process", "decode", "data")
 FAMILY_ROOMS = ("families", "recipes")
 FAMILY_NAMES_LEFT = {
     "apps/demo.py": 20,  # the story of the shipped models
-    "cli/runs.py": 2,  # formats of traces, called as the models whose code writes them
     "hub/formats.py": 4,  # which family a published checkpoint is of
     "trace/adapters.py": 6,  # the formats of `anyorder import`
 }

@@ -19,13 +19,15 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from anyorder.apps.jobs import ExportOptions
+from anyorder.checks import one_of, positive
 from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
 from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
@@ -87,22 +89,9 @@ def _table(rows: Mapping[str, Any]) -> str:
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
-SHARD_GB = 5.0
 OURS = "anyorder"
 """The name of our own layout."""
 README = "README.md"
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """How a model is written."""
-
-    layout: str | None = None
-    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits, or ours."""
-    dtype: str | None = None
-    """float32, bfloat16 or float16; unset: the model's own."""
-    shard_gb: float = SHARD_GB
-    """The size limit of a file of weights, in GB."""
 
 
 def export(model: Model, out: Path, options: ExportOptions | None = None) -> dict[str, Any]:
@@ -112,9 +101,8 @@ def export(model: Model, out: Path, options: ExportOptions | None = None) -> dic
         raise ValueError("a wrapped network is not ours to save: save it with its own library")
     layout = _layout(model, options.layout)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already: choose another --out, or remove it")
-    if options.shard_gb <= 0:
-        raise ValueError(f"shard_gb={options.shard_gb}: give a positive size")
+        raise ValueError(f"{out} exists already: choose another --out, or remove it")
+    positive("shard_gb", options.shard_gb)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     partial.mkdir()
@@ -187,7 +175,7 @@ def _layout(model: Model, wanted: str | None) -> str:
         )
     if not find_layout(wanted).fits(model.config):
         raise ValueError(
-            f"this {model.family.name} network cannot be told in the layout {wanted}: leave "
+            f"this {model.family.name} network cannot be written in the layout {wanted}: leave "
             f"--layout out ({layout_of(model.config) or OURS} fits)"
         )
     return wanted
@@ -235,8 +223,7 @@ def _config(model: Model, layout: str, options: ExportOptions) -> dict[str, Any]
 def _cast(dtype: str | None) -> Callable[[Tensor], Tensor]:
     if dtype is None:
         return lambda tensor: tensor
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
+    one_of("dtype", dtype, DTYPES)
     kind = DTYPES[dtype]
     return lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor
 

@@ -25,17 +25,18 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anyorder.apps.jobs import progress_bar
+from anyorder.apps.jobs import ImportOptions, progress_bar
 from anyorder.families.descriptions import describe
 from anyorder.files import alone_in, sha256_of
 from anyorder.trace import Run, RunCard, Trace
-from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, told_mask_id
+from anyorder.trace.adapters import Reading, read_content, recognise, told_mask_id
 from anyorder.trace.interchange import GZIP_SIGN, read_jsonl
 from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
 
@@ -193,47 +194,38 @@ def _plain(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
 
 
-def _npy(path: Path) -> Any:
+def _numpy(path: Path) -> Any:
+    """The array of a .npy file, or the arrays of a .npz file by name."""
     try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} is damaged, or an array of objects ({error})") from None
-
-
-def _npz(path: Path) -> Any:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged, or has arrays of objects ({error})") from None
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, *, lines: bool = False) -> Any:
+    """A JSON document, or JSON lines in another format than our own."""
     try:
         raw = path.read_bytes()
-        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
-        return json.loads(text.decode("utf-8-sig"))
+        data = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
+        text = data.decode("utf-8-sig")
+        if lines:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return json.loads(text)
     except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or not JSON ({error})") from None
-
-
-def _foreign_json_lines(path: Path) -> Any:
-    """JSON lines in another format than our own."""
-    try:
-        raw = path.read_bytes()
-        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
-        lines = text.decode("utf-8-sig").splitlines()
-        return [json.loads(line) for line in lines if line.strip()]
-    except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or not JSON lines ({error})") from None
+        kind = "JSON lines" if lines else "JSON"
+        raise ValueError(f"{path} is truncated or not {kind} ({error})") from None
 
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     "torch": _torch,
-    "npy": _npy,
-    "npz": _npz,
+    "npy": _numpy,
+    "npz": _numpy,
     "json": _json,
-    JSON_LINES: _foreign_json_lines,
+    JSON_LINES: partial(_json, lines=True),
 }
 
 
@@ -284,26 +276,12 @@ def _either(folder: Path, name: str) -> Path | None:
 
 
 PART = 512
-FORMATS = (JSON_LINES, *ADAPTERS)
 STEP_0_REMEDIES = {
     JSON_LINES: "add 1 to all steps if yours count from 0",
     "snapshots": "use --format dream if the canvas before step 1 was not recorded",
     "dream": "check --prompt-length",
 }
 """By format. Formats of a family's published code have their hint in its description."""
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """How to read files of token ids; our JSON lines need no options."""
-
-    format: str | None = None
-    """One of FORMATS; None: recognised from the content."""
-    tokenizer: Path | None = None
-    mask_id: int | None = None
-    eos_id: int | None = None
-    prompt_length: int | None = None
-    variant: str | None = None
 
 
 def import_traces(
@@ -317,8 +295,6 @@ def import_traces(
 
     Tokens at step 0 may be right or a mistake, so a note on standard error counts such samples.
     """
-    if options.format not in (None, *FORMATS):
-        raise ValueError(f"no format {options.format!r}: choose from {', '.join(FORMATS)}")
     if not path.exists():
         raise ValueError(
             f"{path} is not a file: name a .jsonl or .jsonl.gz file of traces, a .pt, .npy, .npz "

@@ -314,11 +314,11 @@ def parse(
         raise UsageError(str(error)) from None
 
 
-def job_flags(job: type, told: str = "Print one JSON document.") -> type[Any]:
-    """The flags of a verb that takes a job and --json, and nothing else."""
-    inside = Annotated[job, tyro.conf.arg(name="")]  # type: ignore[valid-type]
+def job_flags(job: type | None, told: str = "Print one JSON document.") -> type[Any]:
+    """The flags of a verb that takes --json, a job if it has one, and nothing else."""
+    inside: list[Any] = [] if job is None else [("job", Annotated[job, tyro.conf.arg(name="")])]
     as_json = Annotated[bool, tyro.conf.arg(help=told)]
-    return make_dataclass("Flags", [("job", inside), ("json", as_json, False)], frozen=True)
+    return make_dataclass("Flags", [*inside, ("json", as_json, False)], frozen=True)
 
 
 def found_device(device: str, *, speaks: bool = True) -> str:
