@@ -28,7 +28,7 @@ from torch import Tensor
 
 from anyorder.apps.jobs import ExportOptions
 from anyorder.checks import one_of, positive
-from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
+from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync, write_json
 from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
 from anyorder.hub.formats import config_json, find_layout, layout_of, tokenizer_config
@@ -185,8 +185,8 @@ def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> N
     """Write all files except the model card."""
     model.vocab.save(folder)
     if (folder / "tokenizer.json").is_file():
-        _write_json(folder / "tokenizer_config.json", tokenizer_config(model.vocab))
-    _write_json(folder / CONFIG_FILE, _config(model, layout, options))
+        write_json(folder / "tokenizer_config.json", tokenizer_config(model.vocab), indent=2)
+    write_json(folder / CONFIG_FILE, _config(model, layout, options), indent=2)
     cast = _cast(options.dtype)
     limit = int(options.shard_gb * 1e9)
     about = {"about": f"a model of family {model.family.name}"}
@@ -226,8 +226,3 @@ def _cast(dtype: str | None) -> Callable[[Tensor], Tensor]:
     one_of("dtype", dtype, DTYPES)
     kind = DTYPES[dtype]
     return lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    with replacing(path) as file:
-        file.write(json.dumps(record, indent=2).encode() + b"\n")

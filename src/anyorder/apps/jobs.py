@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
@@ -147,6 +147,16 @@ def attribute_docs(owner: type) -> dict[str, str]:
             ):
                 found[before.target.id] = " ".join(after.value.value.split())
     return found
+
+
+def flags_of(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The words of a command for settings by their Python names."""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield from (f"--{flag}", str(value))
 
 
 # Optional flags: help shows what to give, and no "None".

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from anyorder import __version__
-from anyorder.apps.jobs import ReportJob, progress_bar
+from anyorder.apps.jobs import ReportJob, flags_of, progress_bar
 from anyorder.decode.growing import schedules
 from anyorder.families.config import ClockOptions
 from anyorder.files import replacing
@@ -55,15 +55,8 @@ def command(
         elif not _is_default(field, value):
             settings[field.name] = value
     out = settings.pop("out", None)  # last, where a reader looks for it
-    for name, value in {**settings, **(options or {})}.items():
-        words += _flag(name.replace("_", "-"), value)
+    words += flags_of({**settings, **(options or {})})
     return shlex.join(words if out is None else [*words, "--out", str(out)])
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    return [f"--{name}", str(value)]
 
 
 def _is_default(field: Any, value: Any) -> bool:

@@ -130,7 +130,7 @@ def _network(
         begin = None if base is None else Base(base.net, base.tensor)
         weights = ShardedInit(lambda: network.build(config, seed=train.seed), begin, network.start)
         net = weights.net
-    _freeze(net, recipe.frozen)
+    freeze(net, recipe.frozen)
     if train.lora:
         weights = _with_adapters(net, network.additions(net), train, weights)
     return net, weights
@@ -189,7 +189,7 @@ def _open_start(start: str, vocab: Vocab) -> Opened:
     return base
 
 
-def _freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
+def freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
     """Freeze parameters by prefix: the optimiser skips them, and they keep every bit."""
     for name, parameter in net.named_parameters():
         if name.startswith(prefixes):

@@ -35,14 +35,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from anyorder.apps.pipeline.inputs import DataPlan, OpenedSource, Record, made_by
+from anyorder import __version__
+from anyorder.apps.pipeline.inputs import DataPlan, OpenedSource, Record
 from anyorder.data.filters import Array, Contamination, RowViews
 from anyorder.data.keyed import key
 from anyorder.data.near import BYTES_IN_MEMORY, HASHES, KnownRows, exact_key, signature
 from anyorder.data.published import LeftOut
 from anyorder.data.segments import DoesNotFit, cut, limit
 from anyorder.data.sources import FORMAT, MANIFEST, ShardBuilder, ShardRow, Split, read_manifest
-from anyorder.files import alone_in, replacing, sha256_of, sweep
+from anyorder.files import alone_in, replacing, sha256_of, sweep, write_json
 
 SHOWN = 100
 """Characters of a contaminated row's prompt in the report."""
@@ -198,11 +199,8 @@ def _blocks(
     while taken := list(islice(records, BLOCK)):
         start = first + len(places)
         places += [(file, row) for file, row, _ in taken]
-        yield source, start, [_needed(record, columns) for _, _, record in taken]
-
-
-def _needed(record: Record, columns: tuple[str, ...]) -> Record:
-    return {name: record[name] for name in columns if name in record}
+        needed = [{c: record[c] for c in columns if c in record} for _, _, record in taken]
+        yield source, start, needed
 
 
 def _start(plan: DataPlan) -> None:
@@ -266,7 +264,7 @@ def _finished(plan: DataPlan) -> dict[str, Any]:
     manifest = read_manifest(plan.out)
     if manifest["identity"] != plan.identity():
         raise ValueError(
-            f"{plan.out} holds shards that were made otherwise: choose another --out, or remove it"
+            f"{plan.out} holds shards of other settings: choose another --out, or remove it"
         )
     # A kill between the manifest and the removal may have left the folder.
     shutil.rmtree(plan.out / WORK, ignore_errors=True)
@@ -283,7 +281,7 @@ def _resumed(plan: DataPlan) -> PipelineProgress:
             raise ValueError(
                 f"{plan.out} holds the work of another command: repeat that, or remove the folder"
             )
-        print(f"going on at row {done.number} of {_alias(plan, done.source)}", file=sys.stderr)
+        print(f"continuing at row {done.number} of {_alias(plan, done.source)}", file=sys.stderr)
     for name, size in ((f"{WORK}/{SEEN}", done.seen_bytes), (DROPPED, done.dropped_bytes)):
         if (file := plan.out / name).exists():
             os.truncate(file, size)  # drop what was appended after the last commit
@@ -319,11 +317,11 @@ class _PipelinePass:
             while self._chunk(islice(records, plan.job.shard_rows)):
                 self._commit()
                 if shown:
-                    print(self._told(), file=sys.stderr)
+                    print(self._state(), file=sys.stderr)
             done.source, done.file, done.row, done.number = done.source + 1, 0, 0, 0
             self._commit()
 
-    def _told(self) -> str:
+    def _state(self) -> str:
         alias = _alias(self.plan, self.done.source)
         counts = self.done.counts[alias]
         kept = counts["train"] + counts["validation"]
@@ -368,7 +366,7 @@ class _PipelinePass:
         self.done.dropped_bytes = self.dropped.tell()
         if self.seen is not None:
             self.done.seen_bytes = self.seen.flush()
-        _write_json(self.plan.out / WORK / PROGRESS, asdict(self.done))
+        write_json(self.plan.out / WORK / PROGRESS, asdict(self.done))
 
 
 def _written(out: Path, name: str, alias: str, split: str, builder: ShardBuilder) -> dict[str, Any]:
@@ -388,10 +386,10 @@ def _written(out: Path, name: str, alias: str, split: str, builder: ShardBuilder
 
 
 def _finish(plan: DataPlan, done: PipelineProgress) -> dict[str, Any]:
-    sources = [_told_of(source, done.counts[source.spec.alias]) for source in plan.sources]
+    sources = [_source_entry(each, done.counts[each.spec.alias]) for each in plan.sources]
     manifest = {
         "format": FORMAT,
-        "made_by": made_by(),
+        "made_by": f"anyorder {__version__}",
         "identity": plan.identity(),
         **plan.settings(),
         "segments": "line" if plan.recipe.by_line else None,
@@ -407,12 +405,12 @@ def _finish(plan: DataPlan, done: PipelineProgress) -> dict[str, Any]:
         "shards": done.shards,
         DROPPED: sha256_of(plan.out / DROPPED),
     }
-    _write_json(plan.out / MANIFEST, manifest)
+    write_json(plan.out / MANIFEST, manifest)
     shutil.rmtree(plan.out / WORK)
     return manifest
 
 
-def _told_of(source: OpenedSource, counts: dict[str, int]) -> dict[str, Any]:
+def _source_entry(source: OpenedSource, counts: dict[str, int]) -> dict[str, Any]:
     spec = source.spec
     left_out = {
         name.removeprefix(LEFT_OUT): count
@@ -421,19 +419,10 @@ def _told_of(source: OpenedSource, counts: dict[str, int]) -> dict[str, Any]:
     }
     assert counts["read"] == counts["train"] + counts["validation"] + sum(left_out.values())
     return {
-        "alias": spec.alias,
-        "hub": spec.hub,
-        "config": spec.config,
+        **{name: getattr(spec, name) for name in ("alias", "hub", "config")},
         "content": list(source.content),
-        "licence": spec.licence,
-        "commercial": spec.commercial,
-        "repeat": spec.repeat,
+        **{name: getattr(spec, name) for name in ("licence", "commercial", "repeat")},
         "read": counts["read"],
         **{split: counts[split] for split in SPLITS},
         "left_out": left_out,
     }
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as file:
-        file.write(json.dumps(content, indent=1).encode() + b"\n")

@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 
+from anyorder.apps.jobs import flags_of
 from anyorder.apps.play.form import BadInput, GenerationRequest, prepared
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.decode.canvas import ANSWER, Decoded
@@ -278,10 +279,8 @@ def command_for(asked: GenerationRequest) -> str:
     if asked.prompt.startswith("-"):  # else it would be read as a flag
         prompt = [f"--prompt={asked.prompt}"]
     words = ["anyorder", "sample", asked.model, *prompt, "--seed", str(asked.seed)]
-    for name, value in asked.settings.items():
-        flag = "--" + name.replace("_", "-")
-        words += [flag] if value is True else [] if value is False else [flag, str(value)]
-    return shlex.join(words)
+    given = {name: value for name, value in asked.settings.items() if value is not False}
+    return shlex.join([*words, *flags_of(given)])
 
 
 class GenerationQueue:

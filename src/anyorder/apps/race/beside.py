@@ -20,6 +20,7 @@ entrant cannot hold is left out for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,11 +65,8 @@ class Nats:
 def usable_texts(models: Sequence[Model], problems: Sequence[Problem]) -> list[Problem]:
     """The problems whose solution fits every model for which this can be checked."""
     known = [model for model in models if _cuts(model)]
-    return [
-        problem
-        for problem in problems
-        if problem.solution is not None and all(_holds(model, problem) for model in known)
-    ]
+    solved = [problem for problem in problems if problem.solution is not None]
+    return [problem for problem in solved if all(_holds(model, problem) for model in known)]
 
 
 def nats_of(
@@ -173,10 +171,8 @@ class Infilled:
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
-        rows = [
-            {"task_id": task_id, "program": program, "verdict": verdict}
-            for task_id, program, verdict in self.programs
-        ]
+        names = ("task_id", "program", "verdict")
+        rows = [dict(zip(names, row, strict=True)) for row in self.programs]
         return {"told": self.told, "rate": self.rate.to_record(), "programs": rows}
 
 
@@ -218,19 +214,13 @@ def prompt_of(model: Model, gap: Gap) -> str:
 
 def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) -> list[Gap]:
     """The gaps that fit every model with its decoding options."""
-    return [
-        gap
-        for gap in gaps
-        if all(_holds_gap(model, gap, options) for model, options in fillers.items())
-    ]
-
-
-def _holds_gap(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
-    try:
-        model.prepare(prompt_of(model, gap), **options)
-    except ValueError:  # too long, or its vocabulary or segments cannot hold it
-        return False
-    return True
+    found = []
+    for gap in gaps:
+        with suppress(ValueError):  # too long, or its vocabulary or segments cannot hold it
+            for model, options in fillers.items():
+                model.prepare(prompt_of(model, gap), **options)
+            found.append(gap)
+    return found
 
 
 def can_grade(problem: Problem, task: Task, job: RaceJob) -> None:

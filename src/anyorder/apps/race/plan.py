@@ -46,7 +46,7 @@ from anyorder.apps.sample import SamplingTask, plan_run
 from anyorder.bench.tasks import Task, find_task
 from anyorder.families.descriptions import describe
 from anyorder.families.family import Family
-from anyorder.files import LOCK_FILE, replacing, sha256_of
+from anyorder.files import LOCK_FILE, sha256_of, write_json
 from anyorder.model import CONFIG_FILE, WEIGHTS_FILE, Model, Request, load, shipped_folder
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE
@@ -166,11 +166,8 @@ def _apart(what: str, values: Mapping[str, int]) -> list[str]:
     low, high = min(values.values()), max(values.values())
     if high <= low * (1 + TOLERANCE):
         return []
-    return [f"{what} differ by {_percent(low, high)}: {_listed(values)}"]
-
-
-def _percent(low: int, high: int) -> str:
-    return f"{100 * (high / low - 1):.1f} %" if low else "more than any factor"
+    by = f"{100 * (high / low - 1):.1f} %" if low else "more than any factor"
+    return [f"{what} differ by {by}: {_listed(values)}"]
 
 
 def _listed(values: Mapping[str, Any]) -> str:
@@ -198,7 +195,7 @@ def _texts(
     chain = (*later, folder.resolve())
     place = _start_of(folder, start, chain)
     if place is None:
-        return None, f"it began with {start}, which is not there as it was: its texts are not known"
+        return None, f"it began with {start}, which is gone or has changed: its texts are not known"
     # A model from elsewhere has no recipe.
     told = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})
     before, why = _texts(place, told, chain)
@@ -300,9 +297,7 @@ def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[Ra
         if not colon or not settings:
             raise ValueError(f"--grid {word!r}: write NAME:OPTION=V,V, such as mdm:steps=8,16,32")
         if name not in known:
-            raise ValueError(
-                f"--grid {word!r}: nobody called {name!r} races: choose from {', '.join(known)}"
-            )
+            raise ValueError(f"--grid {word!r}: no {name!r} races: choose from {', '.join(known)}")
         points = found.setdefault(name, [])
         for point in _points(word, settings):
             if point not in points:
@@ -322,7 +317,7 @@ def _points(word: str, settings: str) -> list[RacePoint]:
                 f"--grid {word!r}: the temperature is the same for all: set --temperature"
             )
         if option in options:
-            raise ValueError(f"--grid {word!r}: {option} is there twice: give its values at once")
+            raise ValueError(f"--grid {word!r}: {option} is given twice: join its values")
         options[option] = [_value(value.strip()) for value in values.split(",")]
     return [
         RacePoint(dict(zip(options, values, strict=True))) for values in product(*options.values())
@@ -435,17 +430,8 @@ def _lane(
     given = {**options, **point.options}
     folder = job.out / entrant.name / (f"{point.slug}-drawn" if drawn else point.slug)
     samples = job.samples if drawn else 1
-    sampling = SampleJob(
-        model=model.name,
-        task=job.task,
-        data=job.data,
-        limit=job.limit,
-        samples=samples,
-        seed=job.seed,
-        batch=1,
-        device=job.device,
-        out=folder,
-    )
+    same = {name: getattr(job, name) for name in ("task", "data", "limit", "seed", "device")}
+    sampling = SampleJob(model=model.name, samples=samples, batch=1, out=folder, **same)
     line = command("sample", sampling, given)
     planned = plan_run(sampling, given, model, subject, command=line)
     rows = planned.requests
@@ -454,8 +440,11 @@ def _lane(
 
 
 RACE_FILE = "race.json"
-SETTINGS = ("models", "task", "data", "limit", "samples", "temperature", "grid", "seed", "threads")
-"""The fields of a job that its rounds depend on, besides the device."""
+SETTINGS = (
+    *("models", "task", "data", "limit", "samples", "temperature", "grid", "seed", "threads"),
+    "device",
+)
+"""The fields of a job that its rounds depend on."""
 
 
 @dataclass(frozen=True)
@@ -476,9 +465,8 @@ class RacePlan:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, weights and data that identify this race."""
-        told = {name: getattr(self.job, name) for name in SETTINGS}
-        digests = {each.name: each.model.digest for each in self.entrants}
-        record = {**told, "device": self.job.device, "digests": digests}
+        record = {name: getattr(self.job, name) for name in SETTINGS}
+        record["digests"] = {each.name: each.model.digest for each in self.entrants}
         record["data_digest"] = self.task.digest
         # Through JSON, so that it compares equal to what `claim` reads back (tuples become lists).
         return dict(json.loads(json.dumps(record)))
@@ -568,9 +556,3 @@ def release(plan: RacePlan) -> None:
     for folder in (*folders, rounds):
         with suppress(OSError):  # absent, or it holds a file that is not ours
             folder.rmdir()
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a JSON file atomically."""
-    with replacing(path) as file:
-        file.write(json.dumps(record, indent=1, allow_nan=False).encode() + b"\n")

@@ -68,21 +68,12 @@ class TimedLane:
 
     def to_record(self) -> dict[str, Any]:
         """As JSON."""
-        numbers = {
-            name: getattr(self, name).to_record()
-            for name in ("seconds", "median_seconds", "cpu_seconds", "forwards", "against")
+        own = {
+            name: value.to_record() if isinstance(value, Interval) else value
+            for name, value in vars(self).items()
         }
-        return {
-            "lane": self.lane,
-            "entrant": self.entrant,
-            "family": self.family,
-            "setting": self.setting,
-            "way": self.way,
-            "rates": [rate.to_record() for rate in self.rates],
-            **numbers,
-            "total_seconds": self.total_seconds.to_record(),
-            "front": self.front,
-        }
+        rates = [rate.to_record() for rate in self.rates]
+        return own | {"rates": rates, "total_seconds": self.total_seconds.to_record()}
 
 
 @dataclass(frozen=True)
@@ -201,12 +192,8 @@ FRONT = "*"
 
 def tables_of(results: Results) -> list[Table]:
     """All tables of a race."""
-    found = [_entrants(results)]
-    for way in (ONE, SEVERAL):
-        lanes = results.of_way(way)
-        if lanes:
-            found.append(_race(results, way, lanes))
-    return found
+    ways = {way: lanes for way in (ONE, SEVERAL) if (lanes := results.of_way(way))}
+    return [_entrants(results), *(_race(results, way, lanes) for way, lanes in ways.items())]
 
 
 def markdown(tables: Sequence[Table], heading: str) -> str:
@@ -324,11 +311,9 @@ def save_figure(results: Results, folder: Path) -> list[Path]:
 def figure(results: Results) -> Drawing:
     """One panel for one attempt, one for several."""
     colors = _colors(results)
-    panels = []
-    for way in (ONE, SEVERAL):
-        lanes = results.of_way(way)
-        if lanes:
-            panels.append(_panel(lanes, way, colors))
+    panels = [
+        _panel(lanes, way, colors) for way in (ONE, SEVERAL) if (lanes := results.of_way(way))
+    ]
     warning = ""
     if not results.fairness.equal:
         warning = f"{UNEQUAL}: {'; '.join(results.fairness.differences)}"
@@ -352,12 +337,8 @@ def _panel(lanes: list[TimedLane], way: str, colors: dict[str, str]) -> FrontPan
         FrontSeries(
             name,
             colors[name],
-            # From the cheapest on, so that the line that joins them does not turn back.
-            tuple(
-                _point(lane)
-                for lane in sorted(lanes, key=lambda lane: lane.total_seconds.estimate)
-                if lane.entrant == name
-            ),
+            # The lanes come cheapest first, so the line that joins them does not turn back.
+            tuple(_point(lane) for lane in lanes if lane.entrant == name),
         )
         for name in dict.fromkeys(colors)
     )
