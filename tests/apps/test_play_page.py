@@ -240,7 +240,7 @@ def test_closing_the_tab_ends_the_work(browser: Any, place: Playground) -> None:
     tab.set(**SLOW)
     tab.find("#generate").click()
     tab.says(r"step \d")
-    assert place.desk.busy() == 1
+    assert place.queue.busy() == 1
     tab.page.close()
     assert place.idle()
     tab.context.close()
@@ -255,7 +255,7 @@ def test_two_tabs_at_once(browser: Any, place: Playground) -> None:
         tab.says(r"step \d")
     tabs[0].find("#stop").click()
     tabs[0].says("stopped")
-    assert place.desk.busy() == 1
+    assert place.queue.busy() == 1
     tabs[1].says(r"step \d")
     for tab in tabs:
         assert tab.faults == []

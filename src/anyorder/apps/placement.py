@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.jobs import progress_bar
-from anyorder.checks import is_whole, one_of
+from anyorder.checks import one_of, refuse_unknown, whole
 from anyorder.decode.canvas import Sizes
-from anyorder.decode.replay import CanvasFacts, Replay, TraceReader
+from anyorder.decode.replay import Replay, TraceReader
 from anyorder.families.family import FAMILIES, Family
 from anyorder.files import COPY_IT, alone_in, sweep
 from anyorder.measure.placement_scores import (
@@ -85,10 +85,8 @@ class PlacementSettings:
     """How the traces were sampled, if the run does not say (flexmdm needs its schedules)."""
 
     def __post_init__(self) -> None:
-        stride = STRIDE if self.stride is None else self.stride
-        for name, value in (("stride", stride), ("batch", self.batch)):
-            if not is_whole(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        whole("stride", STRIDE if self.stride is None else self.stride)
+        whole("batch", self.batch)
         one_of("region", self.region, REGIONS)
         self.keep()
 
@@ -109,10 +107,8 @@ def placement(
     `settings` are the fields of `PlacementSettings`: stride, region, tokens, places, batch,
     any_model, options.
     """
-    unknown = sorted(set(settings) - {field.name for field in fields(PlacementSettings)})
-    if unknown:
-        names = ", ".join(field.name for field in fields(PlacementSettings))
-        raise ValueError(f"placement does not know {unknown[0]!r}: it takes {names}")
+    for name in settings:
+        refuse_unknown("setting", name, (field.name for field in fields(PlacementSettings)))
     chosen = PlacementSettings(**settings)
     run = run if isinstance(run, Run) else Run.open(run)
     model = model if isinstance(model, Model) else load(model)
@@ -225,7 +221,8 @@ class _RunAndModel:
         flat = [moment for each in moments for moment in each]
         found = [(0, NOTHING)] * len(flat)
         for number, posterior in self.reader.posteriors(flat, self.settings.batch):
-            numbers = place(posterior, _commits(flat[number]), self.settings.keep())
+            commits = map(Commit, flat[number].committed.tolist(), flat[number].tokens.tolist())
+            numbers = place(posterior, list(commits), self.settings.keep())
             found[number] = (len(posterior.positions), numbers)
         looked_at = iter(found)
         return [
@@ -258,7 +255,7 @@ class _RunAndModel:
             return None, None  # imported: the reader refuses it if segments were frozen in front
         if missing or trace.seed is None:
             raise ValueError(
-                "the event clock's times follow from its noise, which this run does not tell "
+                "the times of the event clock follow from its noise, which this run does not have "
                 f"({', '.join(missing) or 'seed'} is missing): sample again with `anyorder sample`"
             )
         text = _given_text(self.run) or trace.prompt
@@ -331,11 +328,6 @@ def _check_trace(trace: Trace, model: Model) -> None:
             f"{name} has token id {highest}, beyond the model's vocabulary of {model.vocab.size}: "
             "give the model, and the vocabulary, that made it"
         )
-
-
-def _commits(moment: CanvasFacts) -> list[Commit]:
-    pairs = zip(moment.committed.tolist(), moment.tokens.tolist(), strict=True)
-    return [Commit(position, token) for position, token in pairs]
 
 
 def _chunks(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:

@@ -259,7 +259,7 @@ def _decode_parts(run: Run, work: SamplingWork, share: Share) -> None:
         print(f"{idle}: some have nothing to do; a smaller --batch makes more", file=sys.stderr)
     if there and work.progress:
         state = "all" if run.complete or there == total else f"{there} of"
-        print(f"{run.folder}: {state} {total} samples are there already", file=sys.stderr)
+        print(f"{run.folder}: {state} {total} samples exist already", file=sys.stderr)
     quiet = run.complete or work.watched is not None
     watched = None if run.complete else work.watched
     view = watching(watched, total - there) if watched else nullcontext()

@@ -225,6 +225,6 @@ def sample_verb(words: list[str]) -> None:
 
 def _unfinished(told: dict[str, object]) -> str:
     return (
-        f"{told['run']}: shard {told['shard']} is there; the run has {told['parts']} batches by "
-        "now and is finished by its last shard (or by this command with --shard 0/1)"
+        f"{told['run']}: shard {told['shard']} is done; the run has {told['parts']} batches. The "
+        "last shard finishes it (or this command with --shard 0/1)"
     )

@@ -196,12 +196,12 @@ class PlayGeneration:
     options: Any
     stop: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
-    _told: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue)
+    _messages: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue)
     _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(UNREAD))
 
     async def messages(self) -> AsyncIterator[Message]:
         """The messages, until the generation ends."""
-        while (message := await self._told.get()) is not None:
+        while (message := await self._messages.get()) is not None:
             self._room.release()
             yield message
 
@@ -216,39 +216,39 @@ class PlayGeneration:
             (seen,) = rows
             step = seen.step
             for message in live.messages(in_place(seen)):
-                self._tell(loop, ("step", message))
+                self._send(loop, ("step", message))
             if self.stop.wait(self.asked.pause):
                 raise Stopped
 
         try:
-            self._tell(loop, ("begun", self._beginning()))
+            self._send(loop, ("begun", self._beginning()))
             (trace,) = self.model.decode(self.requests, self.options, self.asked.seed, watch)
-            self._tell(loop, ("done", self._result(trace)))
+            self._send(loop, ("done", self._result(trace)))
         except Stopped:
-            self._say(loop, ("stopped", {"step": step}))
+            self._put(loop, ("stopped", {"step": step}))
         except (ValueError, RuntimeError, MemoryError) as error:
-            self._say(loop, ("failed", {"message": str(error) or type(error).__name__}))
+            self._put(loop, ("failed", {"message": str(error) or type(error).__name__}))
         finally:
             # Before the stream ends, because the page may then start the next generation.
             self.finished.set()
-            self._say(loop, None)
+            self._put(loop, None)
 
     def _may_change(self) -> bool:
         """Whether shown tokens may change: the family has no masks, or masks tokens again."""
         return self.model.family.reader is None or getattr(self.options, "remask", None) is not None
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
+    def _send(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
         """Send a message when there is room for it; raise `Stopped` if `stop` is set."""
         while True:
             if self.stop.is_set():
                 raise Stopped
             if self._room.acquire(timeout=LOOK_AGAIN):
                 break
-        self._say(loop, message)
+        self._put(loop, message)
 
-    def _say(self, loop: asyncio.AbstractEventLoop, message: Message | None) -> None:
+    def _put(self, loop: asyncio.AbstractEventLoop, message: Message | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server has ended
-            loop.call_soon_threadsafe(self._told.put_nowait, message)
+            loop.call_soon_threadsafe(self._messages.put_nowait, message)
 
     def _beginning(self) -> dict[str, Any]:
         """What the player needs before the first step."""
@@ -286,8 +286,8 @@ def command_for(asked: GenerationRequest) -> str:
 class GenerationQueue:
     """Runs generations in a pool of threads, one at a time for each tab."""
 
-    def __init__(self, shelf: LoadedModels, *, workers: int = WORKERS) -> None:
-        self.shelf = shelf
+    def __init__(self, models: LoadedModels, *, workers: int = WORKERS) -> None:
+        self.models = models
         # Set in each worker, because OpenMP keeps the count per thread.
         threads = max(1, (os.cpu_count() or 1) // workers)
         self._pool = ThreadPoolExecutor(
@@ -305,7 +305,7 @@ class GenerationQueue:
     def model(self, name: str) -> Model:
         """The model of that name; `BadInput` says why it cannot be opened."""
         try:
-            return self.shelf.get(name)
+            return self.models.get(name)
         except (ValueError, OSError) as error:
             raise BadInput(str(error), "model") from None
 
