@@ -27,7 +27,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from anyorder.apps.costs import MicroBatch, flops, kept, logit_bytes, micro_batch, vocabulary
+from anyorder.apps.costs import (
+    MicroBatch,
+    activation_bytes,
+    flops,
+    logit_bytes,
+    micro_batch,
+    vocabulary,
+)
 from anyorder.apps.jobs import flags_of
 from anyorder.apps.train import check_settings, checked_vocab_size, freeze, network_config
 from anyorder.checks import at_least, refuse_unknown
@@ -286,7 +293,7 @@ def _batch_memory(recipe: Recipe, net: nn.Module, batch: MicroBatch) -> dict[str
     """Bytes that the largest micro batch needs."""
     train = recipe.train
     size = SIZES[train.dtype]
-    saved = kept(net, batch.peak, wide=max(size, 4), narrow=size)
+    saved = activation_bytes(net, batch.peak, wide=max(size, 4), narrow=size)
     activations = saved.layers + saved.around
     if train.recompute:
         activations = saved.inputs + saved.largest + saved.around

@@ -36,6 +36,16 @@ from anyorder.hub.weights import OUR_KEY, own_parts, save_parts
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model
 
+HEADING = """\
+---
+library_name: anyorder
+pipeline_tag: text-generation
+tags:
+- anyorder
+- {family}
+- {kind}
+---"""
+
 
 def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
     """The text of README.md; `files` maps the other files to their sha256."""
@@ -43,13 +53,13 @@ def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
     recipe = model.card.recipe
     count = sum(parameter.numel() for parameter in model.net.parameters())
     parts = [
-        _heading([family.name, "causal" if family.causal else "diffusion"]),
+        HEADING.format(family=family.name, kind="causal" if family.causal else "diffusion"),
         f"# A {family.name} model\n\n{family.summary[:1].upper()}{family.summary[1:]}.",
         _table(
             {
                 "family": family.name,
                 "parameters": f"{count:,}",
-                "layout": _title(layout),
+                "layout": "anyorder's own" if layout == OURS else find_layout(layout).title,
                 "vocabulary": f"{model.vocab.size:,} ids, digest `{model.vocab.digest()}`",
                 "longest sequence": model.card.max_length or "not known",
                 "model digest before export": f"`{model.digest or 'none'}`",
@@ -62,15 +72,6 @@ def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
         "## Files\n\n" + _table({f"`{name}`": f"`{digest}`" for name, digest in files.items()}),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _title(layout: str) -> str:
-    return "anyorder's own" if layout == OURS else find_layout(layout).title
-
-
-def _heading(tags: list[str]) -> str:
-    lines = ["library_name: anyorder", "pipeline_tag: text-generation", "tags:", "- anyorder"]
-    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
 
 
 def _training(recipe: Mapping[str, Any]) -> str:

@@ -1,16 +1,13 @@
 """`anyorder import`: traces of other libraries -> a run folder.
 
-Our JSON lines (trace/interchange.py) are read twice, first to check them. Other files are converted
-in memory first. Either way the run folder is written only if everything is right.
+Our JSON lines (trace/interchange.py) are read twice, first to check them; other files are converted
+in memory first. So the run folder is written only if everything is right. The first bytes of a file
+tell what it is. No code of a file runs: a pickle that needs code is refused. trace/adapters.py says
+what the values mean. A folder may also have the layout of the FlexMDM release:
+`raw/<task>__<model>__<policy>/sample_03.pt`, with `tasks.json` beside `raw`.
 
-Foreign files are opened as plain values. Their first bytes tell what they are: torch (`.pt`),
-numpy (`.npy`, `.npz`), JSON or JSON lines. No code of a file runs: a pickle that needs code is
-refused. trace/adapters.py says what the values mean. A folder may also have the layout of the
-FlexMDM release: `raw/<task>__<model>__<policy>/sample_03.pt`, with `tasks.json` beside `raw`.
-
-The vocabulary comes from a `tokenizer.json`, from `vocab.json` and `merges.txt` (plain or gzipped),
-or from a vocabulary that anyorder saved. The special tokens follow from the mask id of a published
-model (vocab.SPECIALS); for other mask ids the user must give the end of sequence.
+The special tokens of a tokenizer follow from the mask id of a published model (vocab.SPECIALS); for
+other mask ids the user must give the end of sequence.
 """
 
 from __future__ import annotations
@@ -137,18 +134,15 @@ def kind_of(path: Path) -> str:
     if head.startswith(b"\x93NUMPY"):
         return "npy"
     if head.startswith(b"PK"):
-        return _zip_kind(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                pickled = any(name.endswith("/data.pkl") for name in archive.namelist())
+        except zipfile.BadZipFile:
+            raise ValueError(f"{path} is truncated or damaged: copy it again") from None
+        return "torch" if pickled else "npz"
     if head.startswith(b"\x80"):
         return "torch"
     return "json" if _is_one_document(head) else JSON_LINES
-
-
-def _zip_kind(path: Path) -> str:
-    try:
-        with zipfile.ZipFile(path) as file:
-            return "torch" if any(n.endswith("/data.pkl") for n in file.namelist()) else "npz"
-    except zipfile.BadZipFile:
-        raise ValueError(f"{path} is truncated or damaged: copy it again") from None
 
 
 def _is_one_document(head: bytes) -> bool:
@@ -160,11 +154,6 @@ def _is_one_document(head: bytes) -> bool:
         start.startswith(b"{")
         and re.search(rb'"(histories|history|sequences)"\s*:', head) is not None
     )
-
-
-def open_content(path: Path) -> Any:
-    """The values in the file."""
-    return _OPENERS[kind_of(path)](path)
 
 
 def _torch(path: Path) -> Any:
@@ -370,7 +359,7 @@ class _Reader:
         self.formats: set[str] = set()
 
     def read(self, file: ForeignFile) -> list[Trace]:
-        content = open_content(file.path)
+        content = _OPENERS[kind_of(file.path)](file.path)
         try:
             format = self.options.format or recognise(content)
             self.formats.add(format)

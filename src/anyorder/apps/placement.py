@@ -1,14 +1,12 @@
 """Placement of a run: its traces, replayed with the model that made them.
 
 Every trace is replayed each `stride` steps, with one network call per canvas. The results go to
-RUN/placement.parquet, which is complete or absent. Samples are processed in parts of fixed
-composition under RUN/placement-parts/, so a killed command continues where it stopped. A table with
-the same settings, model and traces is read instead of made; one with other settings is replaced.
+RUN/placement.parquet, by parts of fixed composition under RUN/placement-parts/, so a killed command
+continues where it stopped. A table with the same settings, model and traces is not made again.
 
 The digests of model and vocabulary must be those of the run. A network of another library
 (`anyorder.wrap`) and an imported run have no digests. Then `any_model` asserts that they belong
-together, and nothing from earlier calls is reused, because the network may have changed since. In
-any case the record compares each committed token's probability with the trace (`agreement`).
+together, and nothing from earlier calls is reused, because the network may have changed since.
 
 Not here: the mathematics (measure/placement_scores.py), the network calls (families/replay.py,
 families/replay_segments.py).

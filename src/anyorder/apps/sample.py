@@ -187,9 +187,7 @@ def sample_to_run(
     planned = plan_run(job, options, model, subject, command=command)
     requests, chosen = planned.requests, planned.options
     assert job.batch is not None
-    check = CacheCheck(
-        requests, chosen, job.seed, job.batch, samples_to_check(job.cache_check, chosen)
-    )
+    checked = samples_to_check(job.cache_check, chosen)
     parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
     folder = job.out or _default_folder(job, chosen, planned.card)
 
@@ -197,7 +195,7 @@ def sample_to_run(
         return map(subject.with_program, model.decode(part, chosen, job.seed, watcher))
 
     def compare(run: Run) -> None:
-        record_agreement(run, model, check, progress=progress)
+        record_agreement(run, model, planned, job, checked, progress=progress)
 
     work = SamplingWork(parts, decode, compare, progress, model.vocab if watch else None)
     share = job.share()
@@ -323,7 +321,7 @@ def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> A
     for one, other in zip(exact, cached, strict=True):
         assert one.token_ids is not None and other.token_ids is not None
         end = max(_length(one.token_ids, eos_id), _length(other.token_ids, eos_id))
-        (revealed, others_step) = (trace.timing()[1][:end] for trace in (one, other))
+        revealed, others_step = (trace.timing()[1][:end] for trace in (one, other))
         # Given slots have step 0: they agree by construction and would flatter the cache.
         free = revealed > 0
         slots += int(free.sum())
@@ -358,41 +356,33 @@ def cache_agreement(
     return agreement(exact, model.sample(prompts, seed=seed, **options), model.vocab.eos_id)
 
 
-def samples_to_check(asked: int | None, options: Any) -> int:
-    """How many samples to decode twice. Asking for a check without a cache is an error."""
+def samples_to_check(given: int | None, options: Any) -> int:
+    """How many samples to decode twice. A number for a run without a cache is an error."""
     if getattr(options, "cache", None) is None:
-        if asked is not None:
+        if given is not None:
             raise ValueError("--cache-check compares with a cache: give --cache, or leave it out")
         return 0
-    return DEFAULT_SAMPLES if asked is None else asked
+    return DEFAULT_SAMPLES if given is None else given
 
 
-@dataclass(frozen=True)
-class CacheCheck:
-    """The requests of a run, and how many of them to check."""
+def record_agreement(
+    run: Run, model: Model, planned: Planned, job: SampleJob, samples: int, *, progress: bool = True
+) -> None:
+    """Decode some samples of a complete run without its cache, and store the agreement.
 
-    requests: Sequence[Request]
-    """All requests of the run."""
-    options: Any
-    """Resolved."""
-    seed: int
-    batch: int
-    samples: int
-    """How many are decoded again without the cache."""
-
-
-def record_agreement(run: Run, model: Model, check: CacheCheck, *, progress: bool = True) -> None:
-    """Store the agreement of a complete run in its card, unless the card has it."""
-    wanted, known = min(check.samples, len(check.requests)), run.card.agreement
+    The run card has the agreement; it is not made again for the same number of samples.
+    """
+    assert job.batch is not None
+    wanted, known = min(samples, len(planned.requests)), run.card.agreement
     if not wanted or (known is not None and known["samples"] == wanted):
         return
-    chosen = [check.requests[i * len(check.requests) // wanted] for i in range(wanted)]
-    plain = replace(check.options, cache=None, cache_refresh=None)
+    chosen = [planned.requests[i * len(planned.requests) // wanted] for i in range(wanted)]
+    plain = replace(planned.options, cache=None, cache_refresh=None)
     exact: list[Trace] = []
     with progress_bar("the exact decoder, to compare", wanted, shown=progress) as advance:
-        for start in range(0, wanted, check.batch):
-            part = chosen[start : start + check.batch]
-            exact += model.decode(part, plain, check.seed)
+        for start in range(0, wanted, job.batch):
+            part = chosen[start : start + job.batch]
+            exact += model.decode(part, plain, job.seed)
             advance(len(part))
     keys = {(request.task_id, request.sample) for request in chosen}
     stored = {(t.task_id, t.sample): t for t in run.traces() if (t.task_id, t.sample) in keys}

@@ -116,16 +116,14 @@ def print_segments(trace: Trace, console: Console | None = None) -> None:
 
 def segment_film(trace: Trace) -> Iterator[tuple[int, list[Text]]]:
     """(step, its lines) for each step with candidates."""
+    name = f"trace {trace.task_id!r} sample {trace.sample}"
     if trace.candidates is None:
         raise ValueError(
-            f"trace {trace.task_id!r} sample {trace.sample} holds no candidates: sample it again "
-            "with candidates=True (latentmdm and flexlatent can record them)"
+            f"{name} holds no candidates: sample it again with candidates=True (latentmdm and "
+            "flexlatent can record them)"
         )
     if trace.segment is None:
-        raise ValueError(
-            f"trace {trace.task_id!r} sample {trace.sample} holds no segments: import it with "
-            "`segment`"
-        )
+        raise ValueError(f"{name} holds no segments: import it with `segment`")
     by_step: dict[int, dict[int, Candidate]] = {}
     for each in trace.candidates:
         by_step.setdefault(each.step, {})[each.segment] = each
@@ -285,13 +283,13 @@ class _LiveCanvases:
         fit = max(1, (self.live.console.height - 2) // PANEL_LINES)
         shown = [self.latest[number] for number in sorted(self.latest)[:fit]]
         more = len(self.requests) - len(shown)
-        told = f"sample {self.begun - len(self.requests) + 1} to {self.begun} of {self.total}"
-        if len(self.requests) == 1:
-            told = f"sample {self.begun} of {self.total}"
+        first = self.begun - len(self.requests) + 1
+        line = f"sample {first} to {self.begun}" if first < self.begun else f"sample {first}"
+        line += f" of {self.total}"
         if more > 0:
-            told += f"; {more} more are decoded with {'these' if len(shown) > 1 else 'this one'}"
-            told += " (--batch 1: one by one)"
-        return Group(Text(told, style="dim"), *map(self._panel, shown))
+            line += f"; {more} more are decoded with {'these' if len(shown) > 1 else 'this one'}"
+            line += " (--batch 1: one by one)"
+        return Group(Text(line, style="dim"), *map(self._panel, shown))
 
     def _panel(self, seen: Decoded) -> Panel:
         request = self.requests[seen.row]

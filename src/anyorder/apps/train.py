@@ -19,7 +19,7 @@ from anyorder.apps.planner_grpo import grpo
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.canvas import Frame
 from anyorder.families.backbone import Objective
-from anyorder.families.family import find_family
+from anyorder.families.family import Family, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
 from anyorder.recipes import Recipe, find_recipe, override
@@ -221,22 +221,33 @@ def checked_vocab_size(recipe: Recipe) -> int:
 
 
 def _batches(recipe: Recipe, corpus: Corpus, source: Any, size: int) -> Batches:
-    data = recipe.data
-    family = find_family(recipe.family)
-    fills = family.answers == "canvas"
-    if data.align == "right" and not fills:
+    data, family = recipe.data, find_family(recipe.family)
+    if data.align == "right" and family.answers != "canvas":
         raise ValueError(f"{recipe.family} has no canvas to align to: leave data.align out")
-    before, after = _frame(recipe, corpus.vocab)
-    config = BatchConfig(
+    config = batch_config(
+        family,
+        _frame(recipe, corpus.vocab),
+        data.canvas,
+        data.align,
         size=size,
         seed=data.seed,
         bucket=data.bucket,
-        canvas=data.canvas if fills else None,
-        align=data.align,
-        ending="eos" if family.answers in ("eos", "canvas") else "none",
-        before=before,
-        after=after,
         segments=getattr(recipe, "segments", None),
-        pad_slots=family.answers == "slots",
     )
     return Batches(source, corpus.vocab, config)
+
+
+def batch_config(
+    family: Family, frame: Frame, canvas: int, align: Any, **others: Any
+) -> BatchConfig:
+    """How the rows of a family are made, in training and wherever its loss is computed."""
+    fills = family.answers == "canvas"
+    return BatchConfig(
+        canvas=canvas if fills else None,
+        align=align if fills else "left",
+        ending="eos" if family.answers in ("eos", "canvas") else "none",
+        before=frame[0],
+        after=frame[1],
+        pad_slots=family.answers == "slots",
+        **others,
+    )

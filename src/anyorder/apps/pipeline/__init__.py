@@ -4,15 +4,13 @@
 filters, contamination, tokens and their limits (`RowMaker`, a pure function of the record), then
 duplicates (`admit`). Contamination comes before duplicates, so that every copy of a benchmark
 problem is reported as one. Limits come before duplicates, so that no row is dropped for a row that
-was not kept. The split depends on the prompt's text only: all rows with one prompt are on one side,
-whatever their source, order or repetition. With several processes, records travel in blocks and
-rows come back in order, so the shards are the same.
+was not kept. The split depends on the prompt's text only: all rows with one prompt are on one side.
+Several processes make the same shards as one.
 
-**Resumption.** The work is cut into chunks of `shard_rows` rows of one source. After a chunk its
-shards are written, two files are appended to (dropped rows, known rows), and then
-`work/progress.json` is replaced: it has the position, the shards, and the lengths of the two files.
-Resumption cuts the files to these lengths and removes other shards, so the same command ends with
-the same bytes. At the end `manifest.json` appears and `work/` goes.
+**Resumption.** After a chunk of `shard_rows` rows its shards are written, two files are appended to
+(dropped rows, known rows), and then `work/progress.json` is replaced: it has the position, the
+shards, and the lengths of the two files. Resumption cuts the files to these lengths and removes
+other shards, so the same command ends with the same bytes.
 
 Memory: one chunk of tokens, and the tables of data/near.py. inputs.py turns the flags into a plan.
 """

@@ -1,9 +1,8 @@
 """The inputs of `anyorder data`: its flags, opened into a plan of sources and benchmarks.
 
 **Sources** are local files (.jsonl, .jsonl.gz, .parquet) or datasets of the hub, read row by row. A
-position is (file, row of that file), so resumption reads nothing twice: it skips lines of JSON
-without parsing them, and whole row groups of Parquet without reading them. A dataset of the hub is
-streamed at one revision, which is recorded; no code of a dataset is run.
+position is (file, row of that file), so resumption skips rows without parsing them. A dataset of
+the hub is streamed at one revision, which is recorded; no code of a dataset is run.
 
 **Benchmarks** that must not be in the training data, and the parts that are searched for:
 
@@ -12,8 +11,7 @@ streamed at one revision, which is recorded; no code of a dataset is run.
     GSM8K       statement: the question; tests: the worked answer
 
 The columns of a file tell which benchmark it is. All rows count: some of MBPP's 974 are training
-rows, but MBPP+ uses some of those. How parts are compared is data/filters.py; small files that are
-read by index are data/sources.py.
+rows, but MBPP+ uses some of those. How parts are compared is data/filters.py.
 """
 
 from __future__ import annotations
@@ -286,14 +284,13 @@ def _gsm8k(row: Row, number: int) -> BenchmarkProblem:
     return BenchmarkProblem(f"GSM8K/{number}", {"statement": row["question"], "tests": worked})
 
 
-_NATIVE_MBPP = {"native": mbpp.KINDS["native"]}
-_KINDS: dict[str, tuple[dict[str, Columns], Callable[[Row, int], BenchmarkProblem]]] = {
+_KINDS: tuple[tuple[str, dict[str, Columns], Callable[[Row, int], BenchmarkProblem]], ...] = (
     # HumanEval's and MBPP's native files share columns but for the assertion: MBPP goes first.
-    "MBPP ": (_NATIVE_MBPP, _mbpp),
-    "HumanEval": (humaneval.KINDS, _humaneval),
-    "MBPP": (mbpp.KINDS, _mbpp),
-    "GSM8K": (gsm8k.KINDS, _gsm8k),
-}
+    ("MBPP", {"native": mbpp.KINDS["native"]}, _mbpp),
+    ("HumanEval", humaneval.KINDS, _humaneval),
+    ("MBPP", mbpp.KINDS, _mbpp),
+    ("GSM8K", gsm8k.KINDS, _gsm8k),
+)
 _HUBS = (humaneval.HUBS["humaneval"], mbpp.FULL_HUB, gsm8k.HUB)
 
 
@@ -316,18 +313,13 @@ def open_benchmarks(given: Sequence[str]) -> tuple[OpenedBenchmark, ...]:
 
 
 def _opened_benchmark(rows: BenchmarkRows) -> OpenedBenchmark:
-    name, read = _kind(rows)
-    items = tuple(read(row, number) for number, row in enumerate(rows.records))
-    return OpenedBenchmark(name, rows.digest, items)
-
-
-def _kind(rows: BenchmarkRows) -> tuple[str, Callable[[Row, int], BenchmarkProblem]]:
-    for name, (kinds, read) in _KINDS.items():
+    for name, kinds, read in _KINDS:
         if any(set(columns) <= set(rows.records[0]) for columns in kinds.values()):
-            kind_of(rows, kinds, name.strip())
-            return name.strip(), read
+            kind_of(rows, kinds, name)
+            items = tuple(read(row, number) for number, row in enumerate(rows.records))
+            return OpenedBenchmark(name, rows.digest, items)
     raise ValueError(
-        f"{rows.where} is no file of {', '.join(name for name in _KINDS if name.strip() == name)}: "
+        f"{rows.where} is no file of {', '.join(name for name, *_ in _KINDS[1:])}: "
         f"its columns are {', '.join(rows.records[0])}"
     )
 

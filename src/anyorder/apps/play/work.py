@@ -1,16 +1,13 @@
 """The work of the playground: generations in threads, step by step; models; prompts. No HTTP here.
 
 **Generations.** A tab has one generation at a time. It ends when it is done, when it is stopped, or
-when the page closes: its watcher then raises in the decoder. Messages are bounded: if the page does
-not read, the decoder waits.
+when the page closes: its watcher then raises in the decoder. If the page does not read its
+messages, the decoder waits.
 
 **Segments in place.** The player's live mode moves nothing. But a trace lists the empty segments of
 a fixed canvas behind all others, because the text ends at the first, and a decoder that erases
 (latentmdm, mode compat) empties segments that had tokens. So while a canvas is watched, an emptied
 segment keeps its place and its width (`InPlace`).
-
-**Models.** A model is a shipped name or a folder; `load` reads safetensors and JSON only. Models
-load one at a time, so that two tabs with the same model load it once.
 
 **Prompts.** Held-out stories, as they are and with one line of the program as a gap. Whether a
 family fills a gap of a given length, of any length, or none is found by trying.

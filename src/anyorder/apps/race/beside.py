@@ -1,13 +1,12 @@
 """Two measurements beside a race: the likelihood of held-out texts, and infilling. Not timed.
 
-**Likelihood**, in nats per answer (families/likelihood.py). The texts are the task's problems with
-their solutions, the same for every entrant. Every text is evaluated with DRAWS stratified draws;
-the interval is over texts, so it covers both the texts and the noise of the draws.
+**Likelihood**, in nats per answer (families/likelihood.py), over the same texts for every entrant:
+the task's problems with their solutions. Every text is evaluated with DRAWS stratified draws; the
+interval is over texts, so it covers both the texts and the noise of the draws.
 
 **Infilling.** The middle third of a correct program's lines, rounded up, is hidden; the model fills
-it, and the program must pass its checks again, in the sandbox. Decoding is at temperature 0 with
-the family's default steps. How much a family knows of the gap depends on its canvas; the tables say
-it:
+it at temperature 0, and the program must pass its checks again. How much a family knows of the gap
+depends on its canvas; the tables say it:
 
     tokens    the number of hidden tokens: a fixed canvas has no other way (mdm, duo, sflm)
     lines     the number of hidden lines (latentmdm, where a segment is a line)
@@ -25,11 +24,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anyorder.apps.jobs import RaceJob
+from anyorder.apps.train import batch_config
 from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task
-from anyorder.data.batches import BatchConfig, Example, collate, tokenise
+from anyorder.data.batches import Example, collate, tokenise
 from anyorder.data.segments import SegmentConfig
 from anyorder.decode.canvas import ANSWER
 from anyorder.families.likelihood import likelihood_of, nats_per_answer
@@ -78,7 +78,10 @@ def nats_of(
         advance(len(problems))
         return Nats(NONE if likelihood is None else NO_CUT, False, None)
     draws = 1 if likelihood.exact else DRAWS
-    config, found = batch_config(model), []
+    frame, canvas = model.family.frame(model.config, model.vocab), model.card.max_new_tokens
+    align = model.trained_on.get("align", "left")
+    config = batch_config(model.family, frame, canvas, align, segments=_segments(model))
+    found = []
     for number, problem in enumerate(problems):
         example = _example(model, problem)
         rows = [replace(example, index=number * draws + draw) for draw in range(draws)]
@@ -91,22 +94,6 @@ def nats_of(
             return Nats(f"none: {problem.task_id}: {error}", False, None)
         advance(1)
     return Nats(likelihood.name, likelihood.exact, mean_interval(found))
-
-
-def batch_config(model: Model) -> BatchConfig:
-    """The batch settings that the model's training rows were made with."""
-    answers = model.family.answers
-    before, after = model.family.frame(model.config, model.vocab)
-    fills = answers == "canvas"
-    return BatchConfig(
-        canvas=model.card.max_new_tokens if fills else None,
-        align=model.trained_on.get("align", "left") if fills else "left",
-        ending="eos" if answers in ("eos", "canvas") else "none",
-        before=before,
-        after=after,
-        segments=_segments(model),
-        pad_slots=answers == "slots",
-    )
 
 
 def _cuts(model: Model) -> bool:

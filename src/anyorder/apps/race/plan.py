@@ -3,12 +3,11 @@
 A race writes nothing before its plan is complete. A folder holds one race: models, weights, data
 and settings. The same command continues it; another race in the same folder is refused.
 
-**Fairness.** Parameters and training texts must agree within 2 %, the data exactly. The parameters
-are counted. The corpus is in the recipe (config.json). The training texts are in card.json if that
-describes these weights (shipped models), else steps x batch of the recipe, plus the texts of the
-model that it began with. Only a known difference is a reason to refuse; what is unknown is
-reported. Texts are compared, not tokens, because families make different numbers of predictions of
-one text (a canvas is filled with EOS, an insertion model sees a part).
+**Fairness.** Parameters and training texts must agree within 2 %, the data exactly. The training
+texts are in card.json if that describes these weights (shipped models), else steps x batch of the
+recipe, plus the texts of the model that it began with. Only a known difference is a reason to
+refuse; what is unknown is reported. Texts are compared, not tokens, because families make different
+numbers of predictions of one text (a canvas is filled with EOS, an insertion model sees a part).
 
 **Points.** A *point* is a set of decoding options with its own cost: steps, or segments a step. A
 family's description lists its points; `--grid` overrides them. Every point runs in two ways:
@@ -17,14 +16,10 @@ family's description lists its points; `--grid` overrides them. Every point runs
                draw noise there too
     several    k attempts at the race's temperature, the same for every family
 
-Everything else is the family's default: policy confidence (average for segments), exact mode. A
-family without points races at its defaults, a model with a planner head at policy planner.
+All other options have the family's defaults; a model with a planner head uses policy planner.
 
-**Lanes.** A *lane* is an entrant at one point in one way. Its folder is the run that `anyorder
-sample MODEL --task T --batch 1 ...` makes, so `grade`, `measure`, `report` and `reproduce` accept
-it. Only the order in which its samples are made differs.
-
-Not here: the rounds (__init__.py), likelihoods and infilling (beside.py).
+**Lanes.** A *lane* is an entrant at one point in one way. Its folder is a run of `anyorder sample`
+with batch 1, so `grade`, `measure`, `report` and `reproduce` accept it.
 """
 
 from __future__ import annotations
