@@ -59,10 +59,10 @@ class Tab:
         self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.faults: list[str] = []
-        self.asked: list[str] = []
+        self.wanted: list[str] = []
         self.page.on("console", lambda m: self.faults.append(m.text) if m.type == "error" else None)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("request", lambda request: self.wanted.append(request.url))
         self.page.goto(place.address)
         self.find("#temperature-1").wait_for()
 
@@ -103,7 +103,7 @@ def tab(browser: Any, place: Playground, request: pytest.FixtureRequest) -> Iter
     opened = Tab(browser, place, called.params["width"] if called else 1280)
     yield opened
     assert opened.faults == []
-    assert all(url.startswith((place.address, "data:", "blob:")) for url in opened.asked)
+    assert all(url.startswith((place.address, "data:", "blob:")) for url in opened.wanted)
     opened.context.close()
     assert place.idle()
 

@@ -96,7 +96,7 @@ def _check_start(recipe: Recipe, ranks: Ranks) -> None:
     """Refuse a recipe that cannot be trained, before anything is read."""
     ranks.micro_batches(recipe.train.accumulate)
     if recipe.frozen and recipe.start is None:
-        raise ValueError("what is frozen must have been trained: name a model with --start")
+        raise ValueError("the frozen weights must be trained already: name a model with --start")
     check_settings(recipe, ranks.count)
 
 

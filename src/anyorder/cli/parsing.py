@@ -37,7 +37,7 @@ NARROWEST, WIDEST = 60, 120
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "True|False"}
 MAPPINGS = (dict, Mapping)
 OTHERS = "other flags"
-"""The group of what is in no other."""
+"""The group of flags that are in no other group."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Flag:
     """One flag, or one argument without a name."""
 
     name: str
-    """As it is typed: --net.width; of an argument without a name, what stands for it: MODEL."""
+    """As it is typed: --net.width; for an argument without a name its placeholder: MODEL."""
     field: str
     """As Python spells it, with the dataclass it is in: net.width."""
     kind: Any
@@ -305,10 +305,10 @@ def parse(
         raise UsageError(str(error)) from None
 
 
-def job_flags(job: type | None, told: str = "Print one JSON document.") -> type[Any]:
+def job_flags(job: type | None, json_help: str = "Print one JSON document.") -> type[Any]:
     """The flags of a verb that takes --json, a job if it has one, and nothing else."""
     inside: list[Any] = [] if job is None else [("job", Annotated[job, tyro.conf.arg(name="")])]
-    as_json = Annotated[bool, tyro.conf.arg(help=told)]
+    as_json = Annotated[bool, tyro.conf.arg(help=json_help)]
     return make_dataclass("Flags", [*inside, ("json", as_json, False)], frozen=True)
 
 

@@ -130,8 +130,8 @@ def report_verb(words: list[str]) -> None:
       anyorder report runs/confidence runs/left_to_right
       anyorder report runs/* --out report.html --title "My checkpoint" --no-figures
     """
-    told = "Print one JSON document: the files, the findings, what is absent."
-    owner, about = job_flags(ReportJob, told), report_verb.__doc__
+    json_help = "Print one JSON document: the files, the findings, what is absent."
+    owner, about = job_flags(ReportJob, json_help), report_verb.__doc__
     flags = parse(owner, "report", words, about=about, groups=REPORT_GROUPS)
     from anyorder.apps.report import report
 

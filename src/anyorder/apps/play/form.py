@@ -165,9 +165,9 @@ class GenerationRequest:
         seed = record["seed"]
         if isinstance(seed, str) and re.fullmatch("[0-9]{1,19}", seed):
             seed = int(seed)  # JavaScript numbers are exact up to 2^53 only
-        asked = cls(**{**record, "seed": seed, "settings": _plain(record["settings"])})
-        asked._check()
-        return asked
+        wanted = cls(**{**record, "seed": seed, "settings": _plain(record["settings"])})
+        wanted._check()
+        return wanted
 
     @property
     def title(self) -> str:
@@ -207,20 +207,20 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings)
 
 
-def prepared(model: Model, asked: GenerationRequest) -> tuple[list[Request], Any]:
+def prepared(model: Model, wanted: GenerationRequest) -> tuple[list[Request], Any]:
     """The requests and resolved options; `BadInput` carries the library's message and a field."""
     try:
-        return model.prepare(asked.prompt, **asked.settings)
+        return model.prepare(wanted.prompt, **wanted.settings)
     except ValueError as error:
-        raise BadInput(str(error), _field_of(str(error), model, asked)) from None
+        raise BadInput(str(error), _field_of(str(error), model, wanted)) from None
 
 
-def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | None:
+def _field_of(message: str, model: Model, wanted: GenerationRequest) -> str | None:
     """The field to correct: it fails alone, or the message disappears without it."""
 
     def fails(settings: Mapping[str, Any]) -> bool:
         try:
-            model.prepare(asked.prompt, **settings)
+            model.prepare(wanted.prompt, **settings)
         except ValueError as error:
             return str(error) == message
         return False
@@ -228,12 +228,12 @@ def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | Non
     if fails({}):
         return "prompt"
     # If several fit, prefer the one that the message names first.
-    places = {name: message.find(name) for name in asked.settings}
+    places = {name: message.find(name) for name in wanted.settings}
     names = sorted(places, key=lambda name: (places[name] < 0, places[name]))
     for name in names:
-        if fails({name: asked.settings[name]}):
+        if fails({name: wanted.settings[name]}):
             return name
     for name in names:
-        if not fails({key: value for key, value in asked.settings.items() if key != name}):
+        if not fails({key: value for key, value in wanted.settings.items() if key != name}):
             return name
     return None

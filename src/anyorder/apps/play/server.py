@@ -163,8 +163,8 @@ class _Server:
         }
 
     async def generate(self, request: Request) -> Response:
-        asked = GenerationRequest.read(await _body(request))
-        work = await run_in_threadpool(self.queue.prepare, asked)
+        wanted = GenerationRequest.read(await _body(request))
+        work = await run_in_threadpool(self.queue.prepare, wanted)
         self.queue.start(work, asyncio.get_running_loop())
         return _EventStream(work)
 

@@ -187,7 +187,7 @@ class Stopped(Exception):
 class PlayGeneration:
     """One generation."""
 
-    asked: GenerationRequest
+    wanted: GenerationRequest
     model: Model
     requests: list[Request]
     options: Any
@@ -214,12 +214,12 @@ class PlayGeneration:
             step = seen.step
             for message in live.messages(in_place(seen)):
                 self._send(loop, ("step", message))
-            if self.stop.wait(self.asked.pause):
+            if self.stop.wait(self.wanted.pause):
                 raise Stopped
 
         try:
             self._send(loop, ("begun", self._beginning()))
-            (trace,) = self.model.decode(self.requests, self.options, self.asked.seed, watch)
+            (trace,) = self.model.decode(self.requests, self.options, self.wanted.seed, watch)
             self._send(loop, ("done", self._result(trace)))
         except Stopped:
             self._put(loop, ("stopped", {"step": step}))
@@ -258,25 +258,25 @@ class PlayGeneration:
         }
 
     def _result(self, trace: Trace) -> dict[str, Any]:
-        trace = replace(trace, task_id=self.asked.task)
-        name = f"{Path(self.asked.model).name}-{trace.policy}-seed{trace.seed}"
+        trace = replace(trace, task_id=self.wanted.task)
+        name = f"{Path(self.wanted.model).name}-{trace.policy}-seed{trace.seed}"
         return {
-            "payload": pack([TraceGroup(self.asked.title, [trace], timed=True)]),
+            "payload": pack([TraceGroup(self.wanted.title, [trace], timed=True)]),
             "text": trace.text,
             "steps": trace.steps,
             "line": trace.to_jsonl(),
             "file": "".join(c if c.isalnum() or c in "-_." else "_" for c in name) + ".jsonl",
-            "command": command_for(self.asked),
+            "command": command_for(self.wanted),
         }
 
 
-def command_for(asked: GenerationRequest) -> str:
+def command_for(wanted: GenerationRequest) -> str:
     """The command that makes the same sample, with its run folder."""
-    prompt = ["--prompt", asked.prompt]
-    if asked.prompt.startswith("-"):  # else it would be read as a flag
-        prompt = [f"--prompt={asked.prompt}"]
-    words = ["anyorder", "sample", asked.model, *prompt, "--seed", str(asked.seed)]
-    given = {name: value for name, value in asked.settings.items() if value is not False}
+    prompt = ["--prompt", wanted.prompt]
+    if wanted.prompt.startswith("-"):  # else it would be read as a flag
+        prompt = [f"--prompt={wanted.prompt}"]
+    words = ["anyorder", "sample", wanted.model, *prompt, "--seed", str(wanted.seed)]
+    given = {name: value for name, value in wanted.settings.items() if value is not False}
     return shlex.join([*words, *flags_of(given)])
 
 
@@ -293,11 +293,11 @@ class GenerationQueue:
         self._lock = threading.Lock()
         self._busy: dict[str, PlayGeneration] = {}
 
-    def prepare(self, asked: GenerationRequest) -> PlayGeneration:
+    def prepare(self, wanted: GenerationRequest) -> PlayGeneration:
         """Load and check, without decoding; `BadInput` names the field to correct."""
-        model = self.model(asked.model)
-        requests, options = prepared(model, asked)
-        return PlayGeneration(asked, model, requests, options)
+        model = self.model(wanted.model)
+        requests, options = prepared(model, wanted)
+        return PlayGeneration(wanted, model, requests, options)
 
     def model(self, name: str) -> Model:
         """The model of that name; `BadInput` says why it cannot be opened."""
@@ -309,7 +309,7 @@ class GenerationQueue:
     def start(self, work: PlayGeneration, loop: asyncio.AbstractEventLoop) -> None:
         """Start a generation; refused while the tab's last one runs."""
         with self._lock:
-            tab = work.asked.tab
+            tab = work.wanted.tab
             before = self._busy.get(tab)
             if before is not None and not before.finished.is_set():
                 raise BadInput("this tab is generating: stop that first, or wait for it")

@@ -133,9 +133,9 @@ def compare(facts: Sequence[Facts]) -> Fairness:
         "training texts", {each.name: each.texts for each in facts if each.texts is not None}
     )
     for name in COMPARED:
-        told = {each.name: each.corpus[name] for each in facts if name in each.corpus}
-        if len(set(map(str, told.values()))) > 1:
-            differences.append(f"the data differ in {name}: {_listed(told)}")
+        known = {each.name: each.corpus[name] for each in facts if name in each.corpus}
+        if len(set(map(str, known.values()))) > 1:
+            differences.append(f"the data differ in {name}: {_listed(known)}")
     if len({each.vocabulary for each in facts}) > 1:
         differences.append("the vocabularies differ, and with them the tokens of a text")
     return Fairness(
@@ -176,9 +176,8 @@ def _texts(
     folder: Path, recipe: Mapping[str, Any], later: tuple[Path, ...] = ()
 ) -> tuple[int | None, str]:
     """Training texts, or why they are unknown; `later`: the models that began with this one."""
-    told = _carded(folder)
-    if told is not None:
-        return told, ""
+    if (texts := _carded(folder)) is not None:
+        return texts, ""
     train = recipe.get("train", {})
     if not {"steps", "batch"} <= set(train):
         return None, "its config.json does not say how it was trained"
@@ -192,8 +191,8 @@ def _texts(
     if place is None:
         return None, f"it began with {start}, which is gone or has changed: its texts are not known"
     # A model from elsewhere has no recipe.
-    told = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})
-    before, why = _texts(place, told, chain)
+    older = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})
+    before, why = _texts(place, older, chain)
     return (None, f"{start}: {why}") if before is None else (own + before, "")
 
 
@@ -279,9 +278,9 @@ def points_of(
     """The points of an entrant: `--grid` for its name, then for its family, then the defaults."""
     own = own_options(net)
     # A grid for the whole family does not apply to a planner head, which sets its own steps.
-    told = grids.get(name) or (None if own else grids.get(family.name))
+    given = grids.get(name) or (None if own else grids.get(family.name))
     usual = (own,) if own else describe(family.name).race_points
-    return list(told or map(RacePoint, usual))
+    return list(given or map(RacePoint, usual))
 
 
 def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[RacePoint]]:

@@ -216,7 +216,7 @@ def _entrants(results: Results) -> Table:
                 f"{each.parameters:,}",
                 "unknown" if each.texts is None else f"{each.texts:,}",
                 missing() if nats is None else _nats(nats),
-                "not asked" if nats is None else nats.name,
+                "not measured" if nats is None else nats.name,
                 missing() if filled is None else _percent(filled.rate),
                 missing() if filled is None else filled.told,
             )
@@ -229,8 +229,8 @@ def _entrants(results: Results) -> Table:
     notes += [f"not known: {line}" for line in results.fairness.unknown]
     if results.nats:
         notes.append(
-            f"nats per answer: {results.texts} held-out texts, less is better; what is <= is a "
-            "bound, and the truth may be far below it"
+            f"nats per answer: {results.texts} held-out texts, less is better; after <= it is a bound, "
+            "and the truth may be far below it"
         )
     if results.gaps or results.gaps_left_out:
         notes.append(
