@@ -487,7 +487,7 @@ class RaceJob:
     samples: int = 4
     """Attempts for pass@k, beside the one at temperature 0; 1: that one alone."""
     temperature: float = 1.0
-    """The temperature of the attempts for pass@k, the same for all models."""
+    """The temperature of the attempts for pass@k, the same for all models; 1 changes nothing."""
     grid: Grids = ()
     """Other settings than the default ones: mdm:steps=8,16 or latentmdm:k=1;policy=average,random.
     Semicolons combine options; a second grid for the same model or family adds settings."""

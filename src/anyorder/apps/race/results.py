@@ -229,7 +229,7 @@ def _entrants(results: Results) -> Table:
     notes += [f"not known: {line}" for line in results.fairness.unknown]
     if results.nats:
         notes.append(
-            f"nats per answer: {results.texts} held-out texts, less is better; after <= it is a bound, "
+            f"nats per answer: {results.texts} held-out texts, less is better; after <= a bound, "
             "and the truth may be far below it"
         )
     if results.gaps or results.gaps_left_out:
