@@ -45,7 +45,6 @@ class Protocolled:
     measured: Measured
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "commands": list(self.commands),
             "graded": {name: each.to_record() for name, each in self.graded.items()},

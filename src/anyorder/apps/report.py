@@ -85,7 +85,6 @@ class Reported:
         return tuple(finding.text for finding in self.findings)
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "report": str(self.page),
             "figures": [str(path) for path in self.figures],

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,7 @@ from anyorder.apps.race.beside import (
     Infilled,
     Nats,
     can_grade,
-    fill_all,
-    judged,
+    infilled,
     nats_of,
     usable_texts,
 )
@@ -176,7 +176,6 @@ class FinishedRace:
     """race.json, race.md and the figure's files."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return self.results.to_record() | {"files": [str(path) for path in self.files]}
 
 
@@ -238,12 +237,9 @@ def _likelihood(plan: RacePlan, progress: bool) -> tuple[dict[str, Nats], int]:
     found = {}
     with progress_bar("likelihood", len(models) * len(texts), shown=progress) as advance:
         for each in plan.entrants:
-
-            def compute(model: Any = each.model) -> dict[str, Any]:
-                return nats_of(model, texts, advance).to_record()
-
+            compute = partial(nats_of, each.model, texts, advance)
             about = {"texts": [text.task_id for text in texts], "draws": DRAWS}
-            record = _kept(plan, each, "likelihood.json", about, compute)
+            record = _stored(plan, each, "likelihood.json", about, compute)
             mean = record.pop("nats_per_answer")
             found[each.name] = Nats(**record, interval=None if mean is None else interval_of(mean))
     return found, len(texts)
@@ -256,25 +252,21 @@ def _infill(plan: RacePlan, progress: bool) -> dict[str, Infilled]:
     found = {}
     with progress_bar("infilling", len(able), shown=progress) as advance:
         for each in able if gaps else ():
-
-            def compute(model: Any = each.model) -> dict[str, Any]:
-                programs = fill_all(model, gaps, options[model], plan.job.seed)
-                return judged(model, plan.task, gaps, programs, plan.job).to_record()
-
+            compute = partial(infilled, each.model, plan.task, gaps, options[each.model], plan.job)
             about = {"gaps": [gap.problem.task_id for gap in gaps], "seed": plan.job.seed}
-            record = _kept(plan, each, "infill.json", about, compute)
+            record = _stored(plan, each, "infill.json", about, compute)
             programs = tuple(tuple(row.values()) for row in record["programs"])
             found[each.name] = Infilled(record["told"], interval_of(record["rate"]), programs)
             advance(1)
     return found
 
 
-def _kept(
+def _stored(
     plan: RacePlan,
     entrant: Entrant,
     name: str,
     about: dict[str, Any],
-    compute: Callable[[], dict[str, Any]],
+    compute: Callable[[], Nats | Infilled],
 ) -> dict[str, Any]:
     """The stored result if it has the same inputs and weights; else compute and store it."""
     path = plan.job.out / entrant.name / name
@@ -286,9 +278,9 @@ def _kept(
             stored = {}  # damaged: computed again, since nothing timed is lost
         if stored.get("about") == about:
             return dict(stored["found"])
-    found = compute()
+    found = compute().to_record()
     write_json(path, {"about": about, "found": found})
-    return dict(found)
+    return found
 
 
 def _results(

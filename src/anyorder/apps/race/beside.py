@@ -57,7 +57,6 @@ class Nats:
     """Mean nats per answer, over texts; None: the family has no likelihood."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         mean = None if self.interval is None else self.interval.to_record()
         return {"name": self.name, "exact": self.exact, "nats_per_answer": mean}
 
@@ -157,7 +156,6 @@ class Infilled:
     """(task id, the program, its verdict)"""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         names = ("task_id", "program", "verdict")
         rows = [dict(zip(names, row, strict=True)) for row in self.programs]
         return {"told": self.told, "rate": self.rate.to_record(), "programs": rows}
@@ -221,20 +219,16 @@ def _run(items: Sequence[Item], task: Task, job: RaceJob) -> Iterator[Verdict]:
     return grade(items, workers=job.workers, limits=limits, minimum_level=level)
 
 
-def fill_all(model: Model, gaps: Sequence[Gap], options: dict[str, Any], seed: int) -> list[str]:
-    """Fill the gaps; returns whole programs without their prompts."""
+def infilled(
+    model: Model, task: Task, gaps: Sequence[Gap], options: dict[str, Any], job: RaceJob
+) -> Infilled:
+    """Fill the gaps, and run the programs against their problems' checks."""
     prompts = [prompt_of(model, gap) for gap in gaps]
-    traces = model.sample(prompts, seed=seed, batch=BATCH, **options)
-    return [
+    traces = model.sample(prompts, seed=job.seed, batch=BATCH, **options)
+    programs = [
         (trace.prompt + trace.text)[len(gap.problem.prompt) :]
         for gap, trace in zip(gaps, traces, strict=True)
     ]
-
-
-def judged(
-    model: Model, task: Task, gaps: Sequence[Gap], programs: Sequence[str], job: RaceJob
-) -> Infilled:
-    """Run the filled programs against their problems' checks."""
     items = [
         Item(number, program, gap.problem.checks, gap.problem.prologue)
         for number, (gap, program) in enumerate(zip(gaps, programs, strict=True))

@@ -91,7 +91,6 @@ class Fairness:
         return not self.differences
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "equal": self.equal,
             "tolerance": TOLERANCE,

@@ -67,7 +67,6 @@ class TimedLane:
         return self.seconds.times(self.rate.k)
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         own = {
             name: value.to_record() if isinstance(value, Interval) else value
             for name, value in vars(self).items()
@@ -125,7 +124,6 @@ class Results:
         return sorted(found, key=lambda lane: lane.total_seconds.estimate)
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "conditions": vars(self.conditions) | {"busy": self.conditions.busy},
             "fairness": self.fairness.to_record(),
