@@ -279,9 +279,11 @@ UNITS = 10
 """Units of the progress bar for a job of weight 1."""
 
 
-def do_all(jobs: Sequence[Job], doing: str, *, shown: bool = True) -> None:
+def do_all(
+    jobs: Sequence[Job], doing: str, *, shown: bool = True, processes: int = PROCESSES
+) -> None:
     """Do the jobs in any order; the first error ends the work and is raised."""
-    processes = max(1, min(PROCESSES, os.cpu_count() or 1, len(jobs)))
+    processes = max(1, min(processes, os.cpu_count() or 1, len(jobs)))
     total = sum(_units(job) for job in jobs)
     with (
         working_pool(processes) as pool,
