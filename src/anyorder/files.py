@@ -13,13 +13,14 @@ shared and leaves its lock file behind, and its `ReadWriteLock` leaves an SQLite
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -100,6 +101,12 @@ def creating(path: Path) -> Iterator[BinaryIO]:
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def write_json(path: Path, record: Any, *, indent: int = 1) -> None:
+    """Write a JSON file; like `replacing`, the file is complete or unchanged."""
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=indent, allow_nan=False).encode() + b"\n")
 
 
 def sweep(folder: Path) -> None:

@@ -86,7 +86,7 @@ def kill_and_finish(run: Path, kills: int, count: int, seed: int) -> None:
     process = start(run, doomed=False)
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors.decode()
-    assert b"verdicts are there already" in errors
+    assert b"verdicts exist already" in errors
     rows = pq.read_table(run / "verdicts.parquet").to_pylist()
     assert len(rows) == count
     assert max(Counter((row["task_id"], row["sample"]) for row in rows).values()) == 1

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps.corpus import open_corpus
 from anyorder.apps.sample import sample_to_run
 from anyorder.apps.train import model_card
 from anyorder.model import build

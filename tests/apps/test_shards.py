@@ -143,7 +143,7 @@ def test_a_share_of_nothing_does_no_harm(
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("WORLD_SIZE", "6")
     assert main([*SAMPLE, "--out", str(tmp_path / "run")]) == 0
-    assert "shard 5/6 is there; the run has 0 batches" in " ".join(capsys.readouterr().out.split())
+    assert "shard 5/6 is done; the run has 0 batches" in " ".join(capsys.readouterr().out.split())
     assert main([*SAMPLE, "--shard", "0/1", "--out", str(tmp_path / "run")]) == 0
     assert Run.open(tmp_path / "run").complete
     monkeypatch.setenv("RANK", "0")

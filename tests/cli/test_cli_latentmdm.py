@@ -211,7 +211,7 @@ def test_sampling_goes_on_where_it_stopped(
         task = ["--task", "stories", "--limit", "2", "--out", str(tmp_path / "parts")]
         assert main(["sample", model, *task, *words.split()]) == 130
     parts = sample(model, words, tmp_path / "parts")
-    assert "1 of 2 samples are there already" in capsys.readouterr().err
+    assert "1 of 2 samples exist already" in capsys.readouterr().err
     for one, other in zip(whole.traces(), parts.traces(), strict=True):
         assert one.token_ids.tolist() == other.token_ids.tolist()
         assert one.reveal_step.tolist() == other.reveal_step.tolist()

@@ -17,7 +17,7 @@ safetensors format, each with rows of one source:
 `ShardSource` joins the shards of one split, those of a source with repeat r each r times: an epoch
 reads such a row r times, with other noise. Only the rows that are read come into memory.
 
-Not here: filtering, shuffling, making the rows and writing shards (apps/pipeline/pipeline.py). No
+Not here: filtering, shuffling, making the rows and writing shards (apps/pipeline/__init__.py). No
 torch.
 """
 

@@ -2,9 +2,8 @@
 
 A preset is data: its families and tasks, and its settings. A flag overrides any setting, and the
 run card records the result. A preset is refused for models of other families. What a source leaves
-open is in `remarks`, and is left unset if possible. docs/presets.md is made from this file:
-
-    python -c "from anyorder.recipes.presets import as_markdown; print(as_markdown(), end='')"
+open is in `remarks`, and is left unset if possible. recipes/presets_page.py in the repository makes
+docs/presets.md from this file.
 
 Prompt templates belong to the tasks (bench/tasks); a preset names one only if the published prompt
 differs from the task's own. Checkpoints are not named here.
@@ -241,52 +240,5 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def as_markdown() -> str:
-    """The page docs/presets.md."""
-    rows = [
-        f"| `{preset.name}` | {', '.join(preset.families)} | {', '.join(preset.tasks)} "
-        f"| {_cell(preset)} | {preset.source} |"
-        for preset in _ALL
-    ]
-    notes = [f"- **`{preset.name}`**: {preset.about}. {preset.remarks}".rstrip() for preset in _ALL]
-    middle = ["", "## What they are, and what their sources leave open", ""]
-    return "\n".join([_HEAD, *rows, *middle, *notes]) + "\n"
-
-
-_HEAD = """\
-# Presets
-
-Settings of published sampling protocols. `anyorder sample MODEL --task T --preset NAME` takes them
-where the command says nothing; every flag beside it overrides it, and the run card records what
-came out. A preset is refused for a model of another family and for a task that it was not
-published for. This page is made by `anyorder.recipes.presets.as_markdown()`, and a test keeps it
-so.
-
-| preset | family | tasks | settings | source |
-|---|---|---|---|---|"""
-
-
-def _cell(preset: Preset) -> str:
-    lines = [_spelled(preset.always)]
-    lines += _grouped("on", preset.per_task)
-    lines += _grouped("under policy", preset.per_policy)
-    lines += [
-        f"tried: {name} {', '.join(map(str, values))}" for name, values in preset.sweep.items()
-    ]
-    return "; ".join(lines)
-
-
-def _grouped(word: str, groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One line for each different group of settings, with all names that share it."""
-    lines: dict[str, list[str]] = {}
-    for name, settings in groups.items():
-        lines.setdefault(_spelled(settings), []).append(name)
-    return [f"{word} {_either(names, 'and')}: {settings}" for settings, names in lines.items()]
-
-
-def _spelled(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
-
-
-def _either(names: tuple[str, ...] | list[str], word: str = "or") -> str:
-    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
