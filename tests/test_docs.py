@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from marked_blocks import SECONDS, blocks, run_pages
 
 from anyorder.bench import tasks
 from anyorder.data.batches import Batch
@@ -25,7 +26,6 @@ from anyorder.families.ar import decode as ar
 from anyorder.families.family import FAMILIES, find_family, register_family
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
-from marked_blocks import SECONDS, blocks, run_pages
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("../README.md", "quickstart.md", "diagnose.md", "extend.md")

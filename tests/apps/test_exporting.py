@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import anyorder
-import made_checkpoints as made
 from anyorder.apps import export as exporting
 from anyorder.apps.export import ExportOptions, export, export_to, push_model
 from anyorder.files import sha256_of

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from waiting import kill_after, wait_until
 
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
-from waiting import kill_after, wait_until
 
 # One that is to be killed never ends by itself, however late its killer comes; and it stops after
 # some parts, so that it leaves work for those that come after it.

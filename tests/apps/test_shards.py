@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from anyorder import files
 from anyorder.apps.jobs import Share, device_here, share_here, workers_here
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
 from anyorder.trace import Run
-from waiting import wait_until
 
 SAMPLE = ["sample", "mdm", "--task", "stories", "--limit", "5", "--samples", "2", "--batch", "3"]
 SAMPLE += ["--steps", "4", "--temperature", "0.9"]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
-
 from uniform_chain import bound_by_ratios, posterior
+
 from anyorder.nets.oracles import UniformOracle
 from anyorder.process import uniform
 from anyorder.process.noise import Noise

@@ -11,9 +11,9 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from uniform_chain import posterior
 
 import anyorder
-from uniform_chain import posterior
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.families.duo import decode as duo
 from anyorder.families.duo.config import DuoOptions

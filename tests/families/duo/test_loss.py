@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
-
 from uniform_chain import bound_by_ratios
+
 from anyorder.data.batches import Batch
 from anyorder.families.duo import loss as uniform_objective
 from anyorder.families.duo.config import UniformConfig
