@@ -47,8 +47,8 @@ from tables import show
 DOMINATES = """
 Matrix products of the layers, exact and cached. Time falls less than columns do: calls of 32
 columns use the processor less well than calls of 512, attention still reads all keys, and the head
-is the same. The column counts are the floor: what is computed of each side, and no cache can save
-more.
+is the same. The column counts are the floor: each side must compute these columns, and no cache can
+save more.
 """
 
 CACHES: dict[str, dict[str, Any]] = {

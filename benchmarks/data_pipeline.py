@@ -46,10 +46,11 @@ from anyorder.files import sha256_of
 from tables import show
 
 DOMINATES = """
-Per row, looking for the benchmark's n-grams (55 %) and parsing programs (20 %), in Python and
-compiled loops; at this size starting up is a fifth of the whole. Parsing is Python's own, so with
-everything else free a row would take a fifth of its time: five times that floor. Nothing here is
-near the bandwidth of a disk: more workers are what helps, and the bytes stay the same.
+Most of the time of a row is looking for the benchmark's n-grams (55 %) and parsing programs (20 %),
+in Python and compiled loops; at this size starting up is a fifth of the whole. Python's own parser
+does the parsing. So if everything else were free, a row would still take a fifth of its time: it is
+at five times that floor. Nothing here is near the bandwidth of a disk. More workers help, and the
+bytes stay the same.
 """
 
 ENDINGS = (".parquet", ".parquet", ".jsonl.gz", ".parquet", ".jsonl")

@@ -31,12 +31,12 @@ from anyorder.vocab import Vocab
 from tables import show
 
 DOMINATES = """
-ar: reading the weights. A token is one row, and every product with it is bound by memory: layers
-and head are 125 million numbers, half a gigabyte a token; read for each of the 64 new tokens, that
-is 8 to 9 GB/s, and a product of one row with the table alone reaches 10. Prefilling reads them once
-for the whole prompt. mdm: products over 512 columns, at more than half of the rate of a large one
-(hot_paths), so at less than twice the floor. What is missing is attention, and with the confidence
-policy passes over the logits of all open slots.
+ar spends its time reading the weights. A token is one row, and every product with it is bound by
+memory: layers and head are 125 million numbers, half a gigabyte a token. Read for each of the 64
+new tokens, that is 8 to 9 GB/s; a product of one row with the table alone reaches 10. Prefilling
+reads the weights once for the whole prompt. mdm spends its time in products over 512 columns, at
+more than half of the rate of a large one (hot_paths), so at less than twice the floor. The rest is
+attention and, with the confidence policy, passes over the logits of all open slots.
 """
 
 

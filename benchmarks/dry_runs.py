@@ -15,8 +15,8 @@ from anyorder.apps.dry_run import GPUS, Gpu, Machine, dry_run, find_gpu, meta_ne
 from anyorder.recipes import RECIPES, find_recipe
 
 DOMINATES = """
-Nothing is computed but formulas on networks without memory: building them on the meta device is
-all. Its floor for training is the utilisation that it assumes, 40 % of the GPU's rate.
+Only formulas are computed, on networks without memory; building them on the meta device takes all
+the time. The floor for training is the assumed utilisation, 40 % of the GPU's rate.
 """
 COUNTS = (1, 8, 16)
 GIB = 2**30

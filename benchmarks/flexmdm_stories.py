@@ -29,12 +29,12 @@ from anyorder.vocab import Vocab
 from tables import show
 
 DOMINATES = """
-The layers: a call of the network on every row at every step, of which hot_paths shows the parts and
-the floor (a FlexMDM step, batch 24). The calls are the price, and their floor is one for each slot:
-mdm has it, 64 of 64; flexmdm on a grid calls at every step whether anything happens or not, and its
-event clock only where something may, which is an insertion and a reveal for each of some 35 tokens:
-78 calls where 70 events are the least. At layout 1 a right program may be another than the
-reference: compare rows, not levels.
+The layers dominate: the network is called on every row at every step; hot_paths shows the parts and
+the floor of a call (a FlexMDM step, batch 24). The number of calls is the cost, and its floor is
+one for each slot. mdm reaches it, 64 of 64. flexmdm on a grid calls at every step, whether anything
+happens or not. Its event clock calls only where something may happen: an insertion and a reveal for
+each of some 35 tokens, 78 calls against a minimum of 70 events. At layout 1 a right program may
+differ from the reference: compare rows, not levels.
 """
 
 BATCH = 50

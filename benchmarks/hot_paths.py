@@ -41,20 +41,20 @@ from anyorder.recipes import find_recipe, override
 from tables import show
 
 DOMINATES = """
-At batch 24 and in training, products and attention take 40 to 70 % of the time and run near rates
-of their own: products of these widths (64 to 272) at 80 to 90 % of the rate of a large one,
-attention with heads of 16 numbers at a quarter of it, bound by its exponentials. The rest is passes
-over states (norms, gates, rotary positions), bound by memory, and Python. At batch 1 tensors are so
-small that a step is some thousand calls and nearly all of its time is the way to the kernels: only
-fewer calls would help. With a large vocabulary the head dominates. What the profile led to, before
-and after: rotary positions in passes over whole heads, to the same bits (half their time; about 3 %
-of a training step, interleaved, as much as the noise here); with an earlier form of that, noise
-whose keys are plain numbers mixed as numbers and nothing ranked in steps that reveal nothing, a
-FlexMDM step was 10 % cheaper at batch 1 and 9 % at batch 24, a LatentMDM step 3 to 4 %
-(interleaved); few large calls of the head, read in pieces that stay in the cache, took 15 % off the
-user time and 27 % off all time of a step with 152,064 words (single runs, not interleaved). Norms
+At batch 24 and in training, products and attention take 40 to 70 % of the time. Products of these
+widths (64 to 272) run at 80 to 90 % of the rate of a large one. Attention with heads of 16 numbers
+runs at a quarter of that rate, bound by its exponentials. The rest is passes over states (norms,
+gates, rotary positions), bound by memory, and Python. At batch 1 tensors are so small that a step
+is some thousand calls, and nearly all of its time is the overhead of the calls: only fewer calls
+would help. With a large vocabulary the head dominates. The profile led to these changes. (1) Rotary
+positions are computed in passes over whole heads, with the same bits: half their time, about 3 % of
+a training step (interleaved), which is as much as the noise here. (2) With an earlier form of (1),
+integer keys mixed as integers, and no ranking in steps that reveal nothing, a FlexMDM step was 10 %
+cheaper at batch 1 and 9 % at batch 24, and a LatentMDM step 3 to 4 % (interleaved). (3) Few large
+calls of the head, read in pieces that stay in the cache, took 15 % off the user time and 27 % off
+all time of a step with 152,064 words (single runs, not interleaved). We also looked at norms
 written out, attention without its mask, one product for queries, keys and values, the optimiser and
-the average of weights (2 % or less) were looked at and left: none is worth a twentieth of its path.
+the average of weights (2 % or less), and changed nothing: none is worth a twentieth of its path.
 """
 
 KINDS = {

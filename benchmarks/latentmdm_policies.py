@@ -33,11 +33,12 @@ from anyorder.bench.checks import PASSED
 from anyorder.measure.intervals import Interval, difference_interval, rate_interval
 
 DOMINATES = """
-Sampling in 15 runs, and grading their programs, each in a sandbox. Latent calls are the price of a
-policy, and the table counts them. Their floor is a call for every k lines and for the end of the
-program, some seven at k = 1, if the slots behind that end close at once (the tail rule): left to
-right reaches it, random order comes near, and the policies with scores call nearly once for each of
-the 12 slots. The time of a call and its floor are hot_paths' (a LatentMDM step, batch 24).
+Most of the time is sampling in 15 runs, and grading their programs, each in a sandbox. Latent calls
+are the cost of a policy, and the table counts them. Their floor is a call for every k lines and for
+the end of the program, some seven at k = 1, if the slots behind that end close at once (the tail
+rule). Left to right reaches it, random order comes near, and the policies with scores call nearly
+once for each of the 12 slots. hot_paths has the time of a call and its floor (a LatentMDM step,
+batch 24).
 """
 
 POLICIES = ("average", "minimum", "first", "left_to_right", "random")

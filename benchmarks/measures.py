@@ -33,10 +33,10 @@ from anyorder.measure.trees import Tree
 from tables import show
 
 DOMINATES = """
-Ours: parsing texts and preparing trees, nine tenths of it (Python's parser and ours); the compiled
-kernel, on pairs of distinct trees that bounds leave undecided, is the other tenth. The floor by
-count is the distinct pairs, a twelfth of all; the rest of the ratio is compiled code against
-interpreted.
+Ours spends nine tenths of its time on parsing texts and preparing trees (Python's parser and ours).
+The other tenth is the compiled kernel, on pairs of distinct trees that bounds leave undecided. The
+floor by count is the distinct pairs, a twelfth of all; the rest of the ratio is compiled code
+against interpreted code.
 """
 
 TOPICS = (

@@ -31,8 +31,7 @@ import numpy as np
 
 from anyorder.measure.arness_scores import sample_arness
 from anyorder.measure.order_program import SCOPES, prepare
-from anyorder.measure.order_samples import SEEDS
-from anyorder.measure.order_scores import measure_sample
+from anyorder.measure.order_scores import SEEDS, measure_sample
 from anyorder.measure.order_table import OrderSetting
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.table import write_traces

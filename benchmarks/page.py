@@ -56,12 +56,13 @@ BUSY = 0.1
 INTRODUCTION = """\
 # Performance
 
-Written by `make bench` (`benchmarks/page.py`); do not edit it here. One section for each script in
-`benchmarks/`, each with the command that made its table; where there are two sides, both ran in
-that one command. `make bench SCRIPTS="flexmdm grading"` runs some again and leaves the others.
-Times are CPU time of one thread in float32 unless a table says otherwise: they are much steadier
-than the clock on a busy machine, but caches and memory are still shared, so small differences mean
-nothing.
+This page has the results of all benchmarks, with the reasons for the times. `make bench`
+(`benchmarks/page.py`) writes it; do not edit it here. There is one section for each script in
+`benchmarks/`, with the command that made its table. If a table compares two sides, both ran in
+that one command. `make bench SCRIPTS="flexmdm grading"` runs some scripts again and leaves the
+others. Times are CPU time of one thread in float32 unless a table says otherwise. They are much
+steadier than wall-clock time on a busy machine, but caches and memory are still shared, so ignore
+small differences.
 """
 
 

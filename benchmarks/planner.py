@@ -41,10 +41,11 @@ from anyorder.process.noise import Noise
 from tables import show
 
 DOMINATES = """
-Calls of the network: one for each level and batch in the first table, one for each step in the
-second, which steps therefore price. A row and step take about 3 ms; the operations of a row at the
-rate of a large product are about 0.6 (hot_paths, the floor of a FlexMDM step with 24 rows of a
-network of about this size): some five times the floor, in batches that shrink as rows finish.
+Calls of the network dominate: one for each level and batch in the first table, one for each step in
+the second, so the number of steps is the cost. A row and step take about 3 ms. The operations of a
+row at the rate of a large product take about 0.6 (hot_paths, the floor of a FlexMDM step with 24
+rows of a network of about this size). So it is at some five times the floor, in batches that shrink
+as rows finish.
 """
 
 LEVELS = tuple((i + 0.5) / 8 for i in range(8))

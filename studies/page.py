@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from anyorder.files import replacing
-from anyorder.measure.stored import source
+from anyorder.measure import source
 from studies.cells import NO, UNDECIDED, UNKNOWN, YES, Claim
 from studies.model_plan import StudyModel
 from studies.plan import SEEN

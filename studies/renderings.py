@@ -27,9 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder import Vocab
-from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, stories_vocab
-from anyorder.data.corpora.stories import layout as layouts
-from anyorder.data.corpora.stories import wording as wordings
+from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, dials, stories_vocab
 from anyorder.data.corpora.stories.program import program
 
 ALIGNMENTS = ("left", "right")
@@ -76,8 +74,8 @@ def renderings_of(
     statements = core.structure.statements
     drawn = Counter(
         (
-            layouts.choose(statements, config.layout, core.draws("layout", number)),
-            wordings.choose(statements, config.wording, core.draws("wording", number)),
+            dials.choose_layout(statements, config.layout, core.draws("layout", number)),
+            dials.choose_words(statements, config.wording, core.draws("wording", number)),
         )
         for number in range(draws)
     )

@@ -24,7 +24,7 @@ from anyorder.measure import arness, order
 from anyorder.measure.arness_scores import COLUMNS, SCORED
 from anyorder.measure.intervals import known_mean
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import PARTS, SampleOrder
+from anyorder.measure.order_table import PARTS, SampleOrder
 from anyorder.measure.placement_scores import TOP
 from anyorder.measure.placement_table import PlacementTable, numbers_of
 from anyorder.trace.run import CARD_FILE

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from marked_blocks import SECONDS, blocks, run_pages
 
 from anyorder.bench import tasks
 from anyorder.data.batches import Batch
@@ -25,7 +26,6 @@ from anyorder.families.ar import decode as ar
 from anyorder.families.family import FAMILIES, find_family, register_family
 from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
-from marked_blocks import SECONDS, blocks, run_pages
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("../README.md", "quickstart.md", "diagnose.md", "extend.md")
@@ -158,7 +158,7 @@ def test_names_that_are_taken_are_refused() -> None:
             register_policy(Score(name, lambda items: items.position.double()))
     with pytest.raises(ValueError, match="family 'mdm' already: choose another"):
         register_family(find_family("mdm"))
-    for name, complaint in {"gsm8k": "already", "a:b": "variant", "": "names no task"}.items():
+    for name, complaint in {"gsm8k": "already", "a:b": "no colon", "": "cannot be called"}.items():
         with pytest.raises(ValueError, match=complaint):
             tasks.register_task(name, tasks.TASKS["gsm8k"])
     file_of("extend.md", "alternating.py")

@@ -41,8 +41,7 @@ KEYED_ROOMS = ("process", "decode", "data")
 # Only these folders know families by name; everything else asks a description for a property.
 FAMILY_ROOMS = ("families", "recipes")
 FAMILY_NAMES_LEFT = {
-    "apps/demo.py": 20,  # the story of the shipped models
-    "cli/runs.py": 2,  # formats of traces, called as the models whose code writes them
+    "apps/demo.py": 16,  # the story of the shipped models
     "hub/formats.py": 4,  # which family a published checkpoint is of
     "trace/adapters.py": 6,  # the formats of `anyorder import`
 }

@@ -347,7 +347,7 @@ def test_train_can_be_called_whatever_was_imported_before() -> None:
     expected = "('tiny/mdm', {'steps': 2})"
     assert run_python(f"{stub}{call}") == expected
     assert run_python(f"{stub}import anyorder.training\n{call}") == expected
-    assert run_python(f"{stub}from anyorder.training import TrainConfig\n{call}") == expected
+    assert run_python(f"{stub}from anyorder.training.config import TrainConfig\n{call}") == expected
 
 
 def test_names_and_settings_of_families_cost_no_torch() -> None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
+import plain_published as plain
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import anyorder
-import made_checkpoints as made
-import plain_published as plain
 from anyorder.families.family import FAMILIES, find_family
 from anyorder.loading import find_folder, find_vocab, open_weights
 from anyorder.model import build

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 import torch
 
 import anyorder
-import made_checkpoints as made
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.reproduce import Changes, recorded_job
 from anyorder.apps.sample import sample_to_run

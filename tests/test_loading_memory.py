@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import made_checkpoints as made
 import pytest
 import torch
 
 import anyorder
-import made_checkpoints as made
 
 MEASURE = """
 import sys

@@ -21,9 +21,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from marked_blocks import SECONDS, Block, blocks, run_pages
 
 from anyorder.trace import Run
-from marked_blocks import SECONDS, Block, blocks, run_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

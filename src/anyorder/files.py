@@ -13,13 +13,19 @@ shared and leaves its lock file behind, and its `ReadWriteLock` leaves an SQLite
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
 
 TEMPORARY_SUFFIX = ".anyorder-tmp"
 LOCK_FILE = ".lock"
@@ -97,6 +103,12 @@ def creating(path: Path) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
+def write_json(path: Path, record: Any, *, indent: int = 1) -> None:
+    """Write a JSON file; like `replacing`, the file is complete or unchanged."""
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=indent, allow_nan=False).encode() + b"\n")
+
+
 def sweep(folder: Path) -> None:
     """Remove the temporary files of killed writers. Call it only while `alone_in(folder)`."""
     for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
@@ -129,7 +141,7 @@ def alone_in(folder: Path, otherwise: str = "choose another --out") -> Iterator[
     empty. Where the system has no such locks (Windows), two writers do not notice each other.
     Errors end with the advice `otherwise`.
     """
-    if not _has_locks():
+    if fcntl is None:
         folder.mkdir(parents=True, exist_ok=True)
         yield
         return
@@ -169,7 +181,7 @@ def alone_if_free(folder: Path, *, without_locks: bool = True) -> Iterator[bool]
     with _removing_empty_folders() as made:
         handle: int | None = None
         alone = without_locks
-        if _has_locks():
+        if fcntl is not None:
             try:
                 handle = _acquire(folder, made, "")
                 alone = True
@@ -182,14 +194,6 @@ def alone_if_free(folder: Path, *, without_locks: bool = True) -> Iterator[bool]
         finally:
             if handle is not None:
                 _release(folder, handle)
-
-
-def _has_locks() -> bool:
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 @contextmanager
@@ -208,7 +212,7 @@ def _removing_empty_folders() -> Iterator[list[Path]]:
 
 def _acquire_shared(folder: Path, made: list[Path], otherwise: str) -> int | None:
     """Wait for a shared lock and return its handle, or None where there are no locks."""
-    if not _has_locks():
+    if fcntl is None:
         folder.mkdir(parents=True, exist_ok=True)
         return None
     deadline = time.monotonic() + WAIT_SECONDS
@@ -229,8 +233,6 @@ def _acquire(folder: Path, made: list[Path], otherwise: str, *, shared: bool = F
     Processes that finish remove the lock file, and the folders they made, at any moment. So each
     step here can find that the result of the step before it is gone; then all steps are repeated.
     """
-    import fcntl
-
     for attempt in range(LOCK_ATTEMPTS):
         try:
             _make_folders(folder, made)
@@ -280,8 +282,6 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
 
 def _release(folder: Path, handle: int) -> None:
     """Remove the lock file if no other process shares the lock, and release the lock."""
-    import fcntl
-
     try:
         # Only a process that holds the lock alone may remove the file. After `alone_in` this
         # process does already. After `together_in` it does only if no other process is left.

@@ -194,7 +194,9 @@ def _open_own(name: str, folder: Path, record: Any, family: str | None) -> Opene
 def _open_published(
     name: str, folder: Path, record: Mapping[str, Any], family: str | None
 ) -> Opened:
-    import anyorder.families.published  # noqa: F401  (registers the published formats)
+    # For their effect: they register the published formats of their families.
+    import anyorder.families.flexmdm.published
+    import anyorder.families.mdm.published  # noqa: F401
     from anyorder.hub.formats import Folder, find_layout, read_published
 
     files = open_folder(folder)
@@ -245,11 +247,11 @@ def _digest(card: Card, weights: list[str]) -> str:
 def _check_ids(folder: Path, vocab: Vocab, record: Mapping[str, Any]) -> None:
     """Refuse a vocabulary file of ours whose special ids differ from config.json."""
     for role, id in {"mask": vocab.mask_id, "eos": vocab.eos_id, "pad": vocab.pad_id}.items():
-        told = record.get(f"{role}_token_id")
-        if told is not None and told != id:
+        stated = record.get(f"{role}_token_id")
+        if stated is not None and stated != id:
             raise ValueError(
-                f"{folder}: {role} is {told} in config.json and {id} in {VOCABULARY_FILE}: restore "
-                "them from one model"
+                f"{folder}: {role} is {stated} in config.json and {id} in {VOCABULARY_FILE}: "
+                "restore them from one model"
             )
 
 

@@ -40,7 +40,7 @@ from anyorder.hub.weights import save_weights, usable_device
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
-from anyorder.trace.snapshots import spelled
+from anyorder.trace.trace import spelled
 from anyorder.vocab import Vocab
 
 CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1

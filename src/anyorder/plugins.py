@@ -1,4 +1,4 @@
-"""What installed packages add to anyorder: entry points, found by name and loaded when asked for.
+"""What installed packages add to anyorder: entry points, found by name and loaded when needed.
 
     anyorder.families    a package of the shape of families/mdm/: `config.py`, `family.py` and,
                          for `anyorder train`, `recipes.py` with `RECIPES`

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from anyorder.measure import published
 from anyorder.measure.intervals import Interval
 from anyorder.measure.programs import METRICS
-from anyorder.measure.stored import published
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
 from studies.cells import YES, Claim, above_zero, all_of, within
 from studies.plan import DIVERSE_POLICIES, SIMILARITY_POLICIES, Plan

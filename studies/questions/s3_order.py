@@ -6,9 +6,9 @@ with several children, beside what the same steps score sorted from left to righ
 
 from __future__ import annotations
 
+from anyorder.measure import published
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import PARTS
-from anyorder.measure.stored import published
+from anyorder.measure.order_table import PARTS
 from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
 from studies.cells import Claim, Values, above_zero, all_of, within
 from studies.plan import Plan

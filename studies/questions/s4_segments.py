@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anyorder.bench.checks import ERROR, WRONG
+from anyorder.measure import published
 from anyorder.measure.intervals import Interval
-from anyorder.measure.stored import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 from studies.cells import Claim, above_zero, all_of
 from studies.plan import SEGMENT_DRAWS, SEGMENT_KS, SEGMENT_POLICIES, Plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from anyorder.measure.stored import published
+from anyorder.measure import published
 from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
 from studies.cells import Claim, above_zero, all_of, below_zero, within
 from studies.plan import INSERTION_TEMPERATURES, Plan

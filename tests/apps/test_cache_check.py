@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyorder.apps.cache_check import Agreement, agreement, cache_agreement
+from anyorder.apps.sample import Agreement, agreement, cache_agreement
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
 from anyorder.model import load, wrap

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps.corpus import open_corpus
 from anyorder.apps.train import train
 from anyorder.data.batches import BatchConfig, Batches, tokenise
 from anyorder.data.segments import SegmentConfig

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from anyorder.apps import train as training
-from anyorder.apps.costs import LAYERS, MicroBatch, Shapes, flops, kept, micro_batch
+from anyorder.apps.costs import LAYERS, MicroBatch, Shapes, activation_bytes, flops, micro_batch
 from anyorder.apps.dry_run import Machine, _batch_memory, dry_run
 from anyorder.families.family import find_family
 from anyorder.families.sflm.net import DiT
@@ -223,7 +223,7 @@ def test_layers_keep_what_autograd_saves(way: str) -> None:
         return saved_bytes(net, lambda: net.hidden(ids, mask=ids == 0, time=time))
 
     net = Transformer(replace(SHAPE, **WAYS[way]))
-    told = kept(net, Shapes(4, 40, 0), wide=4, narrow=4)
+    told = activation_bytes(net, Shapes(4, 40, 0), wide=4, narrow=4)
     assert told.layers / 3 == pytest.approx(measured(3) - measured(2), rel=0.01)
     assert told.inputs == 3 * 4 * 40 * 32 * 4
     assert told.largest == told.layers / 3
@@ -242,7 +242,7 @@ def test_layers_of_the_dit_too() -> None:
     (net, three), (_, two) = measured(3), measured(2)
     assert isinstance(net, DiT)
     layer = net.blocks[0]
-    told = 4 * 40 * LAYERS[type(layer)](layer, net.config, 4, 4)
+    told = 4 * 40 * LAYERS[type(layer)](net.config, 4, 4)
     assert told == pytest.approx(three - two, rel=0.03)
 
 
@@ -273,7 +273,7 @@ def test_what_a_rank_holds_is_what_tensors_there_are(step: Step) -> None:
     assert told["gradients_bytes"] == sum(w.grad.nbytes for w in weights if w.grad is not None)
     scalars = sum(2 * w.nbytes for w in weights if w.requires_grad and not w.ndim)
     assert told["optimiser_bytes"] == sum(each.nbytes for each in moments) + scalars
-    assert told["average_bytes"] == sum(each.nbytes for each in average.module.parameters())
+    assert told["average_bytes"] == sum(each.nbytes for each in average._averages)
 
 
 def test_logits_of_duo() -> None:

@@ -18,7 +18,7 @@ from anyorder.files import sha256_of
 # One that is to be killed never ends by itself, however late its killer comes.
 CODE = """
 import re, sys, time
-from anyorder.apps.pipeline import pipeline
+from anyorder.apps import pipeline
 from anyorder.cli import main
 if {doomed}:
     pipeline._finish = lambda *_: time.sleep(1200)

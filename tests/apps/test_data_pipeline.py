@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from made_corpora import in_columns, made_program, made_prompt, made_rows, rewritten, write_rows
 
-from anyorder.apps.pipeline import pipeline as data_pipeline
-from anyorder.apps.pipeline.corpus import open_corpus
+from anyorder.apps import pipeline as data_pipeline
+from anyorder.apps.corpus import open_corpus
+from anyorder.apps.pipeline import make_shards
 from anyorder.apps.pipeline.inputs import DataJob, open_benchmarks, open_plan
-from anyorder.apps.pipeline.pipeline import make_shards
 from anyorder.apps.train import train
 from anyorder.cli import main
 from anyorder.data.segments import SegmentConfig
@@ -178,7 +178,7 @@ def test_going_on_after_any_write_gives_the_same_bytes(
     flags: dict[str, Any] = {"shard_rows": 10, "validation": 0.2}
     run("code-mixture", tmp_path / "whole", *sources, **flags)
     written = data_pipeline._written
-    commit = data_pipeline._write_json
+    commit = data_pipeline.write_json
     lives = 0
 
     def dies_after(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,7 +194,7 @@ def test_going_on_after_any_write_gives_the_same_bytes(
 
     for turn in range(60):
         monkeypatch.setattr(data_pipeline, "_written", dies_after(1 + turn % 3, written))
-        monkeypatch.setattr(data_pipeline, "_write_json", dies_after(1 + turn % 2, commit))
+        monkeypatch.setattr(data_pipeline, "write_json", dies_after(1 + turn % 2, commit))
         try:
             run("code-mixture", tmp_path / "killed", *sources, **flags)
             break
@@ -228,7 +228,7 @@ def test_other_work_in_the_folder_is_refused_and_the_same_is_done_already(tmp_pa
     path = str(write_rows(tmp_path / "rows.jsonl", made_rows(OPC, 0, 10)))
     first = run(OPC, tmp_path / "out", path)
     assert run(OPC, tmp_path / "out", path) == first
-    with pytest.raises(ValueError, match="made otherwise: choose another --out"):
+    with pytest.raises(ValueError, match="of other settings: choose another --out"):
         run(OPC, tmp_path / "out", path, limit=5)
     (tmp_path / "out" / "manifest.json").unlink()
     (tmp_path / "out" / "work").mkdir()
@@ -277,7 +277,7 @@ def test_tinygsm_drops_what_does_not_fit_its_segments_only_in_compat(tmp_path: P
     ("words", "message"),
     [
         (["nothing"], "no data recipe"),
-        ([OPC, "--limit", "0"], "limit is 0"),
+        ([OPC, "--limit", "0"], "--limit must be at least 1"),
         ([OPC, "--near", "0.9", "--dedup", "exact"], "near has no effect"),
         ([OPC, "--source", "absent.jsonl"], "no such file"),
         ([OPC, "--without", "other"], "has no source 'other'"),

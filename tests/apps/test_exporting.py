@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import anyorder
-import made_checkpoints as made
 from anyorder.apps import export as exporting
 from anyorder.apps.export import ExportOptions, export, export_to, push_model
 from anyorder.files import sha256_of
@@ -99,7 +99,7 @@ def test_precision_and_layout_on_request(tmp_path: Path) -> None:
     half = anyorder.load(tmp_path / "half", dtype="bfloat16")
     assert same(half, model.__class__(**vars_of(model, net=model.net.bfloat16())))
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"layout": "flexmdm"}, r"cannot be told in the layout flexmdm.*\(llada fits\)"),
+        ({"layout": "flexmdm"}, r"cannot be written in the layout flexmdm.*\(llada fits\)"),
         ({"layout": "gguf"}, "unknown layout 'gguf'"),
         ({"dtype": "int8"}, "dtype='int8'"),
         ({"shard_gb": 0.0}, "positive"),
@@ -108,7 +108,7 @@ def test_precision_and_layout_on_request(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=says):
             export(model, tmp_path / "no", ExportOptions(**settings))
     assert sorted(os.listdir(tmp_path)) == ["half"]
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="exists already"):
         export(model, tmp_path / "half")
 
 

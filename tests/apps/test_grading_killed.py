@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from waiting import kill_after, wait_until
 
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
-from waiting import kill_after, wait_until
 
 # One that is to be killed never ends by itself, however late its killer comes; and it stops after
 # some parts, so that it leaves work for those that come after it.
@@ -86,7 +86,7 @@ def kill_and_finish(run: Path, kills: int, count: int, seed: int) -> None:
     process = start(run, doomed=False)
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors.decode()
-    assert b"verdicts are there already" in errors
+    assert b"verdicts exist already" in errors
     rows = pq.read_table(run / "verdicts.parquet").to_pylist()
     assert len(rows) == count
     assert max(Counter((row["task_id"], row["sample"]) for row in rows).values()) == 1

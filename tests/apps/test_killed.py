@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from waiting import kill_after
 
 from anyorder.trace import Run
-from waiting import kill_after
 
 TRAIN = [
     "train",

@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 import torch
+from waiting import wait_until
 
+from anyorder.apps.corpus import open_corpus
 from anyorder.apps.jobs import SampleJob
-from anyorder.apps.pipeline.corpus import open_corpus
 from anyorder.apps.sample import sample_to_run
 from anyorder.apps.train import model_card
 from anyorder.model import build
 from anyorder.recipes import find_recipe, override
 from anyorder.trace import Run
-from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

@@ -91,7 +91,7 @@ def test_a_bad_request_is_refused_before_anything_is_sampled(
     bridge = Bridge(tiny())
     monkeypatch.setattr(bridge.model, "sample", lambda *_, **__: pytest.fail("sampled"))
     for bad in (("a " * 9, {}), ("a", {"seed": 3}), ("a <fill> b", {}), ("<Answer>", {})):
-        with pytest.raises(ValueError, match=r"do not fit|choose from|mark of its own"):
+        with pytest.raises(ValueError, match=r"do not fit|choose from|reads as a mark"):
             ask(bridge, ("a", {}), bad)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from anyorder.apps import train as training
-from anyorder.apps.pipeline.corpus import Corpus, SelectedExamples
+from anyorder.apps.corpus import Corpus, SelectedExamples
 from anyorder.data.corpora.stories import StoriesConfig, stories_vocab
 from anyorder.data.sources import StoriesSource
 from anyorder.families.latentmdm import decode as latentmdm

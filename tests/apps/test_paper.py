@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import made_checkpoints as made
 import pytest
 
-import made_checkpoints as made
 from anyorder.apps.jobs import PaperJob
 from anyorder.apps.paper import COMPARED, settings_of
 from anyorder.cli import main

@@ -296,7 +296,7 @@ def test_settings_that_are_refused(tmp_path: Path) -> None:
     model = mock("mdm")
     run = sampled(model, tmp_path / "run")
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"strides": 4}, "does not know 'strides'"),
+        ({"strides": 4}, "no setting 'strides'"),
         ({"stride": 0}, "stride must be"),
         ({"batch": 1.5}, "batch must be"),
         ({"region": "tests"}, "choose 'code' or 'all'"),
@@ -355,7 +355,7 @@ def test_an_imported_flexmdm_run_needs_its_options(tmp_path: Path) -> None:
     expected = placement(ours, model, stride=4, progress=False)
     assert table.table().equals(expected.table())
     told = {"clock": "events"}
-    with pytest.raises(ValueError, match="which this run does not tell"):
+    with pytest.raises(ValueError, match="which this run does not have"):
         placement(theirs, model, any_model=True, options=told, progress=False)
     with pytest.raises(ValueError, match="flexmdm does not use block"):
         placement(theirs, model, any_model=True, options={"block": 3}, progress=False)

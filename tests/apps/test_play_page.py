@@ -59,10 +59,10 @@ class Tab:
         self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.faults: list[str] = []
-        self.asked: list[str] = []
+        self.wanted: list[str] = []
         self.page.on("console", lambda m: self.faults.append(m.text) if m.type == "error" else None)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("request", lambda request: self.wanted.append(request.url))
         self.page.goto(place.address)
         self.find("#temperature-1").wait_for()
 
@@ -103,7 +103,7 @@ def tab(browser: Any, place: Playground, request: pytest.FixtureRequest) -> Iter
     opened = Tab(browser, place, called.params["width"] if called else 1280)
     yield opened
     assert opened.faults == []
-    assert all(url.startswith((place.address, "data:", "blob:")) for url in opened.asked)
+    assert all(url.startswith((place.address, "data:", "blob:")) for url in opened.wanted)
     opened.context.close()
     assert place.idle()
 
@@ -240,7 +240,7 @@ def test_closing_the_tab_ends_the_work(browser: Any, place: Playground) -> None:
     tab.set(**SLOW)
     tab.find("#generate").click()
     tab.says(r"step \d")
-    assert place.desk.busy() == 1
+    assert place.queue.busy() == 1
     tab.page.close()
     assert place.idle()
     tab.context.close()
@@ -255,7 +255,7 @@ def test_two_tabs_at_once(browser: Any, place: Playground) -> None:
         tab.says(r"step \d")
     tabs[0].find("#stop").click()
     tabs[0].says("stopped")
-    assert place.desk.busy() == 1
+    assert place.queue.busy() == 1
     tabs[1].says(r"step \d")
     for tab in tabs:
         assert tab.faults == []

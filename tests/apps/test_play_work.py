@@ -50,29 +50,29 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_few_models_are_kept(small_models: Path, loads: list[str]) -> None:
     a, b, c = (str(small_models / name) for name in ("ar", "mdm", "flexmdm"))
-    shelf = LoadedModels(kept=2)
+    models = LoadedModels(kept=2)
     for name in (a, b, a, c, a, b):  # b is the one that was not used for longest when c comes
-        shelf.get(name)
+        models.get(name)
     assert loads == [a, b, c, b]
 
 
 def test_one_is_loaded_at_a_time_and_once(small_models: Path, loads: list[str]) -> None:
     names = [str(small_models / name) for name in ("ar", "mdm")] * 4
-    shelf = LoadedModels()
+    models = LoadedModels()
     with ThreadPoolExecutor(8) as pool:
-        models = list(pool.map(shelf.get, names))
+        found = list(pool.map(models.get, names))
     assert sorted(loads) == sorted(set(names))
-    assert {id(model) for model in models[::2]} == {id(models[0])}
+    assert {id(model) for model in found[::2]} == {id(found[0])}
 
 
 def test_new_weights_are_loaded_again(small_models: Path, tmp_path: Path, loads: list[str]) -> None:
     folder = tmp_path / "m"
     shutil.copytree(small_models / "mdm", folder)
-    shelf = LoadedModels()
-    first = shelf.get(str(folder))
-    assert shelf.get(str(folder)) is first
+    models = LoadedModels()
+    first = models.get(str(folder))
+    assert models.get(str(folder)) is first
     os.utime(folder / "model.safetensors", ns=(1, 1))
-    assert shelf.get(str(folder)) is not first and len(loads) == 2
+    assert models.get(str(folder)) is not first and len(loads) == 2
 
 
 def test_what_can_be_chosen(
@@ -105,9 +105,9 @@ def test_a_decoder_waits_for_a_page_that_does_not_read(small_models: Path) -> No
     looping.start()
     decoding.start()
     try:
-        assert soon(lambda: work._told.qsize() == UNREAD)
+        assert soon(lambda: work._messages.qsize() == UNREAD)
         time.sleep(0.3)
-        assert work._told.qsize() == UNREAD and not work.finished.is_set()
+        assert work._messages.qsize() == UNREAD and not work.finished.is_set()
         work.stop.set()
         assert work.finished.wait(60), "a decoder that waits does not look whether it is wanted"
     finally:
@@ -129,7 +129,7 @@ def test_work_without_a_server_ends(small_models: Path) -> None:
 def told_by(work: play_work.PlayGeneration) -> list[play_work.Message]:
     """All that a generation says, without a page that reads it."""
     said: list[play_work.Message] = []
-    work._tell = lambda loop, message: said.append(message)  # type: ignore[method-assign]
+    work._send = lambda loop, message: said.append(message)  # type: ignore[method-assign]
     loop = asyncio.new_event_loop()
     loop.close()
     work.run(loop)
@@ -140,8 +140,8 @@ def told_by(work: play_work.PlayGeneration) -> list[play_work.Message]:
 def test_what_may_still_change_is_shown_behind_an_end_as_in_the_replay(
     small_models: Path, family: str
 ) -> None:
-    name, desk = str(small_models / family), GenerationQueue(LoadedModels())
-    model, ends = desk.model(name), 0
+    name, queue = str(small_models / family), GenerationQueue(LoadedModels())
+    model, ends = queue.model(name), 0
     vocab = model.vocab
     torch.nn.init.normal_(  # an untrained head says the same everywhere
         model.net.get_parameter("unembed.weight" if family == "duo" else "backbone.unembed.weight"),
@@ -149,7 +149,7 @@ def test_what_may_still_change_is_shown_behind_an_end_as_in_the_replay(
     )
     for seed in range(30):
         request = GenerationRequest.read(asked(name, seed=str(seed), settings={"steps": 3}))
-        _, *steps, _ = told_by(desk.prepare(request))
+        _, *steps, _ = told_by(queue.prepare(request))
         (trace,) = model.sample(STORY, seed=seed, steps=3)
         shown: list[str | None] = []
         for _, message in steps:
@@ -165,8 +165,8 @@ def test_what_may_still_change_is_shown_behind_an_end_as_in_the_replay(
     raise AssertionError("no end was ever shown")
 
 
-def test_closing_the_desk_ends_everything(small_models: Path) -> None:
-    desk = GenerationQueue(LoadedModels())
+def test_closing_the_queue_ends_everything(small_models: Path) -> None:
+    queue = GenerationQueue(LoadedModels())
     loop = asyncio.new_event_loop()
     looping = threading.Thread(target=loop.run_forever)
     looping.start()
@@ -174,9 +174,9 @@ def test_closing_the_desk_ends_everything(small_models: Path) -> None:
         for _ in range(4):  # two run, two wait
             slow = {"pause": 2.0, "settings": {"max_new_tokens": 80}}
             request = asked(str(small_models / "mdm"), **slow)
-            desk.start(desk.prepare(GenerationRequest.read(request)), loop)
+            queue.start(queue.prepare(GenerationRequest.read(request)), loop)
         started = time.monotonic()
-        desk.close()
+        queue.close()
         assert time.monotonic() - started < 60, "all steps of the four would take minutes"
     finally:
         loop.call_soon_threadsafe(loop.stop)

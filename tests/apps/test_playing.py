@@ -57,7 +57,7 @@ def test_posts_must_carry_the_token_too(place: Playground, mdm: str) -> None:
     for path in ("generate", "stop", "form"):
         assert place.raw("POST", f"/api/{path}", asked(mdm))[0] == 403
         assert place.raw("POST", f"/wrong/api/{path}", asked(mdm))[0] == 403
-    assert place.desk.busy() == 0
+    assert place.queue.busy() == 0
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "localhost:1", "127.0.0.1.evil:80"])
@@ -167,7 +167,7 @@ def test_the_command_makes_the_same_sample(
 
 def test_every_family_streams(place: Playground, small_models: Path) -> None:
     for folder in sorted(small_models.iterdir()):
-        names = place.desk.model(str(folder)).family.option_names()
+        names = place.queue.model(str(folder)).family.option_names()
         settings = {"steps": 12} if "steps" in names else {}
         with place.generating(asked(str(folder), settings=settings)) as events:
             told = list(events)
@@ -224,7 +224,7 @@ def test_bad_input_is_told_at_its_field(
     said = place.post("generate", {**asked(mdm), **changes})
     assert said["refused"]["field"] == field
     assert message in said["refused"]["message"]
-    assert place.desk.busy() == 0
+    assert place.queue.busy() == 0
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_fault_while_decoding_is_told(
     def broken(*_: Any) -> None:
         raise ValueError("at step 1 the network's logits are not finite: check its weights")
 
-    model = place.desk.model(mdm)
+    model = place.queue.model(mdm)
     monkeypatch.setattr(model, "decode", broken)
     with place.generating(asked(mdm)) as events:
         kind, says = list(events)[-1]
@@ -274,8 +274,8 @@ def test_stop_ends_the_work_at_once(place: Playground, mdm: str) -> None:
 def test_closing_the_tab_ends_the_work(place: Playground, mdm: str) -> None:
     with place.generating(asked(mdm, **SLOW)) as events:
         assert [next(events)[0], next(events)[0]] == ["begun", "step"]
-        assert place.desk.busy() == 1
-        (work,) = [work for work in place.desk._busy.values() if not work.finished.is_set()]
+        assert place.queue.busy() == 1
+        (work,) = [work for work in place.queue._busy.values() if not work.finished.is_set()]
     assert work.finished.wait(60), "the work goes on although nobody listens"
     assert work.stop.is_set()
 

@@ -235,7 +235,7 @@ def test_a_failed_start_leaves_the_folder_free_and_others_files_are_safe(
         ({"limit": 1}, "--limit 1: give at least 2"),
         ({"samples": 0}, "--samples must be at least 1"),
         ({"temperature": 0.0}, "one above 0"),
-        ({"texts": -1}, "--texts must be 0 or more"),
+        ({"texts": -1}, "--texts must be at least 0"),
         ({"models": ()}, "at least one model"),
         ({"seed": -1}, "--seed must be"),
     ],

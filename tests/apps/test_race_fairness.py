@@ -99,7 +99,7 @@ def test_texts_are_steps_times_batch_and_those_of_the_start(model: Path) -> None
         (start / path.name).write_bytes(path.read_bytes())
     assert texts_of(model, steps=5, batch=4, start="elsewhere/start") == (20 + 80, ())
     found, unknown = texts_of(model, steps=5, batch=4, start="nowhere")
-    assert found is None and "it began with nowhere, which is not there" in unknown[0]
+    assert found is None and "it began with nowhere, which is gone" in unknown[0]
     found, unknown = texts_of(model, minutes=3.0)
     assert found is None and "3.0 minutes" in unknown[0]
 
@@ -114,7 +114,7 @@ def test_a_start_is_what_load_finds_and_never_the_model_itself(model: Path) -> N
     assert texts_of(other, steps=5, batch=4, start="mdm") == (20 + 384_000, ())  # not the sibling
     texts_of(mine, steps=5, batch=4, start="elsewhere/other")
     found, unknown = texts_of(other, steps=5, batch=4, start="elsewhere/mdm")
-    assert found is None and "began with elsewhere/other, which is not there" in unknown[0]
+    assert found is None and "began with elsewhere/other, which is gone" in unknown[0]
 
 
 def test_a_start_has_the_digest_that_training_wrote_down(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_start_has_the_digest_that_training_wrote_down(tmp_path: Path) -> None
     shutil.rmtree(moved / "start")
     train("tiny/mdm", out=moved / "start", steps=4, progress=False, **brief)
     facts = facts_of("mine", load(moved / "mine"))
-    assert facts.texts is None and "not there as it was" in facts.unknown[0]
+    assert facts.texts is None and "gone or has changed" in facts.unknown[0]
 
 
 def test_a_card_counts_only_for_its_own_weights(model: Path) -> None:

@@ -71,11 +71,11 @@ def test_points_have_words_and_folder_names() -> None:
     [
         ("steps=8", "write NAME:OPTION=V,V"),
         ("mdm:", "write NAME:OPTION=V,V"),
-        ("duo2:steps=8", "nobody called 'duo2' races: choose from mine, mdm, latentmdm"),
+        ("duo2:steps=8", "no 'duo2' races: choose from mine, mdm, latentmdm"),
         ("mdm:steps", "is no OPTION=V,V"),
         ("mdm:steps=8,,16", "is no OPTION=V,V"),
         ("mdm:temperature=0.5", "set --temperature"),
-        ("mdm:steps=8;steps=16", "steps is there twice"),
+        ("mdm:steps=8;steps=16", "steps is given twice"),
     ],
 )
 def test_bad_grids_are_refused(word: str, complaint: str) -> None:

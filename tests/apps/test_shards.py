@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from anyorder import files
 from anyorder.apps.jobs import Share, device_here, share_here, workers_here
 from anyorder.bench.tasks import find_task
 from anyorder.cli import main
 from anyorder.trace import Run
-from waiting import wait_until
 
 SAMPLE = ["sample", "mdm", "--task", "stories", "--limit", "5", "--samples", "2", "--batch", "3"]
 SAMPLE += ["--steps", "4", "--temperature", "0.9"]
@@ -143,7 +143,7 @@ def test_a_share_of_nothing_does_no_harm(
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("WORLD_SIZE", "6")
     assert main([*SAMPLE, "--out", str(tmp_path / "run")]) == 0
-    assert "shard 5/6 is there; the run has 0 batches" in " ".join(capsys.readouterr().out.split())
+    assert "shard 5/6 is done; the run has 0 batches" in " ".join(capsys.readouterr().out.split())
     assert main([*SAMPLE, "--shard", "0/1", "--out", str(tmp_path / "run")]) == 0
     assert Run.open(tmp_path / "run").complete
     monkeypatch.setenv("RANK", "0")

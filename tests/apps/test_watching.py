@@ -19,7 +19,7 @@ from anyorder.cli import main
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.model import Request
 from anyorder.trace import Run
-from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Change
 from anyorder.vocab import Vocab
 
 WORDS = Vocab.words(["def", " ", "x", "\n", "return"])
@@ -139,7 +139,7 @@ def test_the_command_watches_and_keeps_its_json(
         assert a.token_ids.tolist() == b.token_ids.tolist()
     capsys.readouterr()
     assert main([*words, str(tmp_path / "seen"), "--watch"]) == 0
-    assert "all 3 samples are there already" in capsys.readouterr().err
+    assert "all 3 samples exist already" in capsys.readouterr().err
 
 
 def test_interrupting_leaves_a_run_that_goes_on(

@@ -86,7 +86,8 @@ def graded_elsewhere(count: int, measured_at: int, folder: Path) -> None:
         "from pathlib import Path; from test_grade_many import grade_many\n"
         f"grade_many({count}, {measured_at}, Path({str(folder)!r}))"
     )
-    found = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
+    here = str(Path(__file__).parent)
+    found = {"PYTHONPATH": os.pathsep.join([*sys.path, here]), "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,

@@ -88,7 +88,7 @@ MBPP = {
         ("humaneval", LINES, "is not a file of HumanEval"),
         ("mbpp", LINES, "is not a file of MBPP"),
         ("livecodebench", LINES, "is not a file of LiveCodeBench"),
-        ("humaneval", json.dumps([HUMANEVAL] * 2).encode(), "HumanEval/0 is there twice"),
+        ("humaneval", json.dumps([HUMANEVAL] * 2).encode(), "HumanEval/0 comes twice"),
         ("humaneval", json.dumps([HUMANEVAL | {"prompt": "def f("}]).encode(), "is not Python"),
         ("humaneval+", json.dumps([HUMANEVAL]).encode(), "use it with --task humaneval"),
         ("mbpp+", json.dumps([MBPP]).encode(), "has no tests of MBPP.: use it with --task mbpp"),

@@ -122,7 +122,7 @@ def test_a_foreign_or_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
         table.done()
     plain = pq.read_table(_written(path, whole)).replace_schema_metadata({})
     pq.write_table(plain, path)
-    with pytest.raises(ValueError, match="no table of verdicts"):
+    with pytest.raises(ValueError, match="not a table of verdicts"):
         table.done()
     later = {b"anyorder.verdicts.schema": b"99", b"anyorder.verdicts.gradings": b"{}"}
     pq.write_table(plain.replace_schema_metadata(later), path)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 import torch
 
 import anyorder
-import made_checkpoints as made
 from anyorder.cli import main
 
 STEPS: dict[str, list[str]] = {

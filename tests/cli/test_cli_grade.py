@@ -270,7 +270,7 @@ ERRORS = [
     (["--task", "stories", "--k", "8", "--estimator", "fixed_n"], "leave out that k"),
     (["--task", "stories", "--k", "0"], "whole numbers from 1"),
     (["--task", "stories", "--estimator", "median"], "no estimator"),
-    (["--task", "stories", "--timeout", "-1"], "--timeout must be"),
+    (["--task", "stories", "--timeout", "-1"], "--timeout=-1.0: give a positive number"),
     (["--task", "stories", "--memory", "1"], "--memory must be"),
     (["--task", "stories", "--workers", "0"], "--workers must be"),
     (["--task", "stories", "--only", "stories/1", "--limit", "1"], "not both"),

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import tyro
 
-from anyorder.cli import FILES, VERBS, main, models, pages, parsing, runs, sample
+from anyorder.cli import FILES, VERBS, main, models, parsing, runs, sample
 from anyorder.cli import models as train
 from anyorder.cli.parsing import (
     FlagGroup,
@@ -232,7 +232,7 @@ def test_every_example_is_understood(
         parse(*given, **settings)
         raise Parsed
 
-    for module in (train, sample, runs, models, pages):
+    for module in (train, sample, runs, models):
         monkeypatch.setattr(module, "parse", only_parse)
     for words in commands:
         if words[0] == "anyorder":

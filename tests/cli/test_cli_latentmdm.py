@@ -79,10 +79,10 @@ def test_every_flag_reaches_the_decoder(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("--k 0", 1, "set k to 1 or more"),
+        ("--k 0", 1, "k must be at least 1"),
         ("--k two", 2, "--k takes a whole number, not 'two'"),
-        ("--slots 0", 1, "set slots to 1 or more"),
-        ("--slots 13", 1, "trained with 12, give at most so many"),
+        ("--slots 0", 1, "slots must be at least 1"),
+        ("--slots 13", 1, "give at most 12, as many as the model was trained with"),
         ("--slot-temperature -1", 1, "0 or positive"),
         ("--slot-temperature nan", 1, "0 or positive"),
         ("--slot-temperature 0.1 --policy random", 1, "no effect on the policy 'random'"),
@@ -177,7 +177,7 @@ def test_whole_lines_are_filled_and_the_others_stay(either: str, tmp_path: Path)
     ("text", "says"),
     [
         ("def solve(peaches):\n    total = <fill>\n    return total\n", "stands inside the line"),
-        ("<answer><fill:13>", "asks for 13 segments, and there are 12 slots"),
+        ("<answer><fill:13>", "needs 13 segments, and there are 12 slots"),
         ("<answer><fill>\n    return total\n<fill>", "number the others"),
     ],
 )
@@ -211,7 +211,7 @@ def test_sampling_goes_on_where_it_stopped(
         task = ["--task", "stories", "--limit", "2", "--out", str(tmp_path / "parts")]
         assert main(["sample", model, *task, *words.split()]) == 130
     parts = sample(model, words, tmp_path / "parts")
-    assert "1 of 2 samples are there already" in capsys.readouterr().err
+    assert "1 of 2 samples exist already" in capsys.readouterr().err
     for one, other in zip(whole.traces(), parts.traces(), strict=True):
         assert one.token_ids.tolist() == other.token_ids.tolist()
         assert one.reveal_step.tolist() == other.reveal_step.tolist()

@@ -39,7 +39,7 @@ def test_a_race_prints_one_document_or_tables(
     ("words", "code", "complaint"),
     [
         (["--limit", "x"], 2, "anyorder race --help"),
-        (["ar", "--grid", "mdm:steps=8"], 1, "nobody called 'mdm' races: choose from ar"),
+        (["ar", "--grid", "mdm:steps=8"], 1, "no 'mdm' races: choose from ar"),
         (["ar", "--task", "nothing"], 1, "no task 'nothing'"),
         ([], 2, "name at least one model"),
     ],

@@ -23,7 +23,7 @@ from anyorder.data import (
     tokenise,
 )
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
-from anyorder.families.latentmdm.loss import ChosenSegments, segments_of
+from anyorder.families.latentmdm.loss import Segments
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcdefgh"))
@@ -261,45 +261,24 @@ def test_segments_come_out_of_a_batch_as_they_went_in(
     assert batch.segment_length is not None
     most = max(len(cut) for _, cut in rows)
     assert batch.segment_length.shape == (len(rows), SEGMENTS.slots if padded else most)
-    content = segments_of(batch)
-    assert all(t.dtype == torch.int64 for t in vars(content).values())
-    expected = [
-        (row, slot, segment)
-        for row, (_, cut) in enumerate(rows)
-        for slot, segment in enumerate(cut)
-    ]
-    assert told(content) == expected
-    assert content.tokens.shape[1] == max((len(each[2]) for each in expected), default=0)
+    content = Segments.of(batch, VOCAB)
+    assert content.tokens.dtype == content.length.dtype == torch.int64
+    slots = batch.segment_length.shape[1]
+    expected = [[*cut, *[[]] * (slots - len(cut))] for _, cut in rows]
+    assert segment_ids(content, VOCAB) == expected
+    assert content.length.tolist() == [[len(segment) for segment in row] for row in expected]
+    longest = max((len(segment) for row in expected for segment in row), default=0)
+    assert content.tokens.shape[2] == longest + 1
 
 
-def told(found: ChosenSegments) -> list[tuple[int, int, list[int]]]:
-    """Row, slot and tokens of each segment; what is behind its end must be blank."""
-    assert not found.tokens[~found.real].any()
+def segment_ids(found: Segments, vocab: Vocab) -> list[list[list[int]]]:
+    """The tokens of each segment of each row; what is behind its end must be EOS."""
+    real = torch.arange(found.tokens.shape[2]) < found.length[:, :, None]
+    assert bool((found.tokens[~real] == vocab.eos_id).all())
     return [
-        (row, slot, tokens[real].tolist())
-        for row, slot, tokens, real in zip(
-            found.row.tolist(), found.slot.tolist(), found.tokens, found.real, strict=True
-        )
+        [ids[:size] for ids, size in zip(*pair, strict=True)]
+        for pair in zip(found.tokens.tolist(), found.length.tolist(), strict=True)
     ]
-
-
-@given(rows=CUT_ROWS, data=st.data())
-def test_some_segments_can_be_chosen_empty_ones_too(
-    rows: list[tuple[list[int], list[list[int]]]], data: st.DataObject
-) -> None:
-    batch = collate(cut_examples(rows), VOCAB, FIXED)
-    places = [(row, slot) for row in range(len(rows)) for slot in range(SEGMENTS.slots)]
-    wanted = sorted(data.draw(st.sets(st.sampled_from(places))))
-    chosen = torch.zeros(len(rows), SEGMENTS.slots, dtype=torch.bool)
-    for place in wanted:
-        chosen[place] = True
-    expected = [
-        (row, slot, rows[row][1][slot] if slot < len(rows[row][1]) else []) for row, slot in wanted
-    ]
-    found = segments_of(batch, chosen)
-    assert told(found) == expected
-    assert found.length.tolist() == [len(segment) for _, _, segment in expected]
-    assert found.tokens.shape[1] == max((len(segment) for _, _, segment in expected), default=0)
 
 
 def test_answers_without_segments() -> None:
@@ -307,9 +286,8 @@ def test_answers_without_segments() -> None:
         batch = collate([tokenise("ab", "", 0, VOCAB, segments=SEGMENTS)], VOCAB, config)
         assert batch.segment_length is not None and batch.segment_length.shape == (1, slots)
         assert batch.ids.tolist() == [[0, 1]]
-        assert segments_of(batch).tokens.shape == (0, 0)
-        every = segments_of(batch, torch.ones(1, slots, dtype=torch.bool))
-        assert every.tokens.shape == (slots, 0) and every.length.tolist() == [0] * slots
+        every = Segments.of(batch, VOCAB)
+        assert every.tokens.shape == (1, slots, 1) and every.length.tolist() == [[0] * slots]
 
 
 LINES = Vocab.words([*"abcdefgh", "\n"])
@@ -381,9 +359,7 @@ def test_lines_of_stories_are_read_back_from_a_batch() -> None:
         8, ending="none", segments=SegmentConfig(slots=12, segment_length=12), pad_slots=True
     )
     batch = Batches(source, vocab, config)(0)
-    found = segments_of(batch)
-    lines: list[list[str]] = [[] for _ in range(8)]
-    for row, _, tokens in told(found):
-        lines[row].append(vocab.decode(tokens))
+    found = segment_ids(Segments.of(batch, vocab), vocab)
     for row, index in enumerate(batch.index.tolist()):
-        assert lines[row] == problem(source.config, index).program.splitlines(keepends=True)
+        lines = [vocab.decode(ids) for ids in found[row] if ids]
+        assert lines == problem(source.config, index).program.splitlines(keepends=True)

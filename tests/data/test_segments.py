@@ -26,7 +26,6 @@ from anyorder.data.segments import (
     DoesNotFit,
     SegmentConfig,
     cut,
-    join,
     limit,
     lines,
     statements,
@@ -39,6 +38,11 @@ BYTES = Vocab.bytes()
 LINE_ENDS = st.text(alphabet="\n\r \t\f\v\x85\u2028aé;#\U0001f600", max_size=40)
 TEXTS = LINE_ENDS | st.text(max_size=40)
 EOS = BYTES.eos_id
+
+
+def join(segments: list[list[int]], vocab: Vocab) -> str:
+    """The text of segments. (A character may be made of two segments' bytes.)"""
+    return vocab.decode([token for segment in segments for token in segment])
 
 
 def flat(segments: list[list[int]]) -> list[int]:

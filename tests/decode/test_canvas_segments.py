@@ -89,9 +89,9 @@ def test_parts_in_reading_order() -> None:
     ("text", "message"),
     [
         ("a\n<fill>b\n<fill>", "only one <fill>"),
-        ("a\n<fill:6>", "asks for 6 segments"),
-        ("a\n<fill:5>b", "asks for 6 segments"),
-        ("a<answer>a\nb\nc\na\nb\n", "asks for 6 segments"),
+        ("a\n<fill:6>", "needs 6 segments"),
+        ("a\n<fill:5>b", "needs 6 segments"),
+        ("a<answer>a\nb\nc\na\nb\n", "needs 6 segments"),
         ("a\n<fill:0>b", "at least one slot"),
         ("a\n<fill:1>b<fill:1>c", "inside the line 'b'"),
         ("a<answer>b\nab<fill:1>", "inside the line 'ab'"),

@@ -447,8 +447,8 @@ def test_traces_that_are_refused(net: LatentNet) -> None:
         with pytest.raises(ValueError, match=match):
             list(reader.posteriors(_flat(reader, replace(replay, trace=replace(trace, **changes)))))
 
-    refused("does not tell the segment of each token", segment=None)
-    refused("does not tell the segment", segment=trace.segment - 1)
+    refused("does not name the segment of each token", segment=None)
+    refused("does not name the segment", segment=trace.segment - 1)
     several = trace.reveal_step.copy()
     several[0] -= 1
     refused("the tokens of segment 0 have different steps", reveal_step=several)

@@ -15,7 +15,7 @@ from anyorder.families.flexmdm.published import RELEASE, extra_names
 from anyorder.families.mdm.config import PlannedConfig
 from anyorder.families.mdm.planner import PlannedNet
 from anyorder.families.mdm.published import planner_tensors
-from anyorder.hub.formats import names_for
+from anyorder.hub.formats import find_layout
 from anyorder.nets.denoiser import ShiftedNet
 from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
@@ -48,7 +48,7 @@ def test_published_sizes_on_the_meta_device(
 ) -> None:
     with torch.device("meta"):
         net = kind(config)
-    names = names_for(layout, config)
+    names = find_layout(layout).names(config)
     sizes = {name: value.numel() for name, value in net.named_parameters()}
     assert names.keys() == sizes.keys()
     assert len(set(names.values())) == len(names) == tensors
@@ -59,7 +59,7 @@ def shapes_of(layout: str, config: Any, kind: Any) -> dict[str, tuple[int, ...]]
     """Their names -> the shapes of our parameters."""
     with torch.device("meta"):
         net = kind(config)
-    names = names_for(layout, config)
+    names = find_layout(layout).names(config)
     return {names[name]: tuple(value.shape) for name, value in net.named_parameters()}
 
 
@@ -82,8 +82,8 @@ def test_names_and_shapes_are_those_of_the_descriptions() -> None:
 
 def test_a_tied_head_and_biases_follow_the_configuration() -> None:
     shape = TransformerConfig(11, 16, 1, 2, 2, 8, 24, qkv_bias=False, o_bias=True)
-    names = names_for("llama", shape)
+    names = find_layout("llama").names(shape)
     assert "unembed.weight" not in names and len(names) == 12
     assert names["blocks.0.attention.out.bias"] == "model.layers.0.self_attn.o_proj.bias"
     with pytest.raises(ValueError, match="unknown layout 'gpt2': choose one of qwen2"):
-        names_for("gpt2", shape)
+        find_layout("gpt2").names(shape)

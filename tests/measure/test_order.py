@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 
 from anyorder.measure.order_nodes import METRICS, UNSEEN
-from anyorder.measure.order_samples import CONTROLS
-from anyorder.measure.order_scores import order, reveal_steps, revealed_at
+from anyorder.measure.order_scores import CONTROLS, order, reveal_steps, revealed_at
 from anyorder.trace import Event, Run, RunCard, Trace
 
 TEXT = "def f(x):\n    a = 1\n    b = 2\n    return a + b"

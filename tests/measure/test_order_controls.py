@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import (
+from anyorder.measure.order_scores import (
     CONTROLS,
     MovableTokens,
     control_keys,
-    deal,
+    control_rows,
+    order,
     segment_steps,
 )
-from anyorder.measure.order_scores import order
 from anyorder.trace import Trace
 
 STRAIGHT = """\
@@ -117,7 +117,7 @@ def test_what_is_given_or_outside_stays() -> None:
     steps = np.array([5, 0, 3, 4, 1, 9])
     movable = np.array([False, False, True, True, True, True])
     dealt = MovableTokens(steps[movable], None, ((0, 0, 0), (1, 0, 0)))
-    rows, where = deal(steps, movable, dealt, list(CONTROLS))
+    rows, where = control_rows(steps, movable, dealt, list(CONTROLS))
     assert where == {
         "left_to_right": slice(1, 2),
         "right_to_left": slice(2, 3),

@@ -11,7 +11,7 @@ import pytest
 
 from anyorder.measure.order_nodes import METRICS, RULES
 from anyorder.measure.order_program import EXCLUDED_WORDS, SCOPES
-from anyorder.measure.order_samples import SEEDS
+from anyorder.measure.order_scores import SEEDS
 from anyorder.measure.syntax import Status
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.measure.stored import KINDS, published
+from anyorder.measure import KINDS, published
 
 
 def test_every_table_has_all_its_rows() -> None:

@@ -192,7 +192,7 @@ def test_runs_with_their_verdicts(tmp_path: Path) -> None:
         similarity(run, base, QUICK)
     with pytest.raises(ValueError, match="0 gradings called 'raw', of cleaned; plain"):
         stored_verdicts(run, "raw")
-    assert stored_verdicts(run, "cleaned") == {("q1", 0): False}
+    assert stored_verdicts(run, "cleaned") == {("q1", 0): "wrong"}
     chosen = Programs.of_run(run, extraction="plain")
     assert scores(similarity(chosen, base, QUICK), "other", "correct")["ASTD"] < 1
     given = Programs.of_run(run, verdicts={("q1", 0): False})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 
 import pytest
 from mutator import sources
@@ -156,7 +157,8 @@ def test_every_tree_is_one() -> None:
     for source in sources()[::10]:
         module = ast.parse(source)
         for tree in (*ast_and_coarse(module, TreeOptions()), grammar_tree(source)):
-            tree.checked()
+            assert len(tree.labels) == len(tree.depths) > 0 == tree.depths[0]
+            assert all(1 <= b <= a + 1 for a, b in pairwise(tree.depths))
         walked = sum(not isinstance(node, ast.expr_context) for node in ast.walk(module))
         docstring = 2 * (ast.get_docstring(module.body[0], clean=False) is not None)  # type: ignore[arg-type]
         assert ast_tree(module).size == walked - docstring

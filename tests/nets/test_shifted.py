@@ -7,13 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from anyorder.families.backbone import plain_network
 from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.mdm.config import PlannedConfig
 from anyorder.families.mdm.family import masked_network
 from anyorder.families.mdm.planner import PlannedNet
-from anyorder.nets.denoiser import ShiftedNet
+from anyorder.nets.denoiser import ShiftedNet, start_backbone
 from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 
@@ -68,5 +67,5 @@ def test_who_may_begin_with_it() -> None:
     look = flex.look(IDS, mask=REAL, time=torch.tensor([0.3, 0.9]))
     assert torch.equal(look.states, base.hidden(IDS, mask=REAL))
     causal = Transformer(replace(SHAPE, causal=True))
-    plain_network().start(causal, base)
+    start_backbone(causal, base)
     assert torch.equal(causal.embed.weight, base.backbone.embed.weight)

@@ -357,7 +357,7 @@ def test_parameter_counts_of_known_models() -> None:
     [
         ({"kv_heads": 3}, "does not divide heads"),
         ({"head_width": 7}, "even"),
-        ({"layers": 0}, "layers is 0"),
+        ({"layers": 0}, "layers must be at least 1"),
         ({"width": 31, "time_modulated": True}, "even"),
         ({"rope_theta": 0.0}, "positive"),
     ],

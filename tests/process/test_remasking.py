@@ -108,7 +108,7 @@ def test_the_loop_stands_still_while_it_exchanges() -> None:
 @pytest.mark.parametrize("way", [Cap(0.2), Rescale(0.2), Loop(0.2)], ids=str)
 def test_the_schedules_treat_all_items_alike(way: Remasking) -> None:
     revealed = torch.tensor([[True, False, True]])
-    spread = way.spread(number(0.25), torch.tensor([[0.9, torch.nan, 0.1]]), revealed)
+    spread = way.sigmas(number(0.25), torch.tensor([[0.9, torch.nan, 0.1]]), revealed)
     assert spread.tolist() == [[0.25] * 3] and way.keeps_marginals
 
 
@@ -116,7 +116,7 @@ def test_the_heuristic_prefers_what_was_least_sure() -> None:
     confidence = torch.tensor([[0.9, torch.nan, 0.1], [torch.nan] * 3], dtype=torch.float64)
     revealed = ~confidence.isnan()
     way = ConfidenceHeuristic()
-    spread = way.spread(number(0.5), confidence, revealed)
+    spread = way.sigmas(number(0.5), confidence, revealed)
     weights = torch.tensor([-0.9, -0.1], dtype=torch.float64).softmax(0)
     assert spread[0, [0, 2]].tolist() == pytest.approx((0.5 * weights).tolist())
     assert spread[0, 1] == 0 and spread[1].tolist() == [0.0] * 3

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
+from uniform_chain import bound_by_ratios, posterior
 
 from anyorder.nets.oracles import UniformOracle
 from anyorder.process import uniform
@@ -47,16 +48,16 @@ def test_golden_bounds(
     prob = torch.tensor([guess], dtype=dtype)
     where = (one(noisy), one(clean), column(0.6), column(-0.999))
     assert float(uniform.bound(prob.log(), *where)) == pytest.approx(nats, abs=1e-6)
-    assert float(uniform.bound_by_ratios(prob.double(), *where)) == pytest.approx(nats, abs=2e-7)
+    assert float(bound_by_ratios(prob.double(), *where)) == pytest.approx(nats, abs=2e-7)
 
 
 def test_golden_posteriors() -> None:
     prob, noisy = column(*GUESS)[None], one(0)
-    here = uniform.posterior(prob, noisy, column(0.6), column(0.8))
+    here = posterior(prob, noisy, column(0.6), column(0.8))
     assert here[0].tolist() == pytest.approx([0.66015625, 0.08203125, 0.11328125, 0.14453125])
     weights = uniform.mixture(column(0.1), column(0.6), column(0.8), 4)
     assert [float(each) for each in weights] == pytest.approx([0.078125, 0.609375, 0.3125])
-    last = uniform.posterior(prob, noisy, column(0.6), column(1.0))
+    last = posterior(prob, noisy, column(0.6), column(1.0))
     assert last[0].tolist() == pytest.approx([0.4375, 0.125, 0.1875, 0.25])
 
 
@@ -93,7 +94,7 @@ def test_posterior_is_the_display_and_sums_to_one(
 ) -> None:
     prob, noisy, _ = guess
     alpha_t, alpha_s = min(first, second), max(first, second)
-    found = uniform.posterior(prob[None], one(noisy), column(alpha_t), column(alpha_s))[0]
+    found = posterior(prob[None], one(noisy), column(alpha_t), column(alpha_s))[0]
     assert float(found.sum()) == pytest.approx(1, abs=1e-12)
     assert found.tolist() == pytest.approx(
         posterior_literally(prob, noisy, alpha_t, alpha_s), abs=1e-12
@@ -115,7 +116,7 @@ def test_posterior_of_a_certain_prediction_is_bayes_rule(
     earlier = alpha_s * one_hot[0] + (1 - alpha_s) / count  # q(x_s | x_0)
     step = kept * shown[0] + (1 - kept) / count  # q(x_t | x_s)
     exact = earlier * step / (earlier * step).sum()
-    found = uniform.posterior(one_hot, one(noisy), column(alpha_t), column(alpha_s))
+    found = posterior(one_hot, one(noisy), column(alpha_t), column(alpha_s))
     assert found[0].tolist() == pytest.approx(exact.tolist(), abs=1e-12)
 
 
@@ -126,7 +127,7 @@ def test_bound_is_the_divergence_of_ratios_and_never_negative(
     prob, noisy, clean = guess
     where = (one(noisy), one(clean), column(alpha), column(-0.999))
     safe = float(uniform.bound(prob.log()[None], *where))
-    assert safe == pytest.approx(float(uniform.bound_by_ratios(prob[None], *where)), rel=1e-7)
+    assert safe == pytest.approx(float(bound_by_ratios(prob[None], *where)), rel=1e-7)
     assert safe >= -1e-9
     single = float(uniform.bound(prob.log()[None].float(), *where))
     assert single == pytest.approx(safe, rel=2e-3, abs=2e-3)

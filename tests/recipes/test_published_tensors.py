@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from torch import nn
 
-import anyorder.families.published  # noqa: F401  (registers the published formats)
+import anyorder.families.flexmdm.published
+import anyorder.families.mdm.published  # noqa: F401  (registers the published formats)
 from anyorder.apps.dry_run import meta_network
-from anyorder.hub.formats import names_for
+from anyorder.hub.formats import find_layout
 from anyorder.recipes import find_recipe
 
 Tensors = dict[str, tuple[int, ...]]
@@ -113,7 +114,7 @@ PUBLISHED: dict[str, tuple[str, Tensors, int, int]] = {
 
 def built(recipe: str) -> tuple[nn.Module, dict[str, str]]:
     net: Any = meta_network(find_recipe(recipe))
-    return net, names_for(PUBLISHED[recipe][0], net.config)
+    return net, find_layout(PUBLISHED[recipe][0]).names(net.config)
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED)

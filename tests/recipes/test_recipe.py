@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from anyorder.recipes import RECIPES, FlexNetConfig, FlexRecipe, find_recipe, names, override
+from anyorder.families.flexmdm.config import FlexNetConfig
+from anyorder.recipes import RECIPES, FlexRecipe, find_recipe, names, override
 
 
 @pytest.mark.parametrize("name", RECIPES)

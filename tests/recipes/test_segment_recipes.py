@@ -7,7 +7,8 @@ import json
 import pytest
 
 from anyorder.cli import main
-from anyorder.recipes import LatentNetConfig, LatentRecipe, find_recipe, names
+from anyorder.families.latentmdm.config import LatentNetConfig
+from anyorder.recipes import LatentRecipe, find_recipe, names
 
 PAPER = ["paper/latentmdm-125m", "paper/ar-125m", "paper/mdm-125m"]
 TINY = ["tiny/flexmdm", "tiny/latentmdm", "tiny/flexlatent"]

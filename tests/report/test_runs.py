@@ -11,10 +11,10 @@ from made_traces import PROGRAM, mdm
 
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.order_scores import order
-from anyorder.measure.stored import MEASURES_FILE, SCHEMA
 from anyorder.report.runs import ReportRuns, comparisons, gather
 from anyorder.report.tables import labels_of
 from anyorder.trace import Run, Trace
+from anyorder.trace.run import MEASURES_FILE, MEASURES_SCHEMA
 
 
 def test_labels_say_what_differs_and_are_all_different(gathered: ReportRuns) -> None:
@@ -42,7 +42,7 @@ def test_measures_are_those_of_the_measure_functions(gathered: ReportRuns) -> No
 
 def test_stored_measures_are_read_and_those_of_other_traces_are_not(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [mdm()], family="mdm", options={"policy": "confidence"})
-    record = {"schema": SCHEMA, "traces": Run.open(folder).card.files["traces.parquet"]}
+    record = {"schema": MEASURES_SCHEMA, "traces": Run.open(folder).card.files["traces.parquet"]}
     marked = record | {"arness": {"aggregate": {}, "marked": True}}
     (folder / MEASURES_FILE).write_text(json.dumps(marked))
     assert next(iter(gather([folder]))).measures["arness"].get("marked")

@@ -13,7 +13,7 @@ from anyorder.report.glossary import TERMS
 from anyorder.report.page import opening
 from anyorder.report.runs import MOST_BARS, Material, gather
 from anyorder.report.sections import all_sections
-from anyorder.report.sections.insertion import schedule_section
+from anyorder.report.sections.canvas import schedule_section
 from anyorder.report.sections.order import CONTROLS, LINES
 from anyorder.report.tables import NOTHING, Absent, Figure, Section
 from anyorder.trace import Trace

@@ -25,7 +25,7 @@ class Playground:
     """A running server."""
 
     address: str
-    desk: GenerationQueue
+    queue: GenerationQueue
 
     @property
     def place(self) -> str:
@@ -69,7 +69,7 @@ class Playground:
 
     def idle(self) -> bool:
         """Whether all work ends long before slow work would by itself."""
-        return soon(lambda: self.desk.busy() == 0, 60)
+        return soon(lambda: self.queue.busy() == 0, 60)
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
@@ -109,18 +109,18 @@ def asked(model: str, **changes: Any) -> dict[str, Any]:
 @contextmanager
 def playground(named: str | None = None) -> Iterator[Playground]:
     """A server in a thread of this process."""
-    desk = GenerationQueue(LoadedModels(named))
+    queue = GenerationQueue(LoadedModels(named))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server, address = make_server(desk, listener, secrets.token_urlsafe(16))
+        server, address = make_server(queue, listener, secrets.token_urlsafe(16))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
             assert soon(lambda: server.started)
-            yield Playground(address, desk)
+            yield Playground(address, queue)
         finally:
-            desk.stop_all()
+            queue.stop_all()
             server.should_exit = True
             thread.join(timeout=240)
-            desk.close()
+            queue.close()
     assert not thread.is_alive()

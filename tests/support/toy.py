@@ -23,7 +23,8 @@ from torch.nn import functional as F
 
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise, Stream
-from anyorder.training import FitOptions, TrainConfig, fit
+from anyorder.training.config import TrainConfig
+from anyorder.training.loop import FitOptions, fit
 
 VOCABULARY, WIDTH, LENGTH, MASK = 12, 8, 6, 11
 

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from anyorder.process.uniform import mixture
 
 Law = Mapping[tuple[int, ...], float]
 Predict = Callable[[NDArray[np.int64], float], NDArray[np.float64]]
@@ -67,3 +70,25 @@ def distance(law: Law, other: Law) -> float:
     """Total variation."""
     keys = {*law, *other}
     return sum(abs(law.get(key, 0.0) - other.get(key, 0.0)) for key in keys) / 2
+
+
+def bound_by_ratios(
+    prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: Tensor
+) -> Tensor:
+    """The same as a generalised divergence of ratios, literally.  # M"""
+    count = prob.shape[-1]
+    alpha = alpha[:, None]
+    one_hot = torch.nn.functional.one_hot(clean, count).to(prob)
+    true, guess = (count * alpha * each + 1 - alpha for each in (one_hot, prob))  # M K
+    true = true / true.gather(1, noisy[:, None])
+    guess = guess / guess.gather(1, noisy[:, None])
+    divergence = (true * (true / guess).log() - true + guess).sum(dim=1)
+    return -slope / (count * alpha[:, 0]) * divergence
+
+
+def posterior(prob: Tensor, noisy: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
+    """p(x_s | x_t) over all states, from predictions (M K).  # M K"""
+    count = prob.shape[-1]
+    parts = mixture(prob.gather(1, noisy[:, None])[:, 0], alpha_t, alpha_s, count)
+    here = torch.nn.functional.one_hot(noisy, count).to(prob)
+    return parts.uniform[:, None] / count + parts.keep[:, None] * here + parts.clean[:, None] * prob

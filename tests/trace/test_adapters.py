@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anyorder.trace import Trace
-from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, told_mask_id
+from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, resolve_mask_id
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.bytes()
@@ -139,11 +139,13 @@ def test_entry_points_come_from_the_tasks_where_the_trace_has_none() -> None:
 
 
 def test_the_mask_id_of_file_and_user_must_agree() -> None:
-    assert told_mask_id(CANVASES, None) is None
-    assert told_mask_id(CANVASES, 7) == 7
-    assert told_mask_id({"mask_id": np.array(9)}, None) == told_mask_id({"mask_id": 9}, 9) == 9
+    assert resolve_mask_id(CANVASES, None) is None
+    assert resolve_mask_id(CANVASES, 7) == 7
+    assert (
+        resolve_mask_id({"mask_id": np.array(9)}, None) == resolve_mask_id({"mask_id": 9}, 9) == 9
+    )
     with pytest.raises(ValueError, match=r"says mask_id 9, not 7: leave --mask-id out"):
-        told_mask_id({"mask_id": 9}, 7)
+        resolve_mask_id({"mask_id": 9}, 7)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, tokenizer: Pa
                 options=ImportOptions(tokenizer=tokenizer),
             )
     np.save(tmp_path / "a.npy", np.array([Touched(tmp_path / "ran")], dtype=object))
-    with pytest.raises(ValueError, match="array of objects"):
+    with pytest.raises(ValueError, match="arrays of objects"):
         import_traces(
             tmp_path / "a.npy",
             tmp_path / "run",

@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from anyorder.files import alone_in
-from anyorder.training import FitOptions, checkpoint
+from anyorder.training import checkpoint
+from anyorder.training.loop import FitOptions
 
 
 @pytest.fixture

@@ -25,10 +25,12 @@ def test_average_follows_the_recursion(decay: float, values: list[float]) -> Non
     average = 2.0
     for n, value in enumerate(values, start=1):
         nn.init.constant_(net.weight, value)
-        ema.update(net)
+        ema.update()
         d = min(decay, (1 + n) / (10 + n))
         average = d * average + (1 - d) * value
-    assert next(ema.module.parameters()).item() == pytest.approx(average, rel=1e-9, abs=1e-12)
+    with ema.shown() as averaged:
+        assert averaged.weight.item() == pytest.approx(average, rel=1e-9, abs=1e-12)
+    assert net.weight.item() == values[-1], "the weights themselves are back"
 
 
 def test_warm_up_reaches_the_decay_and_stays() -> None:
@@ -37,18 +39,31 @@ def test_warm_up_reaches_the_decay_and_stays() -> None:
     assert warm_decay(0.5, 10_000) == 0.5
 
 
-def test_copy_is_apart_tied_and_in_evaluation_mode(toy: ModuleType) -> None:
+def test_only_trained_weights_are_averaged(toy: ModuleType) -> None:
     net = toy.ToyNet()
     net.register_buffer("seen", torch.zeros(2))
+    frozen = next(weight for name, weight in net.named_parameters() if "embed" not in name)
+    frozen.requires_grad_(False)
     ema = Ema(net, 0.9)
-    assert ema.module.out.weight is ema.module.embed.weight
-    assert not ema.module.training
-    assert net.training
-    assert not any(parameter.requires_grad for parameter in ema.module.parameters())
+    before = net.embed.weight.detach().clone()
     with torch.no_grad():
-        net.embed.weight.add_(1.0)
+        for weight in net.parameters():
+            weight.add_(1.0)
         net.seen.fill_(3.0)
-    before = ema.module.embed.weight.clone()
-    ema.update(net)
-    torch.testing.assert_close(ema.module.embed.weight, before + 9 / 11)
-    assert ema.module.seen.tolist() == [3.0, 3.0], "buffers are copied, not averaged"
+    moved = frozen.clone()
+    ema.update()
+    with ema.shown() as averaged:
+        assert averaged.out.weight is averaged.embed.weight
+        torch.testing.assert_close(averaged.embed.weight.detach(), before + 9 / 11)
+        assert torch.equal(frozen, moved)
+        assert averaged.seen.tolist() == [3.0, 3.0], "buffers are not averaged"
+    assert torch.equal(net.embed.weight, before + 1.0)
+
+
+def test_weights_come_back_after_an_error(toy: ModuleType) -> None:
+    net = toy.ToyNet()
+    ema = Ema(net, 0.9)
+    before = net.embed.weight.detach().clone()
+    with pytest.raises(KeyError), ema.shown():
+        raise KeyError
+    assert torch.equal(net.embed.weight, before)

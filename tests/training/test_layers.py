@@ -14,7 +14,7 @@ from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Attention
 from anyorder.nets.transformer import Transformer
 from anyorder.recipes import find_recipe, override
-from anyorder.training import TrainConfig
+from anyorder.training.config import TrainConfig
 from anyorder.training.distributed import prepared, units
 
 IDS = torch.arange(20).reshape(2, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import signal
@@ -19,8 +20,7 @@ from torch import nn
 from anyorder.hub.weights import usable_device
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
-from anyorder.training import Diverged, FitOptions, fit
-from anyorder.training.loop import VALIDATION_SEED, validate
+from anyorder.training.loop import VALIDATION_SEED, Diverged, FitOptions, fit, validate
 
 
 class Killed(BaseException):
@@ -249,7 +249,7 @@ def test_without_averaging_the_weights_themselves_are_exported(
 
 def test_validation_is_a_fixed_grid(toy: ModuleType, tmp_path: Path, metrics: Any) -> None:
     last: list[nn.Module] = []
-    toy.train(tmp_path, options(export=last.append))
+    toy.train(tmp_path, options(export=lambda net: last.append(copy.deepcopy(net))))
     row = [row for row in metrics(tmp_path) if row["kind"] == "validation"][-1]
     device = torch.device("cpu")
 

@@ -15,7 +15,8 @@ from anyorder.families.flexmdm.net import FlexNet
 from anyorder.model import load
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
-from anyorder.training import TrainConfig, lora
+from anyorder.training import lora
+from anyorder.training.config import TrainConfig
 from anyorder.training.processes import TensorReader
 
 # Not imported here: it takes seconds, in every process that collects tests.
@@ -68,9 +69,9 @@ def test_targets_are_chosen_by_name() -> None:
     net = adapted(TrainConfig(lora=2, lora_targets=("query", "value")))
     trained = {name for name, weight in net.named_parameters() if weight.requires_grad}
     assert {name.split(".")[3] for name in trained} == {"query", "value"}
-    with pytest.raises(ValueError, match=r"no layer has a map called q_proj: choose .*down, gate"):
+    with pytest.raises(ValueError, match=r"linear map called q_proj: choose .*down, gate"):
         adapted(TrainConfig(lora=2, lora_targets=("q_proj",)))
-    with pytest.raises(ValueError, match="no layer has a map called anything"):
+    with pytest.raises(ValueError, match="no layers with linear maps"):
         lora.adapt(torch.nn.Linear(2, 2), TrainConfig(lora=2), set())
 
 

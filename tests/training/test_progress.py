@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from anyorder.training import FitOptions
 from anyorder.training import log as progress
 from anyorder.training.log import Meter, Reporter
+from anyorder.training.loop import FitOptions
 
 ROW = {"kind": "train", "step": 3, "loss": 1.5, "nats_per_token": 1.25, "tokens_per_second": 900.0}
 NUMBERS = "loss 1.5000  1.2500 nats/token  900 tokens/s"

@@ -19,7 +19,8 @@ from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.mdm.loss import masked_bound, masked_mean
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
-from anyorder.training import FitOptions, TrainConfig, fit
+from anyorder.training.config import TrainConfig
+from anyorder.training.loop import FitOptions, fit
 
 
 class Killed(BaseException):

@@ -18,15 +18,15 @@ from anyorder.training.processes import (
     local,
     put,
     rows_of,
-    save_part,
+    save_shard,
 )
 
 
-@given(rows=st.integers(0, 40), parts=st.integers(1, 9))
-def test_every_row_is_in_one_part(rows: int, parts: int) -> None:
-    cuts = [cut(rows, parts, part) for part in range(parts)]
+@given(rows=st.integers(0, 40), shards=st.integers(1, 9))
+def test_every_row_is_in_one_shard(rows: int, shards: int) -> None:
+    cuts = [cut(rows, shards, shard) for shard in range(shards)]
     assert [row for first, last in cuts for row in range(first, last)] == list(range(rows))
-    chunks = torch.arange(rows).chunk(parts) if rows else ()
+    chunks = torch.arange(rows).chunk(shards) if rows else ()
     assert [len(chunk) for chunk in chunks] == [
         last - first for first, last in cuts if last > first
     ]
@@ -37,13 +37,13 @@ def test_any_number_reads_what_any_number_wrote(rows: int, wrote: int, reads: in
     matrix = torch.arange(rows * 3.0).reshape(rows, 3)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in file_names("model", wrote)]
-        for part, path in enumerate(paths):
-            first, last = cut(rows, wrote, part)
+        for shard, path in enumerate(paths):
+            first, last = cut(rows, wrote, shard)
             tensors = {"a.b": matrix[first:last].clone()}
-            save_file(tensors | ({"step": torch.tensor(7.0)} if part == 0 else {}), path)
+            save_file(tensors | ({"step": torch.tensor(7.0)} if shard == 0 else {}), path)
         with TensorReader(paths) as stored:
             assert stored.shapes == {"a.b": (rows, 3), "step": ()}
-            found = [stored.rows("a.b", cut(rows, reads, part)) for part in range(reads)]
+            found = [stored.rows("a.b", cut(rows, reads, shard)) for shard in range(reads)]
             assert torch.equal(torch.cat(found), matrix)
             assert torch.equal(stored.rows("a.b"), matrix)
             assert stored.rows("step") == 7.0
@@ -55,8 +55,8 @@ def test_what_is_not_sharded_is_one_part(tmp_path: Path) -> None:
     put(tensor, torch.ones(3, 2))
     assert file_names("ema", None) == ["ema.safetensors"]
     assert file_names("ema", 2)[1] == "ema-00001-of-00002.safetensors"
-    save_part(tmp_path / "0", {"x": tensor}, 0)
-    save_part(tmp_path / "1", {"x": tensor}, 1)
+    save_shard(tmp_path / "0", {"x": tensor}, 0)
+    save_shard(tmp_path / "1", {"x": tensor}, 1)
     with TensorReader([tmp_path / "0", tmp_path / "1"]) as stored:
         assert torch.equal(stored.rows("x"), torch.ones(3, 2)), "once, in the first file"
 

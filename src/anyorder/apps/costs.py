@@ -227,7 +227,7 @@ class ActivationBytes:
     """Needed by the largest layer that runs without gradients."""
 
 
-def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> ActivationBytes:
+def activation_bytes(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> ActivationBytes:
     """The bytes that autograd saves for the backward pass.
 
     `wide` is the size of a number on the residual path (norms included), `narrow` of one inside
@@ -238,7 +238,7 @@ def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Activatio
         columns = each.rows * each.columns
         learns = _learns(each.module)
         for block, shape in _blocks(each.module):
-            own = columns * LAYERS[type(block)](block, shape, wide, narrow)
+            own = columns * LAYERS[type(block)](shape, wide, narrow)
             if not learns:  # runs without gradients: one layer at a time, and nothing is kept
                 passing = max(passing, own)
                 continue
@@ -247,14 +247,13 @@ def kept(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) -> Activatio
             largest = max(largest, own)
         if learns and isinstance(each.module, Stack | DiT):
             around += columns * CPU_NORM * each.module.config.width * wide
-        elif learns:
-            around += columns * _around(each.module, wide)
+        elif learns:  # a head over states keeps the inputs of its maps
+            maps = (inner for inner in each.module.modules() if isinstance(inner, nn.Linear))
+            around += columns * wide * sum(linear.in_features for linear in maps)
     return ActivationBytes(layers, inputs, largest, around, passing)
 
 
-def _plain_layer(
-    block: TransformerBlock, shape: TransformerConfig, wide: int, narrow: int
-) -> float:
+def _plain_layer(shape: TransformerConfig, wide: int, narrow: int) -> float:
     """Two norms (and their modulated outputs); q, k, v, the mixture; gate, silu, up, product."""
     norm = CPU_NORM * shape.width + (shape.width if shape.time_modulated else 0)
     heads, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
@@ -262,7 +261,7 @@ def _plain_layer(
     return wide * (2 * norm + 2) + narrow * inside + 4 * shape.heads
 
 
-def _dit_layer(block: DiTBlock, shape: TransformerConfig, wide: int, narrow: int) -> float:
+def _dit_layer(shape: TransformerConfig, wide: int, narrow: int) -> float:
     """Two norms with their outputs and modulated outputs; q, k, v, turned q and k, the mixture;
     two gated results; the inner states of the map before and after GELU."""
     inner = shape.heads * shape.head_width
@@ -270,17 +269,11 @@ def _dit_layer(block: DiTBlock, shape: TransformerConfig, wide: int, narrow: int
     return wide * (2 * (3 * shape.width + 2) + 2 * shape.width) + narrow * inside + 4 * shape.heads
 
 
-LAYERS: dict[type[nn.Module], Callable[[Any, TransformerConfig, int, int], float]] = {
+LAYERS: dict[type[nn.Module], Callable[[TransformerConfig, int, int], float]] = {
     TransformerBlock: _plain_layer,
     DiTBlock: _dit_layer,
 }
 """Bytes that a layer keeps for one column."""
-
-
-def _around(module: nn.Module, wide: int) -> float:
-    """Bytes that a head over states keeps for one column: the inputs of its maps."""
-    linears = [each for each in module.modules() if isinstance(each, nn.Linear)]
-    return wide * sum(each.in_features for each in linears)
 
 
 @dataclass(frozen=True)
@@ -341,7 +334,7 @@ def _half(recipe: Recipe, rows: int) -> tuple[float, float]:
 
 def _block(recipe: Recipe, rows: int) -> tuple[float, float]:
     """A block has at least half of the canvas on average, and half of it is masked."""
-    return 0.25 + 0.25 * recipe.settings.least_block / recipe.data.canvas, _half(recipe, rows)[1]
+    return 0.25 + 0.25 * recipe.settings.least_block / recipe.data.canvas, 0.5 + 0.5 / rows
 
 
 def _between_clocks(recipe: Any, rows: int) -> tuple[float, float]:

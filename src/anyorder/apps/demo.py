@@ -50,9 +50,11 @@ from anyorder.trace import Run
 PROBLEMS = 60
 SAMPLES = 4
 """Samples of each problem for random decoding: enough for pass@1 to pass@4."""
-FEW_STEPS = 32
-"""Steps of the families that change all slots in every step."""
-INSERTION_TEMPERATURES = (1.0, 0.6)
+AT_ONCE, FEW_STEPS = ("duo", "sflm"), 32
+"""The models that change all slots in every step, and their steps."""
+GROWN = {f"flexmdm-insertion-{value:g}": value for value in (1.0, 0.6)}
+"""Runs by insertion temperature."""
+TOKEN_POLICIES = ("confidence", "random", "left_to_right")
 SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 KS = (1, 2, 4)
 LINES = tuple(f"latentmdm-{policy}-k1" for policy in ("average", "minimum", "first", "random"))
@@ -115,19 +117,14 @@ class DemoPlan:
     out: Path
     problems: int = PROBLEMS
     models: Mapping[str, str] = field(default_factory=dict)
-    """By family: models to use in place of the shipped ones."""
+    """Models to use in place of the shipped ones, by their names."""
 
     def samplings(self) -> list[Sampling]:
         """All runs, longest first, so that short ones fill the gaps at the end."""
         several = {"samples": SAMPLES}
         growing = [
-            self._run(
-                f"flexmdm-insertion-{value:g}",
-                {"clock": "events", "insertion_temperature": value},
-                weight=12,
-                **several,
-            )
-            for value in INSERTION_TEMPERATURES
+            self._run(name, {"clock": "events", "insertion_temperature": t}, weight=12, **several)
+            for name, t in GROWN.items()
         ]
         growing.append(self._run("flexmdm-steps", {"clock": "steps"}, weight=20, **several))
         drawn = [
@@ -137,13 +134,9 @@ class DemoPlan:
         greedy = [
             self._run("flexlatent", {"clock": "events", "candidates": True}, weight=3),
             self._run("ar", {}),
-            *(self._run(f"mdm-{p}", {"policy": p}) for p in ("confidence", "random")),
-            self._run("mdm-left_to_right", {"policy": "left_to_right"}),
+            *(self._run(f"mdm-{p}", {"policy": p}) for p in TOKEN_POLICIES),
             self._run("planner", {"policy": "planner"}),
-            *(
-                self._run(name, {"steps": FEW_STEPS, "temperature": 0.0})
-                for name in ("duo", "sflm")
-            ),
+            *(self._run(name, {"steps": FEW_STEPS, "temperature": 0.0}) for name in AT_ONCE),
         ]
         segments = [
             self._run(
@@ -157,15 +150,14 @@ class DemoPlan:
 
     def measurings(self) -> list[Measuring]:
         """The measures of the runs: comparisons with left to right, and orders."""
-        grown = [f"flexmdm-insertion-{value:g}" for value in INSERTION_TEMPERATURES]
         return [
-            self._compared("mdm", ("mdm-confidence", "mdm-random"), "mdm-left_to_right", stride=8),
-            self._compared("planner", ("planner",), "mdm-left_to_right", stride=8),
-            self._compared("latentmdm", LINES, "latentmdm-left_to_right-k1"),
-            self._order(*grown, "flexmdm-steps", "flexlatent"),
+            self._compared(("mdm-confidence", "mdm-random"), "mdm-left_to_right", stride=8),
+            self._compared(("planner",), "mdm-left_to_right", stride=8),
+            self._compared(LINES, "latentmdm-left_to_right-k1"),
+            self._order(*GROWN, "flexmdm-steps", "flexlatent"),
             self._order("ar", "ar-drawn", "mdm-left_to_right", "mdm-drawn"),
             self._order("latentmdm-left_to_right-k1"),
-            self._order("duo", "sflm"),
+            self._order(*AT_ONCE),
         ]
 
     def commands(self) -> list[str]:
@@ -176,23 +168,22 @@ class DemoPlan:
     def _run(
         self, name: str, options: dict[str, Any], *, weight: float = 1.0, samples: int | None = None
     ) -> Sampling:
-        family = name.partition("-")[0]
-        job = SampleJob(
-            model=self.models.get(family, family),
-            task="stories",
-            limit=self.problems,
-            samples=samples,
-            out=self.out / name,
-        )
+        model, out = self._model(name), self.out / name
+        job = SampleJob(model, task="stories", limit=self.problems, samples=samples, out=out)
         return Sampling(job, options, weight)
 
+    def _model(self, run: str) -> str:
+        """A run is named by its shipped model, and by how it was decoded."""
+        name = run.partition("-")[0]
+        return self.models.get(name, name)
+
     def _compared(
-        self, family: str, runs: tuple[str, ...], reference: str, stride: int | None = None
+        self, runs: tuple[str, ...], reference: str, stride: int | None = None
     ) -> Measuring:
         job = MeasureJob(
             runs=tuple(self.out / name for name in runs),
             reference=self.out / reference,
-            placement=self.models.get(family, family),
+            placement=self._model(runs[0]),
             stride=stride,
         )
         return Measuring(job, weight=3)
@@ -206,7 +197,7 @@ ORDER, LIKENESS = "tau", "ASTD"
 FAMILIES = ("ar", "mdm", "planner", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
 
 
-def tell(console: Console, reported: Reported) -> None:
+def print_story(console: Console, reported: Reported) -> None:
     """Print the story of a report's runs, and its sentences."""
     material = reported.material
     console.print("\nWho is right, and in which order was it written?", style="bold")
@@ -341,7 +332,7 @@ def demo(
     plan = DemoPlan(out, problems, models or {})
     out.mkdir(parents=True, exist_ok=True)
     samplings = plan.samplings()
-    folders = tuple(each.folder for each in samplings)
+    folders = [each.folder for each in samplings]
     reporting = ReportJob(
         runs=tuple(sorted(folders, key=story_place)), out=out / "report.html", title=TITLE
     )
@@ -355,7 +346,7 @@ def demo(
     _show_one(console, out / "mdm-confidence")
     do_all(plan.measurings(), "measuring", shown=not quiet)
     found = report(reporting, progress=not quiet)
-    tell(console, found)
+    print_story(console, found)
     minutes = (time.monotonic() - begun) / 60
     console.print(f"\nEvery number by hand: {out / 'commands.sh'} ({minutes:.1f} minutes here).")
     console.print("Figures, tables and a player for every sample, in a browser:")

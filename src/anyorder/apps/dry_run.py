@@ -27,9 +27,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from anyorder.apps.costs import MicroBatch, flops, kept, logit_bytes, micro_batch, vocabulary
-from anyorder.apps.train import check_settings, checked_vocab_size, network_config
-from anyorder.checks import at_least
+from anyorder.apps.costs import (
+    MicroBatch,
+    activation_bytes,
+    flops,
+    logit_bytes,
+    micro_batch,
+    vocabulary,
+)
+from anyorder.apps.jobs import flags_of
+from anyorder.apps.train import check_settings, checked_vocab_size, freeze, network_config
+from anyorder.checks import at_least, refuse_unknown
 from anyorder.families.family import find_family
 from anyorder.families.latentmdm.loss import LOGITS
 from anyorder.families.latentmdm.net import LatentNet
@@ -82,10 +90,8 @@ GPUS = {
 
 
 def find_gpu(name: str) -> Gpu:
-    found = GPUS.get(name.lower())
-    if found is None:
-        raise ValueError(f"no GPU {name!r} here: choose one of {', '.join(GPUS)}")
-    return found
+    refuse_unknown("GPU", name.lower(), GPUS)
+    return GPUS[name.lower()]
 
 
 LAYERS_GATHERED = 2
@@ -113,12 +119,11 @@ class Machine:
         at_least("--gpus", self.gpus)
         if self.nodes is not None and (self.nodes < 1 or self.gpus % self.nodes):
             raise ValueError(
-                f"{self.gpus} GPUs do not divide among {self.nodes} machines: give as many to each"
+                f"{self.gpus} GPUs do not divide among {self.nodes} machines: give each as many"
             )
         if not 0 < self.utilisation <= 1:
             raise ValueError(f"--utilisation {self.utilisation}: give a share in (0, 1]")
-        if self.length is not None and not self.length >= 1:  # "not >=" also catches NaN
-            raise ValueError(f"--length {self.length}: give at least 1 token")
+        at_least("--length", self.length)
 
     @property
     def machines(self) -> int:
@@ -138,9 +143,7 @@ def meta_network(recipe: Recipe) -> nn.Module:
     network = find_family(recipe.family).network
     with torch.device("meta"):
         net = network.build(network_config(recipe, vocab_size))
-    for name, parameter in net.named_parameters():
-        if recipe.frozen and name.startswith(recipe.frozen):
-            parameter.requires_grad_(False)
+    freeze(net, recipe.frozen)
     return net
 
 
@@ -175,7 +178,9 @@ def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> d
     """
     check_division(recipe, machine.gpus)
     check_settings(recipe, machine.gpus)
-    _check_length(recipe, machine)
+    most = recipe.data.max_length
+    if machine.length is not None and machine.length > most:
+        raise ValueError(f"--length {machine.length:g}: examples have at most {most} tokens")
     net = meta_network(recipe) if net is None else net
     batch = micro_batch(recipe, machine.length)
     learning = _learning(recipe, net)
@@ -199,7 +204,7 @@ def dry_run(recipe: Recipe, machine: Machine, net: nn.Module | None = None) -> d
         "nodes": machine.machines,
         "dtype": recipe.train.dtype,
         "gpu": None if gpu is None else gpu.name,
-        "gpu_bytes": None if gpu is None else round(gpu.gib * 2**30),
+        "gpu_bytes": None if gpu is None else round(gpu.gib * GIB),
         "fits": None if gpu is None else need <= gpu.usable,
         "utilisation": machine.utilisation,
         "seconds_per_step": None,
@@ -226,12 +231,6 @@ def check_division(recipe: Recipe, ranks: int) -> None:
         raise ValueError(
             f"{train.accumulate} micro batches do not divide among {ranks} GPUs: give {remedy}"
         )
-
-
-def _check_length(recipe: Recipe, machine: Machine) -> None:
-    most = recipe.data.max_length
-    if machine.length is not None and machine.length > most:
-        raise ValueError(f"--length {machine.length:g}: examples have at most {most} tokens")
 
 
 def _learning(recipe: Recipe, net: nn.Module) -> int:
@@ -275,7 +274,7 @@ def _memory(
         "weights": master * held / shards,
         "gradients": master * learning / shards,
         "optimiser": 2 * master * learning / shards,
-        "average": master * held / shards if train.ema else 0.0,
+        "average": master * learning / shards if train.ema else 0.0,
     }
     if sharded:
         found["gathered_weights"] = float(size * (root + LAYERS_GATHERED * largest))
@@ -294,7 +293,7 @@ def _batch_memory(recipe: Recipe, net: nn.Module, batch: MicroBatch) -> dict[str
     """Bytes that the largest micro batch needs."""
     train = recipe.train
     size = SIZES[train.dtype]
-    saved = kept(net, batch.peak, wide=max(size, 4), narrow=size)
+    saved = activation_bytes(net, batch.peak, wide=max(size, 4), narrow=size)
     activations = saved.layers + saved.around
     if train.recompute:
         activations = saved.inputs + saved.largest + saved.around
@@ -323,22 +322,22 @@ def _step_flops(recipe: Recipe, net: nn.Module, batch: MicroBatch, learning: int
 
 def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
     length = machine.length
-    told = [
+    found = [
         "every example has max_length tokens: shorter ones cost less (--length N: their mean)"
         if length is None
         else f"examples of {length:g} tokens on the average; memory for the longest",
     ]
     if machine.gpu is not None:
-        told += [
+        found += [
             f"{machine.utilisation:.0%} of {machine.gpu.peak(recipe.train.dtype) / 1e12:g} * 10^12 "
             f"operations a second in {recipe.train.dtype} (--utilisation)",
-            f"of {machine.gpu.gib:g} GiB {machine.gpu.usable / 2**30:.1f} can be used",
+            f"of {machine.gpu.gib:g} GiB {machine.gpu.usable / GIB:.1f} can be used",
         ]
     if recipe.train.compile:
-        told.append("torch.compile may keep less than the activations told here")
+        found.append("torch.compile may keep less than these activations")
     if recipe.loss == "grpo":
-        told.append("decoding and grading of the samples come on top")
-    return told
+        found.append("decoding and grading of the samples are not counted")
+    return found
 
 
 WIDTH = 24
@@ -350,7 +349,10 @@ def as_text(found: dict[str, Any]) -> str:
     rows = [
         ("family", found["family"]),
         ("parameters", f"{found['parameters']:,} in {found['tensors']:,} tensors"),
-        ("added to the backbone", _added(found)),
+        (
+            "added to the backbone",
+            f"{found['added_parameters']:,} in {found['added_tensors']:,} tensors",
+        ),
         ("by module", ", ".join(f"{name} {n:,}" for name, n in found["by_module"].items())),
         ("trained", f"{found['trained_parameters']:,}"),
         ("", ""),
@@ -375,19 +377,16 @@ def as_text(found: dict[str, Any]) -> str:
 
 
 def gib(size: float) -> str:
-    return f"{size / 2**30:,.3g} GiB" if size >= 2**30 else f"{size / 2**20:,.3g} MiB"
-
-
-def _added(found: dict[str, Any]) -> str:
-    return f"{found['added_parameters']:,} in {found['added_tensors']:,} tensors"
+    return f"{size / GIB:,.3g} GiB" if size >= GIB else f"{size / 2**20:,.3g} MiB"
 
 
 def _ranks(found: dict[str, Any]) -> str:
     kind = "" if found["gpu"] is None else f" {found['gpu']}"
-    told = f"{found['gpus']}{kind} on {found['nodes']} "
-    told += "machine" if found["nodes"] == 1 else "machines"
-    each = found["micro_batches_per_rank"]
-    return f"{told}; {each} micro batches of {found['micro_batch']} for each, in {found['dtype']}"
+    machines = "1 machine" if found["nodes"] == 1 else f"{found['nodes']} machines"
+    return (
+        f"{found['gpus']}{kind} on {machines}; {found['micro_batches_per_rank']} micro batches of "
+        f"{found['micro_batch']} for each, in {found['dtype']}"
+    )
 
 
 def _need(found: dict[str, Any]) -> str:
@@ -422,14 +421,10 @@ def refusal(recipe: Recipe, machine: Machine, found: dict[str, Any]) -> str:
 
 def _advice(recipe: Recipe, machine: Machine) -> str:
     net = meta_network(recipe)
-    ways = [
-        found
-        for candidates in (_changes(recipe, machine), _adapter_changes(recipe, machine))
-        for found in [_first_that_fits(recipe, machine, candidates, net)]
-        if found
-    ]
-    if ways:
-        return f"It fits with {', or with '.join(ways)}"
+    candidates = (_changes(recipe, machine), _adapter_changes(recipe, machine))
+    ways = filter(None, (_first_that_fits(recipe, machine, each, net) for each in candidates))
+    if found := ", or with ".join(ways):
+        return f"It fits with {found}"
     return "No GPUs of this kind are enough: choose larger ones, or a smaller network"
 
 
@@ -447,8 +442,8 @@ def _first_that_fits(
         except ValueError:
             continue  # these changes contradict the recipe
         if fits:
-            words = [f"--gpus {gpus}"] if gpus != machine.gpus else []
-            return " ".join([*words, *(_flag(name, value) for name, value in changes.items())])
+            given = {"gpus": gpus} if gpus != machine.gpus else {}
+            return " ".join(flags_of(given | changes))
     return ""
 
 
@@ -456,12 +451,9 @@ def _changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[str, Any],
     """Changes that train the same model, cheapest first: (settings, GPUs)."""
     train = recipe.train
     cheap = _cheap(recipe, machine.gpus)
-    smaller = _smaller(recipe)
     for gpus in (machine.gpus, *(n for n in MORE if n > machine.gpus)):
         for recompute in ({}, {} if train.recompute else {"recompute": True}):
-            for accumulate in (n for n in smaller if not n % gpus):
-                less = {} if accumulate == train.accumulate else {"accumulate": accumulate}
-                yield cheap | recompute | less, gpus
+            yield from ((cheap | recompute | less, gpus) for less in _smaller(recipe, gpus))
         cheap = _cheap(recipe, 2)
 
 
@@ -469,9 +461,8 @@ def _adapter_changes(recipe: Recipe, machine: Machine) -> Iterator[tuple[dict[st
     """Changes that train adapters only, on the same machine."""
     if recipe.train.lora or recipe.frozen:
         return
-    for accumulate in (n for n in _smaller(recipe) if not n % machine.gpus):
-        less = {} if accumulate == recipe.train.accumulate else {"accumulate": accumulate}
-        cheap = _cheap(recipe, machine.gpus) | {"recompute": True}
+    cheap = _cheap(recipe, machine.gpus) | {"recompute": True}
+    for less in _smaller(recipe, machine.gpus):
         yield cheap | less | {"lora": RANK}, machine.gpus
 
 
@@ -483,12 +474,9 @@ def _cheap(recipe: Recipe, gpus: int) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if getattr(recipe.train, name) != value}
 
 
-def _smaller(recipe: Recipe) -> list[int]:
-    """Numbers of micro batches, from the recipe's up to one per example."""
+def _smaller(recipe: Recipe, gpus: int) -> Iterator[dict[str, int]]:
+    """Smaller and smaller micro batches, from the recipe's down to one example each."""
     train = recipe.train
-    return [n for n in range(train.accumulate, train.batch + 1) if not train.batch % n]
-
-
-def _flag(name: str, value: Any) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value is True else f"{flag} {value}"
+    for number in range(train.accumulate, train.batch + 1):
+        if not train.batch % number and not number % gpus:
+            yield {} if number == train.accumulate else {"accumulate": number}

@@ -19,20 +19,32 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync
+from anyorder.apps.jobs import ExportOptions
+from anyorder.checks import one_of, positive
+from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync, write_json
 from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
 from anyorder.hub.formats import config_json, find_layout, layout_of, tokenizer_config
 from anyorder.hub.weights import OUR_KEY, own_parts, save_parts
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model
+
+HEADING = """\
+---
+library_name: anyorder
+pipeline_tag: text-generation
+tags:
+- anyorder
+- {family}
+- {kind}
+---"""
 
 
 def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
@@ -41,13 +53,13 @@ def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
     recipe = model.card.recipe
     count = sum(parameter.numel() for parameter in model.net.parameters())
     parts = [
-        _heading([family.name, "causal" if family.causal else "diffusion"]),
+        HEADING.format(family=family.name, kind="causal" if family.causal else "diffusion"),
         f"# A {family.name} model\n\n{family.summary[:1].upper()}{family.summary[1:]}.",
         _table(
             {
                 "family": family.name,
                 "parameters": f"{count:,}",
-                "layout": _title(layout),
+                "layout": "anyorder's own" if layout == OURS else find_layout(layout).title,
                 "vocabulary": f"{model.vocab.size:,} ids, digest `{model.vocab.digest()}`",
                 "longest sequence": model.card.max_length or "not known",
                 "model digest before export": f"`{model.digest or 'none'}`",
@@ -60,15 +72,6 @@ def model_card(model: Model, layout: str, files: Mapping[str, str]) -> str:
         "## Files\n\n" + _table({f"`{name}`": f"`{digest}`" for name, digest in files.items()}),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _title(layout: str) -> str:
-    return "anyorder's own" if layout == OURS else find_layout(layout).title
-
-
-def _heading(tags: list[str]) -> str:
-    lines = ["library_name: anyorder", "pipeline_tag: text-generation", "tags:", "- anyorder"]
-    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
 
 
 def _training(recipe: Mapping[str, Any]) -> str:
@@ -87,22 +90,9 @@ def _table(rows: Mapping[str, Any]) -> str:
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
-SHARD_GB = 5.0
 OURS = "anyorder"
 """The name of our own layout."""
 README = "README.md"
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """How a model is written."""
-
-    layout: str | None = None
-    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits, or ours."""
-    dtype: str | None = None
-    """float32, bfloat16 or float16; unset: the model's own."""
-    shard_gb: float = SHARD_GB
-    """The size limit of a file of weights, in GB."""
 
 
 def export(model: Model, out: Path, options: ExportOptions | None = None) -> dict[str, Any]:
@@ -112,9 +102,8 @@ def export(model: Model, out: Path, options: ExportOptions | None = None) -> dic
         raise ValueError("a wrapped network is not ours to save: save it with its own library")
     layout = _layout(model, options.layout)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already: choose another --out, or remove it")
-    if options.shard_gb <= 0:
-        raise ValueError(f"shard_gb={options.shard_gb}: give a positive size")
+        raise ValueError(f"{out} exists already: choose another --out, or remove it")
+    positive("shard_gb", options.shard_gb)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     partial.mkdir()
@@ -187,7 +176,7 @@ def _layout(model: Model, wanted: str | None) -> str:
         )
     if not find_layout(wanted).fits(model.config):
         raise ValueError(
-            f"this {model.family.name} network cannot be told in the layout {wanted}: leave "
+            f"this {model.family.name} network cannot be written in the layout {wanted}: leave "
             f"--layout out ({layout_of(model.config) or OURS} fits)"
         )
     return wanted
@@ -197,8 +186,8 @@ def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> N
     """Write all files except the model card."""
     model.vocab.save(folder)
     if (folder / "tokenizer.json").is_file():
-        _write_json(folder / "tokenizer_config.json", tokenizer_config(model.vocab))
-    _write_json(folder / CONFIG_FILE, _config(model, layout, options))
+        write_json(folder / "tokenizer_config.json", tokenizer_config(model.vocab), indent=2)
+    write_json(folder / CONFIG_FILE, _config(model, layout, options), indent=2)
     cast = _cast(options.dtype)
     limit = int(options.shard_gb * 1e9)
     about = {"about": f"a model of family {model.family.name}"}
@@ -235,12 +224,6 @@ def _config(model: Model, layout: str, options: ExportOptions) -> dict[str, Any]
 def _cast(dtype: str | None) -> Callable[[Tensor], Tensor]:
     if dtype is None:
         return lambda tensor: tensor
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype={dtype!r}: choose {' or '.join(DTYPES)}")
+    one_of("dtype", dtype, DTYPES)
     kind = DTYPES[dtype]
     return lambda tensor: tensor.to(kind) if tensor.is_floating_point() else tensor
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    with replacing(path) as file:
-        file.write(json.dumps(record, indent=2).encode() + b"\n")

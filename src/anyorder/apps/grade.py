@@ -18,7 +18,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,10 +29,9 @@ from anyorder.bench.checks import PASSED, VERDICTS, shown
 from anyorder.bench.grade import Grading, Item, Key, Verdict, VerdictTable, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
-from anyorder.bench.timing import Timing, timing
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
 from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
-from anyorder.measure.passk import Rate, ks_up_to, pass_table, task_rates
+from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, task_rates, timing
 from anyorder.report.tables import Cell, Table, bounds, percent, print_tables, wide_console
 from anyorder.trace import Run
 
@@ -90,12 +89,7 @@ class Report:
             "cpu_seconds": round(sum(row.cpu_seconds for row in self.rows), 3),
             "run_twice": sum(row.attempts > 1 for row in self.rows),
             "samples": [
-                {
-                    "task_id": row.task_id,
-                    "sample": row.sample,
-                    "verdict": row.verdict,
-                    "detail": row.detail,
-                }
+                {name: getattr(row, name) for name in ("task_id", "sample", "verdict", "detail")}
                 for row in self.rows
             ],
         }
@@ -119,7 +113,7 @@ class Graded:
     """Why the run has no times."""
     paper: tuple[dict[str, Any], ...] = ()
     """Rows of the paper, if the run followed its protocol."""
-    strangers: int = 0
+    unknown: int = 0
     """Samples of problems that the task does not have; no rate counts them."""
 
     def to_record(self) -> dict[str, Any]:
@@ -131,44 +125,12 @@ class Graded:
             "data_digest": self.data_digest,
             "missing": self.missing,
             "notes": self.notes,
-            "left_out": self.strangers,
+            "left_out": self.unknown,
             "paper": list(self.paper),
             "timing": None if self.timing is None else self.timing.to_record(),
             "untimed": self.untimed,
             **(records[0] if len(records) == 1 else {"gradings": records}),
         }
-
-
-def graded(
-    run: Run,
-    task: Task,
-    reports: Sequence[Report],
-    expected: Mapping[str, int],
-    notes: dict[str, str],
-) -> Graded:
-    """The reports with missing samples, notes and the cost of sampling."""
-    there = Counter(row.task_id for row in reports[0].rows)
-    missing = {
-        task_id: count - there[task_id]
-        for task_id, count in expected.items()
-        if there[task_id] < count
-    }
-    cost, untimed = None, ""
-    try:
-        cost = timing(run)
-    except ValueError as error:  # imported samples have no times: no reason to withhold the rates
-        untimed = str(error)
-    return Graded(
-        run=run.folder,
-        task=task.name,
-        data_digest=task.digest,
-        reports=tuple(reports),
-        missing=missing,
-        notes=notes,
-        timing=cost,
-        untimed=untimed,
-        paper=_published_rates(run, task.name),
-    )
 
 
 def _published_rates(run: Run, task: str) -> tuple[dict[str, Any], ...]:
@@ -191,7 +153,7 @@ def report(
         task_id: [row.verdict == PASSED for row in sorted(same, key=lambda row: row.sample)]
         for task_id, same in by_task.items()
     }
-    correct, ks, n = _asked(correct, job, expected)
+    correct, ks, n = _rate_inputs(correct, job, expected)
     rates = pass_table(correct, ks, estimator=job.estimator, n=n)
     return Report(extraction, tuple(rows), tuple(rates))
 
@@ -200,11 +162,11 @@ def check_rates(keys: Sequence[Key], job: GradeJob, expected: Mapping[str, int])
     """Refuse rates that need more samples than there are, before any program runs."""
     counts = Counter(task_id for task_id, _ in keys)
     correct = {task_id: [False] * count for task_id, count in counts.items()}
-    correct, ks, n = _asked(correct, job, expected)
+    correct, ks, n = _rate_inputs(correct, job, expected)
     task_rates(correct, max(ks), estimator=job.estimator, n=n)
 
 
-def _asked(
+def _rate_inputs(
     correct: dict[str, list[bool]], job: GradeJob, expected: Mapping[str, int]
 ) -> tuple[dict[str, list[bool]], list[int], int | None]:
     """The verdicts by task, the values of k and, for fixed_n, n."""
@@ -217,7 +179,7 @@ def _asked(
 
 def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
     """For each sample: passed if any mode passes, or else the verdict of the first mode."""
-    together = []
+    found = []
     for same in zip(*rows.values(), strict=True):
         assert len({row.key for row in same}) == 1
         passed = [
@@ -226,8 +188,8 @@ def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
         modes = ", ".join(mode for mode, _ in passed)
         first = passed[0][1] if passed else same[0]
         detail = f"under {modes}" if passed else f"{next(iter(rows))}: {first.detail}"
-        together.append(Row(**{**vars(first), "detail": detail}))
-    return together
+        found.append(replace(first, detail=detail))
+    return found
 
 
 def print_graded(graded: Graded) -> None:
@@ -287,10 +249,10 @@ def _facts(graded: Graded) -> list[str]:
             f"{sum(graded.missing.values())} samples are missing, of {len(graded.missing)} "
             f"problems: {some}{more}"
         )
-    if graded.strangers:
+    if graded.unknown:
         lines.append(
             f"left out, because {graded.task} does not have their problems: "
-            f"{graded.strangers} of the samples"
+            f"{graded.unknown} of the samples"
         )
     if graded.paper:
         lines.append("the paper counts a sample that passes under any of its four modes (any_of_4)")
@@ -325,7 +287,7 @@ class GradePlan:
     """The problems to grade by task id, in the task's order."""
     ungraded: dict[str, str]
     """Problems without checks: task id -> why. Their samples get no verdict."""
-    strangers: int
+    unknown: int
     """Samples of problems that the task does not have."""
     keys: list[Key]
     """The samples to grade, in the order of the run."""
@@ -370,8 +332,12 @@ def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
     limit = config.get("limit") if same else None
     everything = {problem.task_id: problem for problem in task.problems(limit)}
     keys = samples_of(run)
-    _refuse_strangers({task_id for task_id, _ in keys}, everything, run, name)
-    strangers = sum(task_id not in everything for task_id, _ in keys)
+    unknown = sum(task_id not in everything for task_id, _ in keys)
+    if unknown == len(keys):  # a few are only left out
+        raise ValueError(
+            f"{run.folder} has samples of {min(keys)[0]!r}, which {name} does not have, and none "
+            "of its problems: name the right task with --task, and its file with --data"
+        )
     chosen = _selected(everything, job, name)
     problems = {task_id: problem for task_id, problem in chosen.items() if problem.checks}
     keys = [key for key in keys if key[0] in problems]
@@ -386,7 +352,7 @@ def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
         for mode in modes
     }
     ungraded = {task_id: chosen[task_id].note for task_id in chosen if task_id not in problems}
-    plan = GradePlan(run, task, problems, ungraded, strangers, keys, modes, tables, limits)
+    plan = GradePlan(run, task, problems, ungraded, unknown, keys, modes, tables, limits)
     check_rates(keys, job, _expected_samples(plan))
     return plan
 
@@ -399,15 +365,6 @@ def _columns(run: Run, *names: str) -> Iterator[tuple[Any, ...]]:
     """Some columns of the traces, row by row."""
     table = run.table(names)
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
-
-
-def _refuse_strangers(sampled: set[str], problems: dict[str, Problem], run: Run, name: str) -> None:
-    """Refuse a task that has none of the sampled problems; a few others are only left out."""
-    if not sampled & set(problems):
-        raise ValueError(
-            f"{run.folder} has samples of {min(sampled)!r}, which {name} does not have, and none "
-            "of its own: name the task that they answer with --task, and its file with --data"
-        )
 
 
 def _selected(problems: dict[str, Problem], job: GradeJob, name: str) -> dict[str, Problem]:
@@ -450,7 +407,7 @@ def give_verdicts(plan: GradePlan, job: GradeJob, progress: bool) -> None:
     total = len(plan.keys) * len(plan.modes)
     if len(wanted) < total and progress:
         state = f"{total - len(wanted)} of {total}" if wanted else f"all {total}"
-        print(f"{plan.run.folder}: {state} verdicts are there already", file=sys.stderr)
+        print(f"{plan.run.folder}: {state} verdicts exist already", file=sys.stderr)
     if not wanted:
         return
     stream = grade(
@@ -461,7 +418,7 @@ def give_verdicts(plan: GradePlan, job: GradeJob, progress: bool) -> None:
     )
     with progress_bar("grading", total, shown=progress) as advance, closing(stream):
         advance(total - len(wanted))
-        _store(plan, _counted(stream, advance))
+        _store(plan, stream, advance)
 
 
 def lacking(plan: GradePlan, job: GradeJob) -> list[tuple[str, Key]]:
@@ -492,13 +449,7 @@ def _items(plan: GradePlan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
                     yield Item(key, program, problem.checks, problem.prologue)
 
 
-def _counted(stream: Iterable[Verdict], advance: Any) -> Iterator[Verdict]:
-    for verdict in stream:
-        advance(1)
-        yield verdict
-
-
-def _store(plan: GradePlan, stream: Iterator[Verdict]) -> None:
+def _store(plan: GradePlan, stream: Iterator[Verdict], advance: Callable[[int], None]) -> None:
     """Write verdicts in parts, including those that came before the stream broke off."""
     waiting: dict[str, list[Verdict]] = {mode: [] for mode in plan.modes}
     written = time.monotonic()
@@ -511,6 +462,7 @@ def _store(plan: GradePlan, stream: Iterator[Verdict]) -> None:
 
     try:
         for verdict in stream:
+            advance(1)
             mode, key = verdict.key
             waiting[mode].append(replace(verdict, key=key))
             late = time.monotonic() - written > PART_SECONDS
@@ -536,10 +488,25 @@ def reported(plan: GradePlan, job: GradeJob) -> Graded:
         rows[ANY_OF_4] = union(rows)
     shown: Sequence[str] = [ANY_OF_4] if extraction == ANY_OF_4 else list(rows)
     expected = _expected_samples(plan)
-    reports = [report(mode, rows[mode], job, expected) for mode in shown]
+    counts = Counter(task_id for task_id, _ in plan.keys)
     notes = {task_id: problem.note for task_id, problem in plan.problems.items() if problem.note}
-    result = graded(plan.run, plan.task, reports, expected, notes | plan.ungraded)
-    return replace(result, strangers=plan.strangers)
+    cost, untimed = None, ""
+    try:
+        cost = timing(plan.run)
+    except ValueError as error:  # imported samples have no times: no reason to withhold the rates
+        untimed = str(error)
+    return Graded(
+        run=plan.run.folder,
+        task=plan.task.name,
+        data_digest=plan.task.digest,
+        reports=tuple(report(mode, rows[mode], job, expected) for mode in shown),
+        missing={name: n - counts[name] for name, n in expected.items() if n > counts[name]},
+        notes=notes | plan.ungraded,
+        timing=cost,
+        untimed=untimed,
+        paper=_published_rates(plan.run, plan.task.name),
+        unknown=plan.unknown,
+    )
 
 
 def _expected_samples(plan: GradePlan) -> dict[str, int]:
@@ -569,8 +536,8 @@ class PartlyGraded:
 
     def __str__(self) -> str:
         return (
-            f"{self.run}: shard {self.shard} is there; {self.verdicts} of {self.of} verdicts by "
-            "now. The last shard reports (or this command with --shard 0/1)"
+            f"{self.run}: shard {self.shard} is done; the run has {self.verdicts} of {self.of} "
+            "verdicts. The last shard reports (or this command with --shard 0/1)"
         )
 
 
@@ -580,8 +547,8 @@ def grade_shard(
     """Grade a share of the problems, and report if no verdict is missing."""
     if job.again:
         raise ValueError(
-            "--again would discard what other shards have just found: leave --shard out, or "
-            "delete verdicts.parquet and grade in shards"
+            "--again would discard the verdicts of the other shards: leave --shard out, or delete "
+            "verdicts.parquet and grade in shards"
         )
     run = Run.open(folder)
     with together_in(run.folder, COPY_IT):

@@ -1,16 +1,13 @@
 """`anyorder import`: traces of other libraries -> a run folder.
 
-Our JSON lines (trace/interchange.py) are read twice, first to check them. Other files are converted
-in memory first. Either way the run folder is written only if everything is right.
+Our JSON lines (trace/interchange.py) are read twice, first to check them; other files are converted
+in memory first. So the run folder is written only if everything is right. The first bytes of a file
+tell what it is. No code of a file runs: a pickle that needs code is refused. trace/adapters.py says
+what the values mean. A folder may also have the layout of the FlexMDM release:
+`raw/<task>__<model>__<policy>/sample_03.pt`, with `tasks.json` beside `raw`.
 
-Foreign files are opened as plain values. Their first bytes tell what they are: torch (`.pt`),
-numpy (`.npy`, `.npz`), JSON or JSON lines. No code of a file runs: a pickle that needs code is
-refused. trace/adapters.py says what the values mean. A folder may also have the layout of the
-FlexMDM release: `raw/<task>__<model>__<policy>/sample_03.pt`, with `tasks.json` beside `raw`.
-
-The vocabulary comes from a `tokenizer.json`, from `vocab.json` and `merges.txt` (plain or gzipped),
-or from a vocabulary that anyorder saved. The special tokens follow from the mask id of a published
-model (vocab.SPECIALS); for other mask ids the user must give the end of sequence.
+The special tokens of a tokenizer follow from the mask id of a published model (vocab.SPECIALS); for
+other mask ids the user must give the end of sequence.
 """
 
 from __future__ import annotations
@@ -25,17 +22,18 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anyorder.apps.jobs import progress_bar
+from anyorder.apps.jobs import ImportOptions, progress_bar
 from anyorder.families.descriptions import describe
 from anyorder.files import alone_in, sha256_of
 from anyorder.trace import Run, RunCard, Trace
-from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, told_mask_id
+from anyorder.trace.adapters import Reading, read_content, recognise, resolve_mask_id
 from anyorder.trace.interchange import GZIP_SIGN, read_jsonl
 from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
 
@@ -136,18 +134,15 @@ def kind_of(path: Path) -> str:
     if head.startswith(b"\x93NUMPY"):
         return "npy"
     if head.startswith(b"PK"):
-        return _zip_kind(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                pickled = any(name.endswith("/data.pkl") for name in archive.namelist())
+        except zipfile.BadZipFile:
+            raise ValueError(f"{path} is truncated or damaged: copy it again") from None
+        return "torch" if pickled else "npz"
     if head.startswith(b"\x80"):
         return "torch"
     return "json" if _is_one_document(head) else JSON_LINES
-
-
-def _zip_kind(path: Path) -> str:
-    try:
-        with zipfile.ZipFile(path) as file:
-            return "torch" if any(n.endswith("/data.pkl") for n in file.namelist()) else "npz"
-    except zipfile.BadZipFile:
-        raise ValueError(f"{path} is truncated or damaged: copy it again") from None
 
 
 def _is_one_document(head: bytes) -> bool:
@@ -159,11 +154,6 @@ def _is_one_document(head: bytes) -> bool:
         start.startswith(b"{")
         and re.search(rb'"(histories|history|sequences)"\s*:', head) is not None
     )
-
-
-def open_content(path: Path) -> Any:
-    """The values in the file."""
-    return _OPENERS[kind_of(path)](path)
 
 
 def _torch(path: Path) -> Any:
@@ -193,47 +183,38 @@ def _plain(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
 
 
-def _npy(path: Path) -> Any:
+def _numpy(path: Path) -> Any:
+    """The array of a .npy file, or the arrays of a .npz file by name."""
     try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} is damaged, or an array of objects ({error})") from None
-
-
-def _npz(path: Path) -> Any:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged, or has arrays of objects ({error})") from None
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, *, lines: bool = False) -> Any:
+    """A JSON document, or JSON lines in another format than our own."""
     try:
         raw = path.read_bytes()
-        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
-        return json.loads(text.decode("utf-8-sig"))
+        data = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
+        text = data.decode("utf-8-sig")
+        if lines:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return json.loads(text)
     except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or not JSON ({error})") from None
-
-
-def _foreign_json_lines(path: Path) -> Any:
-    """JSON lines in another format than our own."""
-    try:
-        raw = path.read_bytes()
-        text = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
-        lines = text.decode("utf-8-sig").splitlines()
-        return [json.loads(line) for line in lines if line.strip()]
-    except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or not JSON lines ({error})") from None
+        kind = "JSON lines" if lines else "JSON"
+        raise ValueError(f"{path} is truncated or not {kind} ({error})") from None
 
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     "torch": _torch,
-    "npy": _npy,
-    "npz": _npz,
+    "npy": _numpy,
+    "npz": _numpy,
     "json": _json,
-    JSON_LINES: _foreign_json_lines,
+    JSON_LINES: partial(_json, lines=True),
 }
 
 
@@ -284,26 +265,12 @@ def _either(folder: Path, name: str) -> Path | None:
 
 
 PART = 512
-FORMATS = (JSON_LINES, *ADAPTERS)
 STEP_0_REMEDIES = {
     JSON_LINES: "add 1 to all steps if yours count from 0",
     "snapshots": "use --format dream if the canvas before step 1 was not recorded",
     "dream": "check --prompt-length",
 }
 """By format. Formats of a family's published code have their hint in its description."""
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """How to read files of token ids; our JSON lines need no options."""
-
-    format: str | None = None
-    """One of FORMATS; None: recognised from the content."""
-    tokenizer: Path | None = None
-    mask_id: int | None = None
-    eos_id: int | None = None
-    prompt_length: int | None = None
-    variant: str | None = None
 
 
 def import_traces(
@@ -317,8 +284,6 @@ def import_traces(
 
     Tokens at step 0 may be right or a mistake, so a note on standard error counts such samples.
     """
-    if options.format not in (None, *FORMATS):
-        raise ValueError(f"no format {options.format!r}: choose from {', '.join(FORMATS)}")
     if not path.exists():
         raise ValueError(
             f"{path} is not a file: name a .jsonl or .jsonl.gz file of traces, a .pt, .npy, .npz "
@@ -394,11 +359,11 @@ class _Reader:
         self.formats: set[str] = set()
 
     def read(self, file: ForeignFile) -> list[Trace]:
-        content = open_content(file.path)
+        content = _OPENERS[kind_of(file.path)](file.path)
         try:
             format = self.options.format or recognise(content)
             self.formats.add(format)
-            mask_id = told_mask_id(content, self.options.mask_id)
+            mask_id = resolve_mask_id(content, self.options.mask_id)
             if self.vocab is None:
                 assert self.options.tokenizer is not None
                 self.vocab = load_tokenizer(self.options.tokenizer, mask_id, self.options.eos_id)

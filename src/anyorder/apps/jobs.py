@@ -9,8 +9,8 @@ SLURM_ARRAY_TASK_COUNT), or both, with ranks inside array tasks. A job is cut in
 that do not depend on n, and share i takes the pieces i, i + n, ... So any set of shares gives the
 same result, and a later command with another n does what is left.
 
-This file also has the progress bar. The work itself is elsewhere: sample.py (a piece is a batch),
-grade.py (a piece is a problem), measure.py, report.py, paper.py, race/.
+This file also has options of `export`, `import` and `reproduce`, and the progress bar. The work is
+in the files of the verbs; a piece is a batch in sample.py and a problem in grade.py.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from anyorder.checks import at_least, check_seed
+from anyorder.checks import at_least, check_seed, positive
 from anyorder.measure.trees import TreeOptions
 
 Piece = TypeVar("Piece")
@@ -62,23 +62,23 @@ class Share:
 
     @property
     def speaks(self) -> bool:
-        """Whether this process tells how it goes: of the ranks in one terminal the first does."""
+        """Whether this process prints progress: of the ranks in one terminal, the first does."""
         return self.index == 0 or "RANK" not in self.origin
 
     def pick(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """What falls to this share."""
+        """The pieces of this share."""
         return list(pieces[self.index :: self.of])
 
     def opening(self) -> str:
-        """What to tell where the command did not say it."""
-        return f"shard {self} of the run, by {self.origin}; --shard 0/1 would do all of it"
+        """The line to print if the environment chose the share, and not the command."""
+        return f"shard {self} of the run, by {self.origin}; use --shard 0/1 to do all of it"
 
     def __str__(self) -> str:
         return f"{self.index}/{self.of}"
 
 
 def share_here(given: str | None, environment: Mapping[str, str]) -> Share:
-    """The share that a command says, or else the one of this process among its siblings."""
+    """The share that a command names, or else that of this process by its environment."""
     if given is not None:
         return Share.parse(given)
     ranks, array = _ranks(environment), _array(environment)
@@ -106,8 +106,8 @@ def _array(environment: Mapping[str, str]) -> Share:
     place, rest = divmod(number - first, int(environment.get(f"{ARRAY}STEP", 1)))
     if rest or not 0 <= place < count:
         raise ValueError(
-            f"{ARRAY}ID={number} is not among {count} evenly spaced ids from {first} on: say which "
-            f"share this is, such as --shard 0/{count}"
+            f"{ARRAY}ID={number} is not among {count} evenly spaced ids from {first} on: name the "
+            f"share of this process, such as --shard 0/{count}"
         )
     return Share(place, count, f"{ARRAY}ID/COUNT")
 
@@ -119,7 +119,7 @@ def device_here(device: str, environment: Mapping[str, str]) -> str:
 
 
 def workers_here(environment: Mapping[str, str]) -> int | None:
-    """Grading processes of one rank, where several share a machine; None: it has it alone."""
+    """Grading processes of one rank if several share a machine; None: it has the machine alone."""
     local = environment.get("LOCAL_WORLD_SIZE", "")
     if not local.isdecimal() or int(local) < 2:
         return None
@@ -133,7 +133,7 @@ def attribute_docs(owner: type) -> dict[str, str]:
     for each in reversed(owner.__mro__[:-1]):
         try:
             source = inspect.getsource(each)
-        except OSError:  # a class that was made while the program runs
+        except OSError:  # a class without a source file
             continue
         tree = ast.parse(textwrap.dedent(source)).body[0]
         assert isinstance(tree, ast.ClassDef)
@@ -149,12 +149,27 @@ def attribute_docs(owner: type) -> dict[str, str]:
     return found
 
 
+def flags_of(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The words of a command for settings by their Python names."""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield from (f"--{flag}", str(value))
+
+
 # Optional flags: help shows what to give, and no "None".
 Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+
+
+def _check_counts(job: object, *names: str, least: int = 1) -> None:
+    for name in names:
+        at_least(f"--{name.replace('_', '-')}", getattr(job, name), least)
 
 
 @dataclass(frozen=True)
@@ -178,31 +193,31 @@ class SampleJob:
     """A prompt, or a text with <fill> or <fill:12> marks; <answer> marks where the answer begins,
     if that is before the first gap."""
     fill: Folder = None
-    """A file with such marks; plain <fill> has as many slots as a prompt gets, or opens as many as
-    it needs (flexmdm, flexlatent; latentmdm: whole lines)."""
+    """A file with such marks. A plain <fill> gets as many slots as a prompt does. On a canvas that
+    grows (flexmdm, flexlatent) it opens as many as it needs; in latentmdm it holds whole lines."""
     limit: Count = None
     """Only the first problems of the task."""
     samples: Count = None
     """Samples for each prompt; unset: 1, or the preset's number."""
     seed: int = 0
-    """Names the noise: a sample depends on (seed, task, sample number) only. (flexmdm in mode
+    """Chooses the noise: a sample depends on (seed, task, sample number) only. (flexmdm in mode
     compat: on its batch too, as published.)"""
     batch: Count = None
     """Samples decoded together; unset: 32, or the preset's number."""
     cache_check: Count = None
-    """With --cache: so many samples are decoded exactly too, and the agreement is shown and
-    recorded; 0: none; unset: 4."""
+    """With --cache: how many samples to decode a second time, without the cache. The agreement is
+    printed and stored (docs/fast_decoding.md). 0: none; unset: 4."""
     device: str = "cpu"
     """Where to decode: cpu, cuda or cuda:1."""
     dtype: Name = None
     """The precision of weights and network: float32, bfloat16, float16 or float64; unset: float32
     on a CPU, elsewhere as stored."""
     shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
-    """Only every n-th batch from the i-th on: n processes fill one folder together, and the last
-    one finishes it. Unset: as torchrun or a Slurm array says, else all."""
+    """Decode only every n-th batch, beginning with batch i. So n processes fill one folder
+    together, and the last one finishes it. Unset: as torchrun or a Slurm array says, else all."""
     max_new_tokens: Count = None
-    """Free slots after a prompt, or at most so many in all within --max-length (growing canvases:
-    flexmdm, flexlatent); unset: as in training."""
+    """The number of free slots after a prompt. On a canvas that grows (flexmdm, flexlatent): the
+    most slots in all, within --max-length. Unset: as in training."""
     max_length: Count = None
     """The largest canvas; unset: as in training."""
     out: Folder = None
@@ -212,9 +227,8 @@ class SampleJob:
         given = [name for name in ("task", "prompt", "fill") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError("give one of --task, --prompt and --fill")
-        for name in ("samples", "batch", "limit", "max_new_tokens", "max_length"):
-            at_least(f"--{name.replace('_', '-')}", getattr(self, name))
-        at_least("--cache-check", self.cache_check, 0)
+        _check_counts(self, "samples", "batch", "limit", "max_new_tokens", "max_length")
+        _check_counts(self, "cache_check", least=0)
         check_seed("--seed", self.seed)
         for name in ("limit", "data", "template"):
             if getattr(self, name) is not None and self.task is None:
@@ -222,7 +236,7 @@ class SampleJob:
         self.share()
 
     def share(self) -> Share:
-        """What falls to this job; all of it where nothing is said."""
+        """The share of this job; all of it if no shard is named."""
         return Share() if self.shard is None else Share.parse(self.shard)
 
 
@@ -258,19 +272,18 @@ class GradeJob:
     memory: Count = None
     """Memory of a program in MiB; unset: 1024, or what the task needs."""
     k: Ks = None
-    """The ks of pass@k; unset: 1, 2, 4, ... up to the samples that there are."""
+    """The ks of pass@k; unset: 1, 2, 4, ... up to the number of samples."""
     estimator: str = "unbiased"
     """unbiased, any_of_k (the first k samples) or fixed_n (missing samples are wrong)."""
     allow_weak_isolation: bool = False
     """Grade even where programs cannot be confined, with limits on time and memory alone."""
     again: bool = False
-    """Grade anew what has a verdict already."""
+    """Also grade samples that have a verdict already."""
 
     def __post_init__(self) -> None:
-        at_least("--limit", self.limit)
-        at_least("--workers", self.workers)
-        if self.timeout is not None and not 0 < self.timeout < float("inf"):
-            raise ValueError(f"--timeout must be a positive number of seconds, not {self.timeout}")
+        _check_counts(self, "limit", "workers")
+        if self.timeout is not None:
+            positive("--timeout", self.timeout)
         if self.memory is not None and self.memory < SMALLEST_MEMORY:
             raise ValueError(
                 f"--memory must be at least {SMALLEST_MEMORY} (MiB), or Python itself does not fit"
@@ -280,7 +293,7 @@ class GradeJob:
         self.ks()
 
     def ks(self) -> list[int] | None:
-        """The ks to report; None: what the samples allow."""
+        """The ks to report; None: those that the samples allow."""
         if self.k is None:
             return None
         words = [word.strip() for word in self.k.split(",")]
@@ -323,7 +336,8 @@ class MeasureJob:
     reference: Folder = None
     """A run that was decoded from left to right: the others' programs are compared with its own."""
     placement: Name = None
-    """The model that made the runs: asks it again where it would have put its tokens."""
+    """The model that made the runs. Measures where it would have placed its tokens
+    (docs/placement.md)."""
     only: Names = None
     """Only these measures: order, arness, diversity, similarity, placement. Unset: all that the
     runs and the two flags above allow."""
@@ -332,24 +346,23 @@ class MeasureJob:
     seeds: int = 8
     """Random orders for the controls."""
     extraction: Name = None
-    """Of which grading, where a run has several, by its extraction, task or name: the correct
-    programs are those it passed."""
+    """If a run was graded in several ways: the grading that says which programs are correct, by its
+    extraction, task or name."""
     tree: TreeOptions = field(default_factory=TreeOptions)
     """How programs become trees."""
     stride: Count = None
-    """placement: every so many steps; unset: 16, or 1 for models that write segments."""
+    """placement: look at every N-th step; unset: 16, or 1 for models that write segments."""
     region: str = "code"
     """placement: code, or all positions of the canvas."""
     any_model: bool = False
-    """placement: also with a model that is not known to have made the runs."""
+    """placement: accept a model that is not known to have made the runs."""
 
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("name at least one run folder")
         if self.mode not in MODES:
             raise ValueError(f"--mode {self.mode!r}: choose exact or compat")
-        at_least("--seeds", self.seeds)
-        at_least("--stride", self.stride)
+        _check_counts(self, "seeds", "stride")
         for name, needs in (("similarity", "reference"), ("placement", "placement")):
             if name in (self.chosen() if self.only else ()) and getattr(self, needs) is None:
                 raise ValueError(f"--only {name} needs --{needs}")
@@ -361,7 +374,7 @@ class MeasureJob:
                 continue
             raise ValueError(
                 f"--{name.replace('_', '-')} has no effect here: it is for "
-                f"{' and '.join(measures)}; leave it out, or have that measured too"
+                f"{' and '.join(measures)}; leave it out, or measure that too"
             )
 
     def chosen(self) -> tuple[str, ...]:
@@ -388,13 +401,14 @@ class ReportJob:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
     ]
-    """Run folders; the report has what they allow, and says what would give the rest."""
+    """Run folders. The report names the commands for what they do not have yet."""
     out: Path = Path("report.html")
     """The file; its figures go beside it, to <name>_figures."""
     title: str = TITLE
     """The heading of the page."""
     extraction: Name = None
-    """Of which grading, where a run has several, by its extraction, task or name."""
+    """If a run was graded in several ways: the grading to report, by its extraction, task or
+    name."""
     figures: bool = True
     """Whether figures are also written as PNG and PDF files."""
 
@@ -409,7 +423,7 @@ class ReportJob:
 
 @contextmanager
 def progress_bar(doing: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Gives the function that advances the bar; nothing is drawn unless a terminal is there."""
+    """Yield the function that advances the bar. It is drawn only in a terminal."""
     columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(file=sys.stderr)
     with Progress(*columns, console=console, disable=not shown or not console.is_terminal) as bar:
@@ -430,11 +444,11 @@ class PaperJob:
     data: Name = None
     """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
     limit: Count = None
-    """Only the first problems: a try, whose numbers are not the benchmark's."""
+    """Only the first problems: a trial, whose numbers are not the benchmark's."""
     sweep: bool = False
     """Also the other settings that the source tried, such as every insertion temperature."""
     placement: bool = False
-    """Also where the model would have put its tokens, which asks it about the canvases again."""
+    """Also measure where the model would have placed its tokens; this runs the model again."""
     batch: Count = None
     """Samples decoded together; unset: 32, or the preset's number."""
     device: str = "cpu"
@@ -444,13 +458,10 @@ class PaperJob:
     allow_weak_isolation: bool = False
     """Grade even where programs cannot be confined."""
     out: Path = Path("runs/study-published")
-    """Below it a run folder for each setting."""
+    """The folder for the runs, with a run folder for each setting."""
 
     def __post_init__(self) -> None:
-        for name in ("limit", "batch", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name} must be at least 1, not {value}")
+        _check_counts(self, "limit", "batch", "workers")
 
 
 Models = Annotated[
@@ -476,24 +487,25 @@ class RaceJob:
     samples: int = 4
     """Attempts for pass@k, beside the one at temperature 0; 1: that one alone."""
     temperature: float = 1.0
-    """At which the attempts for pass@k are drawn, the same for all; 1 is each model's own law."""
+    """The temperature of the attempts for pass@k, the same for all models; 1 changes nothing."""
     grid: Grids = ()
-    """Other settings than the default ones: mdm:steps=8,16 or latentmdm:k=1;policy=average,random
-    (semicolons multiply; a second one for the same model or family adds)."""
+    """Other settings than the default ones: mdm:steps=8,16 or latentmdm:k=1;policy=average,random.
+    Semicolons combine options; a second grid for the same model or family adds settings."""
     unequal: bool = False
-    """Race although parameters, data or training texts differ by more than 2 %; said everywhere."""
+    """Race although parameters, data or training texts differ by more than 2 %. Every table and
+    figure then says so."""
     texts: int = 50
     """Held-out texts for the likelihood; 0: no likelihood."""
     infill: int = 30
     """Held-out programs whose middle is blanked and filled; 0: none."""
     seed: int = 0
-    """Names the noise of the samples and the order of each round."""
+    """Chooses the noise of the samples and the order of each round."""
     threads: int = 1
     """Threads of the network; tiny ones gain nothing from more."""
     device: str = "cpu"
     """Where to decode: cpu, cuda or cuda:1."""
     workers: Count = None
-    """Grading processes, after the timing; unset: one for each processor."""
+    """Grading processes, which start after the timing; unset: one for each processor."""
     allow_weak_isolation: bool = False
     """Grade even where programs cannot be confined."""
     out: Path = Path("runs/race")
@@ -502,11 +514,8 @@ class RaceJob:
     def __post_init__(self) -> None:
         if not self.models:
             raise ValueError("name at least one model to race")
-        for name in ("limit", "samples", "threads"):
-            at_least(f"--{name}", getattr(self, name))
-        for name in ("texts", "infill"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"--{name} must be 0 or more, not {getattr(self, name)}")
+        _check_counts(self, "samples", "threads")
+        _check_counts(self, "texts", "infill", least=0)
         if self.limit < 2:
             raise ValueError(f"--limit {self.limit}: give at least 2, for the intervals")
         if not 0 < self.temperature < float("inf"):
@@ -514,3 +523,55 @@ class RaceJob:
                 f"--temperature {self.temperature}: attempts that differ need one above 0"
             )
         check_seed("--seed", self.seed)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a model is written."""
+
+    layout: Name = None
+    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits."""
+    dtype: Name = None
+    """float32, bfloat16 or float16; unset: as stored."""
+    shard_gb: float = 5.0
+    """The size limit of a file of weights, in GB."""
+
+
+FORMATS = "jsonl|snapshots|dream|flexmdm|latentmdm"
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How to read the files of another library; our JSON lines need only `format`, if any."""
+
+    format: Annotated[str | None, tyro.conf.arg(metavar=FORMATS, help_behavior_hint="")] = None
+    """The format of the files; unset: recognised from their content."""
+    tokenizer: Folder = None
+    """The model's tokenizer.json, its folder, or one with vocab.json and merges.txt."""
+    mask_id: Count = None
+    """The id of the mask; unset: as the file or the vocabulary says."""
+    eos_id: Count = None
+    """The id that ends and pads a sequence; known for Dream, LLaDA and Qwen2 masks."""
+    prompt_length: Count = None
+    """Ids in front of the answer; unset: as the file says, else up to the first mask."""
+    variant: Name = None
+    """Which model and policy of a release folder, such as flexmdm__top_k."""
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS.split("|"):
+            names = FORMATS.replace("|", ", ")
+            raise ValueError(f"no format {self.format!r}: choose from {names}")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Settings of `reproduce` that replace those of the card."""
+
+    model: Name = None
+    """The model, if it is elsewhere now."""
+    data: Name = None
+    """The task's data file, if it is elsewhere now."""
+    device: Name = None
+    """Where to decode; unset: as recorded."""
+    batch: Count = None
+    """Samples decoded together; unset: as recorded."""

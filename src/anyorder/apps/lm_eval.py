@@ -16,16 +16,13 @@ a sandbox: for code use `anyorder grade`.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-
+from anyorder.apps.jobs import progress_bar
 from anyorder.checks import whole
 from anyorder.decode.canvas import LIKE_A_MARK, LIKE_ANSWER
 from anyorder.model import Model, load
@@ -71,7 +68,7 @@ class Generation:
         return text[: min(ends)] if ends else text
 
 
-Asked = tuple[str, Generation]
+Prompt = tuple[str, Generation]
 """A context and its keywords."""
 
 
@@ -141,7 +138,7 @@ class Bridge:
 
         A context that occurs n times (`repeats`) gets its samples 0 ... n-1.
         """
-        waiting: dict[Asked, list[int]] = {}
+        waiting: dict[Prompt, list[int]] = {}
         for number, request in enumerate(requests):
             key = request.args[0], Generation.of(request.args[1])
             waiting.setdefault(key, []).append(number)
@@ -149,15 +146,21 @@ class Bridge:
             self._check(*key)
         answers = [""] * len(requests)
         counts = {key: len(numbers) for key, numbers in waiting.items()}
-        for keys, samples in _shown(list(self._chunks(counts)), progress):
-            for key, texts in zip(keys, self._sample(keys, samples), strict=True):
-                for number, text in zip(waiting[key], texts, strict=True):
-                    answers[number] = key[1].cut(text)
-                    done(requests[number], answers[number])
+        with progress_bar("sampling", len(requests), shown=progress) as advance:
+            for keys, samples in self._chunks(counts):
+                for key, texts in zip(keys, self._sample(keys, samples), strict=True):
+                    for number, text in zip(waiting[key], texts, strict=True):
+                        answers[number] = key[1].cut(text)
+                        done(requests[number], answers[number])
+                        advance(1)
         return answers
 
     def _check(self, context: str, generation: Generation) -> None:
-        _refuse_marks(context)
+        if found := LIKE_A_MARK.search(context) or LIKE_ANSWER.search(context):
+            raise ValueError(
+                f"a context has {found[0]!r} in it, which anyorder reads as a mark: reword the "
+                "task's doc_to_text"
+            )
         chosen = self.model.choose(self.options | dict(generation.drawing), [context])
         sizes = self.model.sizes(self._new_tokens(generation), self.max_length, chosen)
         self.model.family.check([self.model.canvas(context, sizes)], chosen)
@@ -166,9 +169,9 @@ class Bridge:
         """None for families that count segments: the harness counts tokens."""
         return None if self.model.family.counts_segments else generation.max_new_tokens
 
-    def _chunks(self, counts: Mapping[Asked, int]) -> Iterator[tuple[list[Asked], int]]:
+    def _chunks(self, counts: Mapping[Prompt, int]) -> Iterator[tuple[list[Prompt], int]]:
         """Batches of contexts with the same keywords and the same number of samples."""
-        groups: dict[tuple[Generation, int], list[Asked]] = {}
+        groups: dict[tuple[Generation, int], list[Prompt]] = {}
         for key, samples in counts.items():
             groups.setdefault((key[1], samples), []).append(key)
         for (_, samples), keys in groups.items():
@@ -176,7 +179,7 @@ class Bridge:
             for start in range(0, len(keys), size):
                 yield keys[start : start + size], samples
 
-    def _sample(self, keys: Sequence[Asked], samples: int) -> list[list[str]]:
+    def _sample(self, keys: Sequence[Prompt], samples: int) -> list[list[str]]:
         """The texts of the samples of each context."""
         generation = keys[0][1]
         options: dict[str, Any] = self.options | dict(generation.drawing)
@@ -201,21 +204,6 @@ class Bridge:
             "decoding": self.options,
             "seed": self.seed,
         }
-
-
-def _refuse_marks(context: str) -> None:
-    found = LIKE_A_MARK.search(context) or LIKE_ANSWER.search(context)
-    if found:
-        raise ValueError(
-            f"a context has {found[0]!r} in it, which anyorder reads as a mark of its own: reword "
-            "the task's doc_to_text"
-        )
-
-
-def _shown(items: list[Any], progress: bool) -> Iterable[Any]:
-    console = Console(file=sys.stderr)
-    shown = progress and console.is_terminal
-    return track(items, "sampling", console=console, disable=not shown)
 
 
 NO_LIKELIHOOD = (

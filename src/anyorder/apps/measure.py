@@ -1,17 +1,13 @@
 """`anyorder measure`: runs -> order, AR-ness, diversity, similarity, placement -> measures.json.
 
-The measures are functions of measure/ and, for placement, of placement.py. This file calls them and
-stores the results. measures.json has the digest of the traces and one entry per measure (order: per
-mode). Taking a measure again replaces its entry and keeps the others. Errors are raised before the
-work begins where that is possible, and a run's own measures are stored as soon as they are known.
+The measures are functions of measure/ and, for placement, of placement.py. measures.json has the
+digest of the traces and one entry per measure (order: per mode). Taking a measure again replaces
+its entry and keeps the others.
 
-In a terminal every value has its interval and its controls: `left to right` and `random` are the
-same programs with the sample's own steps sorted and permuted. `between` says where the score lies,
-0 at the first control and 1 at the second.
-
-Rows of the paper are printed only for comparable runs: sampled by a published protocol (`--preset`,
-with no setting overridden) on the task of a published table. The policy and the insertion
-temperature, which the paper varied, choose the row.
+In the tables, the controls `left to right` and `random` are the same programs with the sample's own
+steps sorted and permuted. `between` says where the score lies, 0 at the first control and 1 at the
+second. Rows of the paper are printed only for comparable runs: sampled by a published protocol
+(`--preset`, with no setting overridden) on the task of a published table.
 """
 
 from __future__ import annotations
@@ -24,12 +20,12 @@ from typing import Any
 
 from anyorder.apps.jobs import MeasureJob, progress_bar
 from anyorder.files import COPY_IT, alone_in, replacing
+from anyorder.measure import published
 from anyorder.measure.arness_scores import ArnessTable, arness
 from anyorder.measure.intervals import Interval
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import PARTS
 from anyorder.measure.order_scores import order
-from anyorder.measure.order_table import OrderTable
+from anyorder.measure.order_table import PARTS, OrderTable
 from anyorder.measure.placement_table import PAPER_STEPS, PlacementTable
 from anyorder.measure.programs import ProgramOptions, Programs
 from anyorder.measure.similarity_scores import (
@@ -39,7 +35,6 @@ from anyorder.measure.similarity_scores import (
     diversity,
     similarity,
 )
-from anyorder.measure.stored import MEASURES_FILE, SCHEMA, published, stored_measures, traces_digest
 from anyorder.report.tables import (
     Cell,
     Table,
@@ -53,7 +48,7 @@ from anyorder.report.tables import (
     with_bounds,
 )
 from anyorder.trace import Run, RunCard
-from anyorder.trace.run import installed_versions, open_runs
+from anyorder.trace.run import MEASURES_FILE, MEASURES_SCHEMA, installed_versions, open_runs
 
 
 @dataclass
@@ -100,24 +95,20 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     """Take the measures, write measures.json into every run, and return them."""
     measured, wanted = Measured(open_runs(job.runs), job.mode), job.chosen()
     for run in measured.runs.values():
-        stored_measures(run)  # a damaged measures.json is an error before the work begins
+        run.measures()  # a damaged measures.json is an error before the work begins
     programs, references = _compared(measured, job)
     options = SimilarityOptions(programs=ProgramOptions(trees=job.tree))
-    per_run: dict[str, Callable[[str, Run], None]] = {
+    per_run: dict[str, Callable[[Run], Any]] = {
         # Placement comes first: it may still refuse a model that did not make the run.
-        "placement": lambda name, run: measured.placement.update(
-            {name: _placement(run, job, progress)}
-        ),
-        "order": lambda name, run: measured.order.update(
-            {name: order(run, job.mode, seeds=range(job.seeds))}
-        ),
-        "arness": lambda name, run: measured.arness.update({name: arness(run)}),
+        "placement": lambda run: _placement(run, job, progress),
+        "order": lambda run: order(run, job.mode, seeds=range(job.seeds)),
+        "arness": arness,
     }
     steps = len(measured.runs) * len(set(wanted) & set(per_run)) + len(set(wanted) - set(per_run))
     with progress_bar("measuring", steps, shown=progress) as advance:
         for name, run in measured.runs.items():
             for measure in (each for each in per_run if each in wanted):
-                per_run[measure](name, run)
+                getattr(measured, measure)[name] = per_run[measure](run)
                 advance(1)
             _store(run, measured.of_run(name, nodes=False))
         if "diversity" in wanted:
@@ -136,7 +127,7 @@ def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list
     if not {"diversity", "similarity"} & {*job.chosen()}:
         return [], []
     base = {} if job.reference is None else open_runs((job.reference,))
-    measured.reference_traces = next((traces_digest(run) for run in base.values()), None)
+    measured.reference_traces = next((run.traces_digest for run in base.values()), None)
     programs, references = (
         [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
         for runs in (measured.runs, base)
@@ -148,14 +139,8 @@ def _placement(run: Run, job: MeasureJob, progress: bool) -> PlacementTable:
     from anyorder.apps.placement import placement
 
     assert job.placement is not None
-    return placement(
-        run,
-        job.placement,
-        progress=progress,
-        stride=job.stride,
-        region=job.region,
-        any_model=job.any_model,
-    )
+    settings = {name: getattr(job, name) for name in ("stride", "region", "any_model")}
+    return placement(run, job.placement, progress=progress, **settings)
 
 
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
@@ -173,11 +158,12 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
 def _store(run: Run, found: dict[str, Any]) -> None:
     # Read and write under one lock: another process may store other measures of this run.
     with alone_in(run.folder, COPY_IT):
-        record = stored_measures(run)
+        record = run.measures()
         for measure, entry in found.items():
             kept = record.get(measure, {}) if measure == "order" else {}
             record[measure] = {**kept, **entry}
-        head = {"schema": SCHEMA, "traces": traces_digest(run), "versions": installed_versions()}
+        versions = installed_versions()
+        head = {"schema": MEASURES_SCHEMA, "traces": run.traces_digest, "versions": versions}
         with replacing(run.folder / MEASURES_FILE) as file:
             file.write(json.dumps(head | record, allow_nan=False).encode() + b"\n")
 
@@ -205,16 +191,14 @@ def published_similarity(card: RunCard) -> list[dict[str, Any]]:
 
 def published_order(card: RunCard) -> list[dict[str, Any]]:
     """The paper's rows for the preset's model and the run's task, one per scope."""
-    model = ORDER_MODELS.get(_preset(card))
-    if model is None:
+    if (model := ORDER_MODELS.get(_preset(card))) is None:
         return []
     return published("order", model=model, task=_benchmark(card.config["task"]).removesuffix("+"))
 
 
 def published_rates(card: RunCard, task: str) -> list[dict[str, Any]]:
     """The paper's pass@k rows for the preset's model and the task that graded the run."""
-    model = RATE_MODELS.get(_preset(card))
-    if model is None:
+    if (model := RATE_MODELS.get(_preset(card))) is None:
         return []
     rows = published("pass_at_k", model=model, task=_benchmark(task))
     temperature = card.config["options"].get("insertion_temperature")
@@ -299,7 +283,7 @@ def _order(name: str, found: OrderTable, card: RunCard) -> Table:
     if published_order(card) and found.setting.mode != PAPERS_MODE:
         notes.append(f"the paper's numbers are by its published code: --mode {PAPERS_MODE}")
     notes += [
-        f"order of the {unit}s: tau {_told(tau)}, chance {in_keyboard_signs(shown(chance, DIGITS))}"
+        f"order of the {unit}s: tau {_text(tau)}, chance {in_keyboard_signs(shown(chance, DIGITS))}"
         f", over {count} samples"
         for unit, (count, tau, chance) in found.segments.items()
     ]
@@ -371,8 +355,8 @@ def _similarity(found: SimilarityTable, cards: Mapping[str, RunCard]) -> Table:
             rows.append((f"  paper, {theirs['model']}", row.filter, "", "", *cells))
     notes = [*found.notes]
     for each in found.differences:
-        told = ", ".join(f"{m} {_told(score)}" for m, score in each.scores.items())
-        notes.append(f"{each.left} - {each.right} ({each.filter}, paired by prompt): {told}")
+        scores = ", ".join(f"{m} {_text(score)}" for m, score in each.scores.items())
+        notes.append(f"{each.left} - {each.right} ({each.filter}, paired by prompt): {scores}")
     heads = ("run", "programs", "prompts", "samples", *found.metrics)
     return Table(heads, tuple(rows), f"Similarity to {found.reference}", tuple(notes))
 
@@ -394,7 +378,7 @@ def _range(score: Interval) -> Cell:
     return Cell(bounds(score, DIGITS), number=True)
 
 
-def _told(score: Interval) -> str:
+def _text(score: Interval) -> str:
     """An estimate and its interval, for a sentence."""
     return in_keyboard_signs(with_bounds(score, DIGITS))
 

@@ -29,6 +29,8 @@ POLICIES = {
     "dultra": (*COMPARED, "planner"),
 }
 """Presets that compare policies; the others have one policy, or sweep it."""
+SAMPLED = ("model", "task", "data", "preset", "limit", "batch", "device")
+"""The fields that the sampling job shares with the protocol's."""
 MODE = "compat"
 """The paper's order metrics are those of its published code."""
 
@@ -43,7 +45,6 @@ class Protocolled:
     measured: Measured
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "commands": list(self.commands),
             "graded": {name: each.to_record() for name, each in self.graded.items()},
@@ -54,20 +55,16 @@ class Protocolled:
 def settings_of(job: PaperJob) -> dict[str, dict[str, Any]]:
     """The runs by name, with the options that each adds to the preset."""
     preset = find_preset(job.preset)
+    if job.sweep and (job.preset in POLICIES or not preset.sweep):
+        raise ValueError(f"preset {job.preset!r} has no sweep: leave --sweep out")
     if job.preset in POLICIES:
-        if job.sweep:
-            raise ValueError(f"preset {job.preset!r} has no sweep: leave --sweep out")
         return {policy: {"policy": policy} for policy in POLICIES[job.preset]}
     if not job.sweep:
         return {"own": {}}
-    if not preset.sweep:
-        raise ValueError(f"preset {job.preset!r} has no sweep: leave --sweep out")
-    found = {}
-    for values in product(*preset.sweep.values()):
-        chosen = dict(zip(preset.sweep, values, strict=True))
-        name = "-".join(f"{key}_{value}" for key, value in chosen.items())
-        found[name] = chosen
-    return found
+    settings = [
+        dict(zip(preset.sweep, values, strict=True)) for values in product(*preset.sweep.values())
+    ]
+    return {"-".join(f"{key}_{value}" for key, value in each.items()): each for each in settings}
 
 
 def run_protocol(job: PaperJob, *, progress: bool = True) -> Protocolled:
@@ -75,18 +72,10 @@ def run_protocol(job: PaperJob, *, progress: bool = True) -> Protocolled:
     settings = settings_of(job)
     base = job.out / f"{_name(job.model)}-{job.task.replace(':', '_')}-{job.preset}"
     grading = GradeJob(workers=job.workers, allow_weak_isolation=job.allow_weak_isolation)
+    same = {name: getattr(job, name) for name in SAMPLED}
     graded, commands = {}, []
     for name, options in settings.items():
-        sampling = SampleJob(
-            model=job.model,
-            task=job.task,
-            data=job.data,
-            preset=job.preset,
-            limit=job.limit,
-            batch=job.batch,
-            device=job.device,
-            out=base / name,
-        )
+        sampling = SampleJob(**same, out=base / name)
         line = command("sample", sampling, options)
         sample_to_run(sampling, dict(options), command=line, progress=progress)
         graded[name] = grade_run(base / name, grading, progress=progress)

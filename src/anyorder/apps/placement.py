@@ -1,14 +1,12 @@
 """Placement of a run: its traces, replayed with the model that made them.
 
 Every trace is replayed each `stride` steps, with one network call per canvas. The results go to
-RUN/placement.parquet, which is complete or absent. Samples are processed in parts of fixed
-composition under RUN/placement-parts/, so a killed command continues where it stopped. A table with
-the same settings, model and traces is read instead of made; one with other settings is replaced.
+RUN/placement.parquet, by parts of fixed composition under RUN/placement-parts/, so a killed command
+continues where it stopped. A table with the same settings, model and traces is not made again.
 
 The digests of model and vocabulary must be those of the run. A network of another library
 (`anyorder.wrap`) and an imported run have no digests. Then `any_model` asserts that they belong
-together, and nothing from earlier calls is reused, because the network may have changed since. In
-any case the record compares each committed token's probability with the trace (`agreement`).
+together, and nothing from earlier calls is reused, because the network may have changed since.
 
 Not here: the mathematics (measure/placement_scores.py), the network calls (families/replay.py,
 families/replay_segments.py).
@@ -27,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.jobs import progress_bar
-from anyorder.checks import is_whole, one_of
+from anyorder.checks import one_of, refuse_unknown, whole
 from anyorder.decode.canvas import Sizes
-from anyorder.decode.replay import CanvasFacts, Replay, TraceReader
+from anyorder.decode.replay import Replay, TraceReader
 from anyorder.families.family import FAMILIES, Family
 from anyorder.files import COPY_IT, alone_in, sweep
 from anyorder.measure.placement_scores import (
@@ -85,10 +83,8 @@ class PlacementSettings:
     """How the traces were sampled, if the run does not say (flexmdm needs its schedules)."""
 
     def __post_init__(self) -> None:
-        stride = STRIDE if self.stride is None else self.stride
-        for name, value in (("stride", stride), ("batch", self.batch)):
-            if not is_whole(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        whole("stride", STRIDE if self.stride is None else self.stride)
+        whole("batch", self.batch)
         one_of("region", self.region, REGIONS)
         self.keep()
 
@@ -109,10 +105,8 @@ def placement(
     `settings` are the fields of `PlacementSettings`: stride, region, tokens, places, batch,
     any_model, options.
     """
-    unknown = sorted(set(settings) - {field.name for field in fields(PlacementSettings)})
-    if unknown:
-        names = ", ".join(field.name for field in fields(PlacementSettings))
-        raise ValueError(f"placement does not know {unknown[0]!r}: it takes {names}")
+    for name in settings:
+        refuse_unknown("setting", name, (field.name for field in fields(PlacementSettings)))
     chosen = PlacementSettings(**settings)
     run = run if isinstance(run, Run) else Run.open(run)
     model = model if isinstance(model, Model) else load(model)
@@ -225,7 +219,8 @@ class _RunAndModel:
         flat = [moment for each in moments for moment in each]
         found = [(0, NOTHING)] * len(flat)
         for number, posterior in self.reader.posteriors(flat, self.settings.batch):
-            numbers = place(posterior, _commits(flat[number]), self.settings.keep())
+            commits = map(Commit, flat[number].committed.tolist(), flat[number].tokens.tolist())
+            numbers = place(posterior, list(commits), self.settings.keep())
             found[number] = (len(posterior.positions), numbers)
         looked_at = iter(found)
         return [
@@ -258,7 +253,7 @@ class _RunAndModel:
             return None, None  # imported: the reader refuses it if segments were frozen in front
         if missing or trace.seed is None:
             raise ValueError(
-                "the event clock's times follow from its noise, which this run does not tell "
+                "the times of the event clock follow from its noise, which this run does not have "
                 f"({', '.join(missing) or 'seed'} is missing): sample again with `anyorder sample`"
             )
         text = _given_text(self.run) or trace.prompt
@@ -331,11 +326,6 @@ def _check_trace(trace: Trace, model: Model) -> None:
             f"{name} has token id {highest}, beyond the model's vocabulary of {model.vocab.size}: "
             "give the model, and the vocabulary, that made it"
         )
-
-
-def _commits(moment: CanvasFacts) -> list[Commit]:
-    pairs = zip(moment.committed.tolist(), moment.tokens.tolist(), strict=True)
-    return [Commit(position, token) for position, token in pairs]
 
 
 def _chunks(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:

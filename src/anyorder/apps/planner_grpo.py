@@ -32,7 +32,7 @@ from anyorder.data.batches import Batch
 from anyorder.data.corpora.stories import StoriesConfig
 from anyorder.decode.canvas import Canvas, Decoded, stack
 from anyorder.decode.quota import block_of_slots
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions, TuningConfig
 from anyorder.families.mdm.planner import PlannedNet

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from anyorder import __version__
-from anyorder.apps.jobs import ReportJob, progress_bar
+from anyorder.apps.jobs import ReportJob, flags_of, progress_bar
 from anyorder.decode.growing import schedules
 from anyorder.families.config import ClockOptions
 from anyorder.files import replacing
@@ -55,15 +55,8 @@ def command(
         elif not _is_default(field, value):
             settings[field.name] = value
     out = settings.pop("out", None)  # last, where a reader looks for it
-    for name, value in {**settings, **(options or {})}.items():
-        words += _flag(name.replace("_", "-"), value)
+    words += flags_of({**settings, **(options or {})})
     return shlex.join(words if out is None else [*words, "--out", str(out)])
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    return [f"--{name}", str(value)]
 
 
 def _is_default(field: Any, value: Any) -> bool:
@@ -92,7 +85,6 @@ class Reported:
         return tuple(finding.text for finding in self.findings)
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "report": str(self.page),
             "figures": [str(path) for path in self.figures],
@@ -127,11 +119,11 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
         found = list(all_sections(material))
         sections = [each for each in found if isinstance(each, Section)]
         absent = [each for each in found if isinstance(each, Absent)]
-        told = findings(material)
+        found_out = findings(material)
         page = Page(
             title=job.title,
             lead=lead(material),
-            summary=told,
+            summary=found_out,
             glance=glance(material),
             sections=sections,
             absent=absent,
@@ -151,7 +143,7 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
     return Reported(
         page=job.out,
         figures=figures,
-        findings=tuple(told),
+        findings=tuple(found_out),
         sections=tuple(each.title for each in sections),
         absent=tuple((each.title, each.commands) for each in absent),
         material=material,

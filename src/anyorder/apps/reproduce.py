@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anyorder.apps.grade import grade_run
-from anyorder.apps.jobs import GradeJob, SampleJob
+from anyorder.apps.jobs import Changes, GradeJob, SampleJob
 from anyorder.apps.sample import sample_to_run
 from anyorder.bench.grade import Grading, Key, VerdictTable, gradings_of
 from anyorder.trace import Run, RunCard, Trace
@@ -36,16 +36,6 @@ SAME_COLUMNS = (
     "forwards",
 )
 SHOWN = 5
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Settings that replace those of the card: where things are now, and where to compute."""
-
-    model: str | None = None
-    data: str | None = None
-    device: str | None = None
-    batch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,12 @@ several processes can fill one folder, each with a share of the batches (`Share`
 
 `plan_run` turns a job into requests and a run card, and neither decodes nor writes; races use it
 too (race/plan.py). Decoding is in decode/ and families/, the run folder in trace/run.py.
+
+A cache (families/mdm/cache.py) is an approximation. A run with `--cache` therefore decodes some of
+its samples, evenly spaced, again without it and from the same noise. `agreement` compares the
+tokens, the reveal steps and the texts. The result is printed and stored in the run card. If a run
+is complete but its check was interrupted, repeating the command does the check. Accuracy is not
+compared: see `anyorder grade`.
 """
 
 from __future__ import annotations
@@ -19,15 +25,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anyorder.apps.cache_check import CacheCheck, record_agreement, samples_to_check
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
 from anyorder.apps.jobs import SampleJob, Share, progress_bar
-from anyorder.apps.show import watching
+from anyorder.apps.show import legend, shaded, watching
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.decode.canvas import Sizes, Watcher, check_lengths, has_gaps, prefix_of
 from anyorder.files import alone_if_free, alone_in, together_in
 from anyorder.measure.extract import extract
 from anyorder.model import Model, Request, load, policy_name
 from anyorder.trace import Run, RunCard, Trace
+from anyorder.trace.run import CARD_FILE
 from anyorder.vocab import Vocab
 
 
@@ -176,9 +186,7 @@ def sample_to_run(
     planned = plan_run(job, options, model, subject, command=command)
     requests, chosen = planned.requests, planned.options
     assert job.batch is not None
-    check = CacheCheck(
-        requests, chosen, job.seed, job.batch, samples_to_check(job.cache_check, chosen)
-    )
+    checked = samples_to_check(job.cache_check, chosen)
     parts = [requests[start : start + job.batch] for start in range(0, len(requests), job.batch)]
     folder = job.out or _default_folder(job, chosen, planned.card)
 
@@ -186,7 +194,7 @@ def sample_to_run(
         return map(subject.with_program, model.decode(part, chosen, job.seed, watcher))
 
     def compare(run: Run) -> None:
-        record_agreement(run, model, check, progress=progress)
+        record_agreement(run, model, planned, job, checked, progress=progress)
 
     work = SamplingWork(parts, decode, compare, progress, model.vocab if watch else None)
     share = job.share()
@@ -248,7 +256,7 @@ def _decode_parts(run: Run, work: SamplingWork, share: Share) -> None:
         print(f"{idle}: some have nothing to do; a smaller --batch makes more", file=sys.stderr)
     if there and work.progress:
         state = "all" if run.complete or there == total else f"{there} of"
-        print(f"{run.folder}: {state} {total} samples are there already", file=sys.stderr)
+        print(f"{run.folder}: {state} {total} samples exist already", file=sys.stderr)
     quiet = run.complete or work.watched is not None
     watched = None if run.complete else work.watched
     view = watching(watched, total - there) if watched else nullcontext()
@@ -281,3 +289,147 @@ def _default_folder(job: SampleJob, chosen: Any, card: RunCard) -> Path:
     subject = job.task or ("fill" if job.fill else "prompt")
     name = f"{Path(job.model).name}-{subject}-{policy_name(chosen)}-{card.identity()[:8]}"
     return Path("runs") / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+
+
+DEFAULT_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How cached samples compare with exact ones."""
+
+    samples: int
+    slots: int
+    """Compared slots of all samples."""
+    tokens: float
+    steps: float
+    texts: float
+    columns: float
+    """Columns that the network computed, as a share of the exact decoder's."""
+
+    def __str__(self) -> str:
+        return (
+            f"as the exact decoder's: {self.tokens:.1%} of tokens, {self.steps:.1%} of reveal "
+            f"steps, {self.texts:.1%} of texts (of {self.samples} "
+            f"{'sample' if self.samples == 1 else 'samples'}), "
+            f"for {self.columns:.1%} of its columns"
+        )
+
+
+def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> Agreement:
+    """Compare samples of the same requests, in the same order."""
+    tokens, steps, slots = 0, 0, 0
+    for one, other in zip(exact, cached, strict=True):
+        assert one.token_ids is not None and other.token_ids is not None
+        end = max(_length(one.token_ids, eos_id), _length(other.token_ids, eos_id))
+        revealed, others_step = (trace.timing()[1][:end] for trace in (one, other))
+        # Given slots have step 0: they agree by construction and would flatter the cache.
+        free = revealed > 0
+        slots += int(free.sum())
+        tokens += int((one.token_ids[:end] == other.token_ids[:end])[free].sum())
+        steps += int((revealed == others_step)[free].sum())
+    texts = sum(one.text == other.text for one, other in zip(exact, cached, strict=True))
+    columns = [sum(trace.columns or 0 for trace in side) for side in (cached, exact)]
+    return Agreement(
+        samples=len(exact),
+        slots=slots,
+        tokens=tokens / slots,
+        steps=steps / slots,
+        texts=texts / len(exact),
+        columns=columns[0] / columns[1],
+    )
+
+
+def _length(token_ids: Any, eos_id: int) -> int:
+    """The number of tokens up to and including the first end of sequence."""
+    ends = np.flatnonzero(token_ids == eos_id)
+    return int(ends[0]) + 1 if ends.size else len(token_ids)
+
+
+def cache_agreement(
+    model: Model, prompts: str | Sequence[str], *, seed: int = 0, **options: Any
+) -> Agreement:
+    """Sample prompts with `options`, then without their cache, and compare."""
+    if options.get("cache") in (None, "none"):
+        raise ValueError("there is nothing to compare without a cache: give cache='prefix'")
+    without = {name: value for name, value in options.items() if not name.startswith("cache")}
+    exact = model.sample(prompts, seed=seed, **without)
+    return agreement(exact, model.sample(prompts, seed=seed, **options), model.vocab.eos_id)
+
+
+def samples_to_check(given: int | None, options: Any) -> int:
+    """How many samples to decode twice. A number for a run without a cache is an error."""
+    if getattr(options, "cache", None) is None:
+        if given is not None:
+            raise ValueError("--cache-check compares with a cache: give --cache, or leave it out")
+        return 0
+    return DEFAULT_SAMPLES if given is None else given
+
+
+def record_agreement(
+    run: Run, model: Model, planned: Planned, job: SampleJob, samples: int, *, progress: bool = True
+) -> None:
+    """Decode some samples of a complete run without its cache, and store the agreement.
+
+    The run card has the agreement; it is not made again for the same number of samples.
+    """
+    assert job.batch is not None
+    wanted, known = min(samples, len(planned.requests)), run.card.agreement
+    if not wanted or (known is not None and known["samples"] == wanted):
+        return
+    chosen = [planned.requests[i * len(planned.requests) // wanted] for i in range(wanted)]
+    plain = replace(planned.options, cache=None, cache_refresh=None)
+    exact: list[Trace] = []
+    with progress_bar("the exact decoder, to compare", wanted, shown=progress) as advance:
+        for start in range(0, wanted, job.batch):
+            part = chosen[start : start + job.batch]
+            exact += model.decode(part, plain, job.seed)
+            advance(len(part))
+    keys = {(request.task_id, request.sample) for request in chosen}
+    stored = {(t.task_id, t.sample): t for t in run.traces() if (t.task_id, t.sample) in keys}
+    cached = [stored[trace.task_id, trace.sample] for trace in exact]
+    found = agreement(exact, cached, model.vocab.eos_id)
+    run.card = replace(run.card, agreement=asdict(found))
+    run.card.write(run.folder / CARD_FILE)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What `anyorder sample --json` prints."""
+    traces = list(run.traces())
+    compared = {} if run.card.agreement is None else {"agreement": run.card.agreement}
+    return {
+        "run": str(run.folder),
+        "samples": len(traces),
+        "seconds": round(sum(trace.seconds or 0.0 for trace in traces), 3),
+        "forwards": sum(trace.forwards or 0 for trace in traces),
+        **compared,
+        "texts": [
+            {"task_id": trace.task_id, "sample": trace.sample, "text": trace.text}
+            for trace in traces
+        ],
+    }
+
+
+def print_run(run: Run, shown: int = 3) -> None:
+    """Print the first few samples, coloured by order, and one line about the run."""
+    console = Console(highlight=False)
+    traces = list(run.traces())
+    for trace in traces[:shown]:
+        console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
+        console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
+        console.print(shaded(trace))
+        console.print()
+    if len(traces) > shown:
+        console.print(f"... and {len(traces) - shown} more\n")
+    if console.is_terminal:
+        console.print(legend())
+    tokens = sum(len(trace.reveal_step) for trace in traces if trace.reveal_step is not None)
+    facts = [f"{len(traces)} {'sample' if len(traces) == 1 else 'samples'}"]
+    facts += [", ".join(sorted({str(trace.policy) for trace in traces}))]
+    facts += [f"{sum(trace.forwards or 0 for trace in traces)} forwards"]
+    facts += [f"{sum(trace.seconds or 0 for trace in traces):.1f} s"]
+    facts += [f"{sum(trace.ties or 0 for trace in traces) / max(1, tokens):.0%} ties"]
+    if run.card.agreement is not None:
+        cache = run.card.config["options"]["cache"]
+        console.print(f"cache {cache}, {Agreement(**run.card.agreement)}", soft_wrap=True)
+    console.print(f"{'; '.join(facts)}; in {run.folder}", markup=False, soft_wrap=True)

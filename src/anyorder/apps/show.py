@@ -1,6 +1,6 @@
-"""Traces in a terminal: a run in a few lines, one trace as it grew, and canvases as they fill.
+"""Traces in a terminal: one trace as it grew, and canvases as they fill.
 
-    print_run, film    tokens shaded by the step that revealed them, early ones bright
+    shaded, film       tokens shaded by the step that revealed them, early ones bright
     print_segments     the paper's generation trace (appendix E), for traces with recorded
                        candidates: in each step one line per segment in reading order. Revealed
                        segments are grey, the committed one is highlighted, other candidates are
@@ -20,63 +20,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from anyorder.apps.cache_check import Agreement
 from anyorder.decode.canvas import Decoded, Watcher
 from anyorder.model import Request
-from anyorder.trace import Candidate, Run, Trace
+from anyorder.trace import Candidate, Trace
 from anyorder.vocab import Vocab
 
 SHADES = ("bold bright_yellow", "yellow", "green", "cyan", "blue", "magenta")
 MASK = "░"
-
-
-def summary(run: Run) -> dict[str, Any]:
-    """What `anyorder sample --json` prints."""
-    traces = list(run.traces())
-    compared = {} if run.card.agreement is None else {"agreement": run.card.agreement}
-    return {
-        "run": str(run.folder),
-        "samples": len(traces),
-        "seconds": round(sum(trace.seconds or 0.0 for trace in traces), 3),
-        "forwards": sum(trace.forwards or 0 for trace in traces),
-        **compared,
-        "texts": [
-            {"task_id": trace.task_id, "sample": trace.sample, "text": trace.text}
-            for trace in traces
-        ],
-    }
-
-
-def print_run(run: Run, shown: int = 3) -> None:
-    """Print the first few samples, coloured by order, and one line about the run."""
-    console = Console(highlight=False)
-    traces = list(run.traces())
-    for trace in traces[:shown]:
-        console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
-        console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
-        console.print(shaded(trace))
-        console.print()
-    if len(traces) > shown:
-        console.print(f"... and {len(traces) - shown} more\n")
-    if console.is_terminal:
-        console.print(legend())
-    tokens = sum(len(trace.reveal_step) for trace in traces if trace.reveal_step is not None)
-    facts = [f"{len(traces)} {'sample' if len(traces) == 1 else 'samples'}"]
-    facts += [", ".join(sorted({str(trace.policy) for trace in traces}))]
-    facts += [f"{sum(trace.forwards or 0 for trace in traces)} forwards"]
-    facts += [f"{sum(trace.seconds or 0 for trace in traces):.1f} s"]
-    facts += [f"{sum(trace.ties or 0 for trace in traces) / max(1, tokens):.0%} ties"]
-    if run.card.agreement is not None:
-        cache = run.card.config["options"]["cache"]
-        console.print(f"cache {cache}, {Agreement(**run.card.agreement)}", soft_wrap=True)
-    console.print(f"{'; '.join(facts)}; in {run.folder}", markup=False, soft_wrap=True)
 
 
 def shaded(trace: Trace) -> Text:
@@ -160,16 +116,14 @@ def print_segments(trace: Trace, console: Console | None = None) -> None:
 
 def segment_film(trace: Trace) -> Iterator[tuple[int, list[Text]]]:
     """(step, its lines) for each step with candidates."""
+    name = f"trace {trace.task_id!r} sample {trace.sample}"
     if trace.candidates is None:
         raise ValueError(
-            f"trace {trace.task_id!r} sample {trace.sample} holds no candidates: sample it again "
-            "with candidates=True (latentmdm and flexlatent can record them)"
+            f"{name} holds no candidates: sample it again with candidates=True (latentmdm and "
+            "flexlatent can record them)"
         )
     if trace.segment is None:
-        raise ValueError(
-            f"trace {trace.task_id!r} sample {trace.sample} holds no segments: import it with "
-            "`segment`"
-        )
+        raise ValueError(f"{name} holds no segments: import it with `segment`")
     by_step: dict[int, dict[int, Candidate]] = {}
     for each in trace.candidates:
         by_step.setdefault(each.step, {})[each.segment] = each
@@ -329,13 +283,13 @@ class _LiveCanvases:
         fit = max(1, (self.live.console.height - 2) // PANEL_LINES)
         shown = [self.latest[number] for number in sorted(self.latest)[:fit]]
         more = len(self.requests) - len(shown)
-        told = f"sample {self.begun - len(self.requests) + 1} to {self.begun} of {self.total}"
-        if len(self.requests) == 1:
-            told = f"sample {self.begun} of {self.total}"
+        first = self.begun - len(self.requests) + 1
+        line = f"sample {first} to {self.begun}" if first < self.begun else f"sample {first}"
+        line += f" of {self.total}"
         if more > 0:
-            told += f"; {more} more are decoded with {'these' if len(shown) > 1 else 'this one'}"
-            told += " (--batch 1: one by one)"
-        return Group(Text(told, style="dim"), *map(self._panel, shown))
+            line += f"; {more} more are decoded with {'these' if len(shown) > 1 else 'this one'}"
+            line += " (--batch 1: one by one)"
+        return Group(Text(line, style="dim"), *map(self._panel, shown))
 
     def _panel(self, seen: Decoded) -> Panel:
         request = self.requests[seen.row]

@@ -14,11 +14,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from anyorder.apps.pipeline.corpus import Corpus, open_corpus
+from anyorder.apps.corpus import Corpus, open_corpus
 from anyorder.data.batches import BatchConfig, Batches
 from anyorder.decode.canvas import Frame
-from anyorder.families.backbone import Objective
-from anyorder.families.family import find_family
+from anyorder.families.family import Family, Objective, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
 from anyorder.recipes import Recipe, find_recipe, override
@@ -95,7 +94,7 @@ def _check_start(recipe: Recipe, ranks: Ranks) -> None:
     """Refuse a recipe that cannot be trained, before anything is read."""
     ranks.micro_batches(recipe.train.accumulate)
     if recipe.frozen and recipe.start is None:
-        raise ValueError("what is frozen must have been trained: name a model with --start")
+        raise ValueError("the frozen weights must be trained already: name a model with --start")
     check_settings(recipe, ranks.count)
 
 
@@ -129,7 +128,7 @@ def _network(
         begin = None if base is None else Base(base.net, base.tensor)
         weights = ShardedInit(lambda: network.build(config, seed=train.seed), begin, network.start)
         net = weights.net
-    _freeze(net, recipe.frozen)
+    freeze(net, recipe.frozen)
     if train.lora:
         weights = _with_adapters(net, network.additions(net), train, weights)
     return net, weights
@@ -194,7 +193,7 @@ def _open_start(start: str, vocab: Vocab) -> Opened:
     return base
 
 
-def _freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
+def freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:
     """Freeze parameters by prefix: the optimiser skips them, and they keep every bit."""
     for name, parameter in net.named_parameters():
         if name.startswith(prefixes):
@@ -226,22 +225,33 @@ def checked_vocab_size(recipe: Recipe) -> int:
 
 
 def _batches(recipe: Recipe, corpus: Corpus, source: Any, size: int) -> Batches:
-    data = recipe.data
-    family = find_family(recipe.family)
-    fills = family.answers == "canvas"
-    if data.align == "right" and not fills:
+    data, family = recipe.data, find_family(recipe.family)
+    if data.align == "right" and family.answers != "canvas":
         raise ValueError(f"{recipe.family} has no canvas to align to: leave data.align out")
-    before, after = _frame(recipe, corpus.vocab)
-    config = BatchConfig(
+    config = batch_config(
+        family,
+        _frame(recipe, corpus.vocab),
+        data.canvas,
+        data.align,
         size=size,
         seed=data.seed,
         bucket=data.bucket,
-        canvas=data.canvas if fills else None,
-        align=data.align,
-        ending="eos" if family.answers in ("eos", "canvas") else "none",
-        before=before,
-        after=after,
         segments=getattr(recipe, "segments", None),
-        pad_slots=family.answers == "slots",
     )
     return Batches(source, corpus.vocab, config)
+
+
+def batch_config(
+    family: Family, frame: Frame, canvas: int, align: Any, **others: Any
+) -> BatchConfig:
+    """How the rows of a family are made, in training and wherever its loss is computed."""
+    fills = family.answers == "canvas"
+    return BatchConfig(
+        canvas=canvas if fills else None,
+        align=align if fills else "left",
+        ending="eos" if family.answers in ("eos", "canvas") else "none",
+        before=frame[0],
+        after=frame[1],
+        pad_slots=family.answers == "slots",
+        **others,
+    )

@@ -4,15 +4,7 @@ Checks are plain frozen data of three kinds: a `Script` is test statements that 
 with the program's names remote; `Calls` is one function called many times; a `Console` is a whole
 program with standard input and output. `to_record` and `from_record` carry them through JSON, with
 inputs and answers in the sandbox's wire encoding, so tuples, sets and bytes keep their types.
-
-    passed    every check passed
-    wrong     it ran, and a check did not pass
-    error     it raised, or its process died
-    timeout   it used up its processor time, or the clock ran out
-    memory    it asked for more memory than it may have
-    syntax    it is not Python
-    no_code   the text held no program
-    blocked   it tried what the sandbox forbids, and was ended for it
+docs/grading.md says what each verdict means.
 
 Comparisons, each an entry in `COMPARISONS`; the task chooses one:
 
@@ -39,6 +31,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+from anyorder.checks import refuse_unknown
 
 
 @dataclass(frozen=True)
@@ -122,12 +116,12 @@ def to_record(check: Check) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Check:
     """The check that `to_record` wrote, before or after JSON; anything else is an error."""
-    cls = KINDS.get(str(record.get("kind")))
-    if cls is None:
-        raise ValueError(f"a check of kind {record.get('kind')!r}: give one of {', '.join(KINDS)}")
+    kind = str(record.get("kind"))
+    refuse_unknown("kind of check", kind, KINDS)
+    cls = KINDS[kind]
     known = {field.name for field in fields(cls)}
     if wrong := (set(record) - {"kind"}) ^ known:
-        raise ValueError(f"a {record['kind']} check with wrong fields: {', '.join(sorted(wrong))}")
+        raise ValueError(f"a {kind} check has wrong or missing fields: {', '.join(sorted(wrong))}")
     values = {name: record[name] for name in known}
     for name in known.intersection(_VALUES):
         values[name] = _unpacked(values[name])
@@ -179,12 +173,7 @@ class Judged:
 
 
 class NotPassed(Exception):
-    """Ends the judging of a program that ran, and did not pass its tests."""
-
-    def __init__(self, verdict: str, detail: str) -> None:
-        super().__init__(f"{verdict}: {detail}")
-        self.verdict = verdict
-        self.detail = detail
+    """A program ran and did not pass its tests; the message says where."""
 
 
 def shown(verdict: str) -> str:
@@ -216,22 +205,11 @@ Comparison = Callable[[Any, Any, float], bool]
 
 def compare(name: str, got: Any, expected: Any, atol: float = 0.0) -> bool:
     """Whether two plain values agree by the rule of that name."""
-    rule = find_comparison(name)
+    refuse_unknown("comparison", name, COMPARISONS)
     try:
-        return rule(got, expected, atol)
+        return COMPARISONS[name](got, expected, atol)
     except UNCOMPARABLE:
         return False
-
-
-def find_comparison(name: str) -> Comparison:
-    """The rule of that name."""
-    if name not in COMPARISONS:
-        raise ValueError(f"no comparison {name!r}: choose one of {', '.join(COMPARISONS)}")
-    return COMPARISONS[name]
-
-
-def _equal(got: Any, expected: Any, atol: float) -> bool:
-    return bool(got == expected)
 
 
 def _close(got: Any, expected: Any, atol: float) -> bool:
@@ -303,29 +281,17 @@ def as_number(value: Any) -> int | float | None:
     return whole if abs(value - whole) <= NEARLY_INTEGER else value
 
 
-def _set_equal(got: Any, expected: Any, atol: float) -> bool:
-    return set(got) == set(expected)
-
-
 def _not_none(got: Any, expected: Any, atol: float) -> bool:
     if isinstance(got, bool):
         return bool(got == expected)
     return bool(expected == (got is not None))
 
 
-def _returned(got: Any, expected: Any, atol: float) -> bool:
-    return bool((list(got) if isinstance(got, tuple) else got) == expected)
-
-
 def _lines(got: Any, expected: Any, atol: float) -> bool:
     if not isinstance(got, str) or not isinstance(expected, str):
         return False
-    left, right = _stripped_lines(got), _stripped_lines(expected)
+    left, right = ([line.strip() for line in text.strip().split("\n")] for text in (got, expected))
     return len(left) == len(right) and all(map(_same_line, left, right))
-
-
-def _stripped_lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().split("\n")]
 
 
 def _same_line(left: str, right: str) -> bool:
@@ -338,11 +304,13 @@ def _same_line(left: str, right: str) -> bool:
 
 
 COMPARISONS: dict[str, Comparison] = {
-    "equal": _equal,
+    "equal": lambda got, expected, atol: bool(got == expected),
     "close": _close,
     "number": _number,
-    "set_equal": _set_equal,
+    "set_equal": lambda got, expected, atol: set(got) == set(expected),
     "not_none": _not_none,
-    "returned": _returned,
+    "returned": lambda got, expected, atol: bool(
+        (list(got) if isinstance(got, tuple) else got) == expected
+    ),
     "lines": _lines,
 }

@@ -99,7 +99,7 @@ def grade(
     if os.name != "posix":
         raise ValueError("programs cannot be confined on this system: grade on Linux (or in WSL2)")
     with Pool(workers or _processors(), minimum_level) as pool:
-        yield from _Grading(pool, limits or Limits()).run(iter(items))
+        yield from _Grading(pool, asdict(limits or Limits())).run(iter(items))
 
 
 @dataclass
@@ -118,25 +118,21 @@ class _Grading:
     """The state of one stream."""
 
     pool: Pool
-    limits: Limits
+    limits: dict[str, Any]
     open: dict[int, _Program] = field(default_factory=dict)
     """By the number of the job."""
     by_identity: dict[tuple[str, str], _Program] = field(default_factory=dict)
     finished: OrderedDict[tuple[str, str], Verdict] = field(default_factory=OrderedDict)
-    alone: deque[_Program] = field(default_factory=deque)
-    """Programs that wait for their second run."""
+    second_runs: deque[_Program] = field(default_factory=deque)
+    """Programs that wait until they can run once more, alone."""
     draining: bool = False
     """Whether nothing new begins until all second runs are done."""
-    held: PoolJob | None = None
+    waiting: PoolJob | None = None
     """Taken from the items, waiting for a worker with room."""
     ended: bool = False
     numbers: int = 0
-    limits_record: dict[str, Any] = field(init=False)
     checks: tuple[tuple[Check, ...], str, str] = ((), "", "")
     """The last checks, in JSON, and their digest: the items of a problem share them."""
-
-    def __post_init__(self) -> None:
-        self.limits_record = asdict(self.limits)
 
     def run(self, source: Iterator[Item]) -> Iterator[Verdict]:
         while True:
@@ -145,19 +141,19 @@ class _Grading:
             if self.pool.busy:
                 for outcome in self.pool.wait():
                     yield from self._hear(outcome)
-            elif self.alone:
+            elif self.second_runs:
                 # Only when no worker is busy: a second time-out must be the program's own doing.
                 self.draining = True
-                self.pool.hand(self.alone.popleft().job)
-            elif self.ended and self.held is None:
+                self.pool.hand(self.second_runs.popleft().job)
+            elif self.ended and self.waiting is None:
                 return
-            if not self.alone and not self.pool.busy:
+            if not self.second_runs and not self.pool.busy:
                 self.draining = False
 
     def _fill(self, source: Iterator[Item]) -> Iterator[Verdict]:
         """Take items while workers have room; yield verdicts that are known already."""
-        while len(self.alone) < MOST_WAITING:
-            if self.held is None:
+        while len(self.second_runs) < MOST_WAITING:
+            if self.waiting is None:
                 item = next(source, None)
                 if item is None:
                     self.ended = True
@@ -165,11 +161,11 @@ class _Grading:
                 verdict = self._begin(item)
                 if verdict is not None:
                     yield verdict
-            if self.held is not None:
-                if not self.pool.room(self.held):
+            if self.waiting is not None:
+                if not self.pool.room(self.waiting):
                     return
-                self.pool.hand(self.held)
-                self.held = None
+                self.pool.hand(self.waiting)
+                self.waiting = None
         self.draining = True
 
     def _begin(self, item: Item) -> Verdict | None:
@@ -182,13 +178,13 @@ class _Grading:
         checks, checks_key = self._checks(item.checks)
         identity = (digest, checks_key)
         if identity in self.finished:
-            return _for_key(self.finished[identity], item.key)
+            return replace(self.finished[identity], key=item.key)
         if identity in self.by_identity:
             self.by_identity[identity].keys.append(item.key)
             return None
         self.numbers += 1
-        self.held = PoolJob(self.numbers, text, checks_key, checks, self.limits_record)
-        program = _Program(self.held, digest, identity, [item.key])
+        self.waiting = PoolJob(self.numbers, text, checks_key, checks, self.limits)
+        program = _Program(self.waiting, digest, identity, [item.key])
         self.open[self.numbers] = self.by_identity[identity] = program
         return None
 
@@ -209,7 +205,7 @@ class _Grading:
             reply = {"verdict": TIMEOUT if outcome.stuck else ERROR, "detail": reply["lost"]}
         if (reply["verdict"] == TIMEOUT or "lost" in outcome.reply) and program.attempts < RUNS:
             program.attempts += 1
-            self.alone.append(program)
+            self.second_runs.append(program)
             return
         del self.open[outcome.job.number], self.by_identity[program.identity]
         verdict = Verdict(
@@ -223,17 +219,13 @@ class _Grading:
         if len(self.finished) > REMEMBERED:
             self.finished.popitem(last=False)
         for key in program.keys:
-            yield _for_key(verdict, key)
+            yield replace(verdict, key=key)
 
 
 def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _for_key(verdict: Verdict, key: Hashable) -> Verdict:
-    return replace(verdict, key=key)
 
 
 VERSION = 1
@@ -401,7 +393,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     metadata = table.schema.metadata or {}
     version = metadata.get(VERSION_KEY)
     if version is None or not table.schema.equals(SCHEMA):
-        raise ValueError(f"{path} is no table of verdicts of this anyorder: {REMEDY}")
+        raise ValueError(f"{path} is not a table of verdicts that anyorder wrote: {REMEDY}")
     if version != str(VERSION).encode():
         raise ValueError(
             f"{path} has verdict schema {version.decode(errors='replace')}, this anyorder writes "

@@ -21,7 +21,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -64,7 +64,7 @@ def run_script(child: Child, check: Script) -> None:
     setup, tests = compile_script(check)
     _run(setup, scope, session, check.setup)
     scope.update(functions)
-    scope[PREFETCH] = _prefetcher(session)
+    scope[PREFETCH] = partial(_prefetch, session)
     _run(tests, scope, session, check.code)
     if session.ended is not None:  # the tests caught it, and continued without the program
         raise session.ended
@@ -85,16 +85,15 @@ def _compiled(code: str, filename: str, foresee: bool) -> CodeType:
     return compile_tests(code, filename, foresee=foresee)
 
 
-def _prefetcher(session: RemoteSession) -> Any:
-    def prefetch(calls: tuple[tuple[Any, tuple[Any, ...]], ...], others: tuple[Any, ...]) -> None:
-        """Send the program's calls, if all are of one function and there are no others."""
-        remote = [(function, given) for function, given in calls if isinstance(function, Function)]
-        ours = (function for function, _ in calls if not isinstance(function, Function))
-        names = {function.__name__ for function, _ in remote}
-        if len(names) == 1 and not any(map(_may_call, (*others, *ours))):
-            session.prefetch(names.pop(), [given for _, given in remote])
-
-    return prefetch
+def _prefetch(
+    session: RemoteSession, calls: tuple[tuple[Any, tuple[Any, ...]], ...], others: tuple[Any, ...]
+) -> None:
+    """Send the program's calls, if all are of one function and there are no others."""
+    remote = [(function, given) for function, given in calls if isinstance(function, Function)]
+    ours = (function for function, _ in calls if not isinstance(function, Function))
+    names = {function.__name__ for function, _ in remote}
+    if len(names) == 1 and not any(map(_may_call, (*others, *ours))):
+        session.prefetch(names.pop(), [given for _, given in remote])
 
 
 def _may_call(value: Any) -> bool:
@@ -121,10 +120,9 @@ def _run(code: CodeType, scope: dict[str, Any], session: RemoteSession, source: 
         if isinstance(error, MemoryError):
             raise MemoryError from None
         where = _statement(error, source)
-        said = (
-            "" if isinstance(error, AssertionError) else f" ({type(error).__name__} in the tests)"
-        )
-        raise NotPassed(WRONG, f"{where}{said}") from None
+        if not isinstance(error, AssertionError):
+            where += f" ({type(error).__name__} in the tests)"
+        raise NotPassed(where) from None
 
 
 def _statement(error: BaseException, source: str) -> str:
@@ -214,25 +212,25 @@ def judge(
     sandbox: Sandbox, program: str, checks: Sequence[PreparedCheck], awake: Awake = _nobody
 ) -> Judged:
     """The verdict on a complete program."""
-    desk = JudgeContext(sandbox, program, awake)
+    context = JudgeContext(sandbox, program, awake)
     verdict, detail = PASSED, ""
     try:
         for ready in checks:
-            _JUDGES[type(ready.check)](desk, ready.check, ready.limits)
+            _JUDGES[type(ready.check)](context, ready.check, ready.limits)
     except NotPassed as reason:
-        verdict, detail = reason.verdict, reason.detail
+        verdict, detail = WRONG, str(reason)
     except Failed as failed:
         verdict, detail = failed.kind, failed.detail
     except MemoryError:
         verdict, detail = MEMORY, "it returned more than there is room for"
-    return Judged(verdict, detail, desk.cpu_seconds, desk.wall_seconds)
+    return Judged(verdict, detail, context.cpu_seconds, context.wall_seconds)
 
 
 def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> PreparedCheck:
     assert check.reference is not None
-    desk = JudgeContext(sandbox, check.reference, awake)
+    context = JudgeContext(sandbox, check.reference, awake)
     try:
-        with desk.child(_times(limits, REFERENCE_PATIENCE * limits.cpu_seconds)) as child:
+        with context.child(_times(limits, REFERENCE_PATIENCE * limits.cpu_seconds)) as child:
             expected = tuple(child.calls(check.function, copy.deepcopy(check.inputs)))
     except Failed as failed:
         raise CannotGrade(
@@ -240,7 +238,7 @@ def _answered(sandbox: Sandbox, check: Calls, limits: Limits, awake: Awake) -> P
             "file, or install the module that it needs"
         ) from None
     answered = replace(check, expected=expected, reference=None)
-    return PreparedCheck(answered, _times(limits, REFERENCE_SHARE * desk.cpu_seconds))
+    return PreparedCheck(answered, _times(limits, REFERENCE_SHARE * context.cpu_seconds))
 
 
 def _times(limits: Limits, cpu_seconds: float) -> Limits:
@@ -253,9 +251,9 @@ def _times(limits: Limits, cpu_seconds: float) -> Limits:
     )
 
 
-def _judge_calls(desk: JudgeContext, check: Calls, limits: Limits) -> None:
+def _judge_calls(context: JudgeContext, check: Calls, limits: Limits) -> None:
     assert check.expected is not None
-    with desk.child(limits, builtins=check.builtins) as child:
+    with context.child(limits, builtins=check.builtins) as child:
         # Copies: `calls` repeats on these objects what the program does to its arguments, and the
         # next program must get the inputs as they were.
         results = child.calls(check.function, copy.deepcopy(check.inputs))
@@ -263,21 +261,21 @@ def _judge_calls(desk: JudgeContext, check: Calls, limits: Limits) -> None:
             got = next(results)
             if not compare(check.compare, got, expected, check.atol):
                 place = f"call {number + 1} of {len(check.inputs)}"
-                raise NotPassed(WRONG, f"{place}: {_brief(got)} instead of {_brief(expected)}")
+                raise NotPassed(f"{place}: {_brief(got)} instead of {_brief(expected)}")
 
 
-def _judge_console(desk: JudgeContext, check: Console, limits: Limits) -> None:
+def _judge_console(context: JudgeContext, check: Console, limits: Limits) -> None:
     for number, (given, wanted) in enumerate(check.cases):
         # Room for the right output, whatever its size, and as much again to see that it is wrong.
         room = max(limits.output_bytes, 2 * len(wanted.encode("utf-8", "surrogatepass")))
-        with desk.child(replace(limits, output_bytes=room), stdin=given) as child:
+        with context.child(replace(limits, output_bytes=room), stdin=given) as child:
             if not compare(check.compare, child.output, wanted):
                 place = f"case {number + 1} of {len(check.cases)}"
-                raise NotPassed(WRONG, f"{place}: printed {_brief(child.output)}")
+                raise NotPassed(f"{place}: printed {_brief(child.output)}")
 
 
-def _judge_script(desk: JudgeContext, check: Script, limits: Limits) -> None:
-    with desk.child(limits) as child:
+def _judge_script(context: JudgeContext, check: Script, limits: Limits) -> None:
+    with context.child(limits) as child:
         run_script(child, check)
 
 

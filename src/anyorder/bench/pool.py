@@ -6,24 +6,36 @@
 A worker has at most two jobs, one it works on and one in its pipe, so it never waits for the
 grader. Messages are JSON with its length in front, over pipes. Both ends are ours: what a sample
 returns is decoded (sandbox/wire.py) before any of it gets here. Programs may hold lone surrogates,
-which JSON's escapes carry. Not here: which jobs there are, and what follows a lost one (grade.py).
+which JSON's escapes carry.
+
+A worker (`main`) holds tests and answers and owns one sandbox. It judges each job (judge.py), but
+never runs a sample itself: the sandbox's confined children do. It ends when it gets a stop message,
+when the grader is gone (its lifeline closes), and when the test statements are stuck on what a
+sample returned (the alarm). Not here: which jobs there are, and what follows a lost one (grade.py).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import selectors
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
+
+from anyorder.bench.checks import from_record
+from anyorder.bench.judge import CannotGrade, PreparedCheck, judge, prepare
+from anyorder.bench.sandbox import Limits, Sandbox
 
 _LENGTH = struct.Struct(">Q")
 READ_BYTES = 1 << 16
@@ -67,10 +79,15 @@ class Inbox:
             del self._buffer[:end]
             yield json.loads(body)
 
+    def arriving(self) -> Iterator[dict[str, Any]]:
+        """All messages until the end of the stream."""
+        while self.read():
+            yield from self.messages()
+
 
 BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from anyorder.bench.worker import main; main(*map(int, sys.argv[2:]))"
+    "from anyorder.bench.pool import main; main(*map(int, sys.argv[2:]))"
 )
 """The program of a worker. It finds our modules where the grader found them, and needs no main
 module: scripts without a guard, notebooks and test runners can all grade."""
@@ -85,7 +102,7 @@ would not read it, and the grader would block on the write."""
 STOP_SECONDS = 10.0
 """Time for a worker to end after it was asked to; then it is killed."""
 
-TOLD = 300
+DEATH_CHARACTERS = 300
 """Characters kept of a dead worker's last error line."""
 
 
@@ -145,7 +162,7 @@ class _Worker:
         last = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         self.release()
-        return ": ".join([how, *last])[:TOLD], code == -signal.SIGALRM
+        return ": ".join([how, *last])[:DEATH_CHARACTERS], code == -signal.SIGALRM
 
     def release(self) -> None:
         for handle in (self.outbox, self.inbox.handle, self.lifeline):
@@ -254,7 +271,9 @@ class Pool:
         alive = worker.inbox.read()
         for message in worker.inbox.messages():
             if "refused" in message:
-                raise ValueError(f"{message['refused']} (anyorder grade: --allow-weak-isolation)")
+                raise ValueError(
+                    f"{message['refused']} (on the command line: --allow-weak-isolation)"
+                )
             if "level" in message and "job" not in message:
                 worker.level = message["level"]
                 continue
@@ -272,7 +291,7 @@ class Pool:
         if worker.level is None:
             raise ValueError(f"a grading process could not start ({death}): run `anyorder doctor`")
         why = (
-            "the tests did not come to an end on what it returned"
+            "the tests did not end on what it returned"
             if stuck
             else f"the grading process died ({death})"
         )
@@ -281,3 +300,67 @@ class Pool:
             yield Outcome(job, {"lost": why}, worker.level, stuck)
         for job in waiting[1:]:
             self.hand(job)
+
+
+ALARM_GRACE = 10.0
+"""Seconds beyond a child's wall-clock guard before test statements count as stuck."""
+
+MEMORY_BYTES = 4 << 30
+"""Address space of a worker: what a sample returns is of bounded size, what the test statements
+make of it is not."""
+
+
+def main(inbox: int, outbox: int, lifeline: int, minimum_level: int) -> None:
+    """Serve jobs until a stop message."""
+    _settle(inbox, outbox, lifeline)
+    try:
+        sandbox = Sandbox(minimum_level=minimum_level)
+    except (ValueError, OSError) as error:
+        send(outbox, frame({"refused": str(error)}))
+        return
+    with sandbox:
+        send(outbox, frame({"level": sandbox.level}))
+        _serve(sandbox, inbox, outbox)
+
+
+def _settle(*handles: int) -> None:
+    for handle in handles:
+        os.set_inheritable(handle, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the grader's to handle
+    # The default actions end this process even in a computation that never returns to Python: the
+    # alarm when the test statements are stuck, SIGIO when the grader's end of the lifeline closes.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    lifeline = handles[-1]
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        if not os.read(lifeline, 1):
+            os._exit(0)  # it closed before SIGIO was set up
+    except BlockingIOError:
+        pass
+    warnings.simplefilter("ignore")
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    least = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (least, most))
+
+
+def _serve(sandbox: Sandbox, inbox: int, outbox: int) -> None:
+    checks: tuple[PreparedCheck, ...] = ()
+    for job in Inbox(inbox).arriving():
+        if "stop" in job:
+            return
+        try:
+            if "checks" in job:  # else those of the job before
+                given = tuple(map(from_record, job["checks"]))
+                checks = prepare(sandbox, given, Limits(**job["limits"]), _awake)
+            reply = vars(judge(sandbox, job["program"], checks, _awake))
+        except CannotGrade as error:
+            reply = {"unfit": str(error)}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        send(outbox, frame({"job": job["job"], **reply}))
+
+
+def _awake(seconds: float) -> None:
+    """Restart the alarm for a step that may take `seconds`."""
+    signal.setitimer(signal.ITIMER_REAL, seconds + ALARM_GRACE)

@@ -87,7 +87,7 @@ class RemoteSession:
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         lowered = tuple(map(_lowered, arguments))
-        return self._told(lambda: self._settled().ask(operation, *lowered))
+        return self._answered(lambda: self._settled().ask(operation, *lowered))
 
     def _next_result(self) -> Any:
         return self._results.popleft() if self._results else next(self._batch)
@@ -110,12 +110,12 @@ class RemoteSession:
 
     def _called(self, answer: Any) -> Any:
         try:
-            return self._told(answer)
+            return self._answered(answer)
         except BaseException as error:
             self.raised = self.raised or getattr(error, FROM_PROGRAM, None)
             raise
 
-    def _told(self, answer: Any) -> Any:
+    def _answered(self, answer: Any) -> Any:
         if self.ended is not None:
             raise ProgramEnded(self.ended)
         try:
@@ -170,10 +170,7 @@ class Object:
         return int(self._session.ask("length", self))
 
     def __bool__(self) -> bool:
-        def told() -> Any:
-            return self._session.ask("attribute", self, "__bool__")()
-
-        for ask in (told, self.__len__):
+        for ask in (lambda: self._session.ask("attribute", self, "__bool__")(), self.__len__):
             try:
                 return ask() not in (False, 0)
             except (AttributeError, TypeError):
@@ -183,7 +180,7 @@ class Object:
     def __iter__(self) -> Iterator[Any]:
         source = self._session.ask("iterator", self)
         if type(source) is not Object:
-            raise TypeError("it has no iterator")
+            raise TypeError("the object has no iterator")
         return _in_pieces(source)
 
     def __next__(self) -> Any:

@@ -1,7 +1,7 @@
 """The command line: the verbs, their files, exit codes and error messages.
 
 A verb parses its words, calls one function of apps and prints the result. The verbs are in
-models.py, sample.py, runs.py and pages.py; parsing.py parses words and makes help texts. Nothing
+models.py, sample.py and runs.py; parsing.py parses words and makes help texts. Nothing
 heavy is imported before a verb needs it. Exit codes: 0 done, 1 failed, 2 bad usage, 130
 interrupted. With `--json` standard output holds one JSON document and nothing else; progress and
 messages go to standard error.
@@ -23,14 +23,14 @@ VERBS = {
     "grade": "run the programs of a run in a sandbox; pass@k with intervals",
     "measure": "order, AR-ness, similarity and placement of runs, with controls",
     "report": "one offline HTML file with figures, tables and the trace player",
-    "race": "models against one another: accuracy against time, fairly",
-    "paper": "a protocol of the paper on a checkpoint, its published numbers beside",
+    "race": "compare models under equal conditions: accuracy against time",
+    "paper": "a protocol of the paper on a checkpoint, beside the published numbers",
     "play": "a local page: type a prompt, watch it being written in any order",
-    "reproduce": "sample again what a run card describes, and compare",
-    "import": "make a run folder of another library's traces",
-    "export": "write a model as a folder that other libraries know",
+    "reproduce": "sample a run again from its card, and compare",
+    "import": "make a run folder from another library's traces",
+    "export": "write a model as a folder that other libraries can read",
     "push": "upload a model to the hub, with a model card",
-    "doctor": "tell what this machine offers",
+    "doctor": "show what this machine offers",
 }
 
 MOVED = {
@@ -44,9 +44,8 @@ MOVED = {
 
 FILES = {
     "sample": ("sample",),
-    "runs": ("grade", "measure", "report", "reproduce", "import", "paper"),
-    "models": ("train", "data", "export", "push"),
-    "pages": ("demo", "play", "race", "doctor"),
+    "runs": ("grade", "measure", "report", "reproduce", "import", "paper", "race", "demo"),
+    "models": ("train", "data", "export", "push", "play", "doctor"),
 }
 """File -> the verbs in it, each a function such as `grade_verb`."""
 

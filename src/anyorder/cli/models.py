@@ -1,7 +1,7 @@
-"""`anyorder train`, `data`, `export` and `push`: their flags, and what they print.
+"""The verbs about models and the machine: train, data, export, push, play, doctor.
 
-The flags of `train` are the fields of the recipe. The work is apps/train.py, apps/dry_run.py,
-apps/pipeline/ and apps/export.py.
+Their flags, and what they print. The flags of `train` are the fields of the recipe. The work is in
+apps/: train.py, dry_run.py, pipeline/, export.py, play/, doctor.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from anyorder.apps.jobs import Count, Folder, Name, Number
+from anyorder.apps.jobs import Count, ExportOptions, Folder, Name, Number
 from anyorder.cli import PROGRAM, UsageError
 from anyorder.cli.parsing import (
     ASKS_FOR_HELP,
@@ -30,7 +30,7 @@ from anyorder.cli.parsing import (
 from anyorder.recipes import Recipe, find_recipe, recipe_names
 
 HELP = """\
-Train a model by recipe. Repeating the command goes on from the last checkpoint.
+Train a model by recipe. If you repeat the command, it continues from the last checkpoint.
 
 Recipes: {recipes}.
 
@@ -41,7 +41,7 @@ Each recipe explains its own flags: anyorder train RECIPE --help
   anyorder train paper/flexmdm-dreamcoder-7b --dry-run --gpus 16 --gpu h100
 """
 RECIPE_HELP = """\
-Train {name}. Repeating the command goes on from the last checkpoint.
+Train {name}. If you repeat the command, it continues from the last checkpoint.
 
   anyorder train {name} --dry-run
   anyorder train {name} --out runs/{folder}
@@ -59,7 +59,7 @@ TRAIN_GROUPS = (
         ),
     ),
     FlagGroup(
-        "what is logged and kept",
+        "what is logged and stored",
         ("log_every", "validate_every", "validate_batches", "save_every", "keep"),
     ),
     FlagGroup("what it would cost", ("dry_run", *ONLY_DRY)),
@@ -81,24 +81,24 @@ class TrainFlags:
     out: Folder = None
     """The model folder; unset: runs/<recipe>."""
     dry_run: bool = False
-    """Only tell what it costs: parameters by module, tensors, memory of a rank, time."""
+    """Train nothing, and show the costs: parameters by module, tensors, memory of a rank, time."""
     gpus: Count = None
-    """--dry-run: how many GPUs, one rank each; unset: 1."""
+    """--dry-run: the number of GPUs, one rank each; unset: 1."""
     gpu: Name = None
-    """--dry-run: b200, h200, h100, a100-80, a100-40, l40s, a6000 or rtx4090; what does not fit is
-    refused. Unset: only what does not depend on it."""
+    """--dry-run: b200, h200, h100, a100-80, a100-40, l40s, a6000 or rtx4090. A recipe that does not
+    fit is refused. Unset: no time, and no check whether it fits."""
     nodes: Count = None
-    """--dry-run: on so many machines; unset: eight GPUs in each."""
+    """--dry-run: the number of machines; unset: eight GPUs in each."""
     utilisation: Number = None
     """--dry-run: the share of the GPU's stated arithmetic that training reaches; unset: 0.4."""
     length: Number = None
-    """--dry-run: the mean tokens of an example, for the time; unset: the longest."""
+    """--dry-run: the mean tokens of an example, for the time; unset: the maximum length."""
     json: bool = False
     """Print one JSON document."""
 
 
 def train_verb(words: list[str]) -> None:
-    """Find the recipe, then train by it or tell what that would cost."""
+    """Find the recipe, then train by it or show the costs."""
     if not words or words[0] in ASKS_FOR_HELP:
         if not words:
             raise UsageError(
@@ -127,7 +127,9 @@ def train_verb(words: list[str]) -> None:
         return
     unused = [each for each in ONLY_DRY if getattr(flags, each) is not None]
     if unused:
-        raise UsageError(f"--{unused[0]} belongs to --dry-run: torchrun says what trains")
+        raise UsageError(
+            f"--{unused[0]} belongs to --dry-run: leave it out; torchrun says how many GPUs train"
+        )
     _train(flags, flags.out or Path("runs") / name.replace("/", "-"))
 
 
@@ -184,15 +186,15 @@ def data_verb(words: list[str]) -> None:
     Recipes: tinygsm; gsm8k-programs (GSM8K's training answers as programs); code-mixture, or one of
     its sources: rstarcoder-seed-sft, rstarcoder-synthetic-sft, opc-sft-stage2-educational,
     KodCode-V1-SFT-4o, OpenCodeInstruct-score1-py-all. Their rows come from the hub, or from local
-    files in the same columns. Repeating a command goes on where it stopped. What was dropped and
-    why is in dropped.jsonl, the counts in manifest.json (docs/data.md).
+    files with the same columns. If you repeat a command, it continues where it stopped. The dropped
+    rows and the reasons are in dropped.jsonl, the counts in manifest.json (docs/data.md).
 
       echo '{"question": "2 + 3?", "answer": "It is <<2+3=5>>5. #### 5"}' > rows.jsonl
       anyorder data gsm8k-programs --source rows.jsonl --vocab bytes --against none \\
         --validation 0 --out data/rows
     """
+    from anyorder.apps.pipeline import make_shards
     from anyorder.apps.pipeline.inputs import DataJob, open_plan
-    from anyorder.apps.pipeline.pipeline import make_shards
 
     flags = parse(job_flags(DataJob), "data", words, about=data_verb.__doc__, groups=DATA_GROUPS)
     plan = open_plan(flags.job)
@@ -226,12 +228,7 @@ class ExportFlags:
     """A model folder, a shipped name or a hub id."""
     out: Path
     """The folder to make."""
-    layout: Name = None
-    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: what fits, else anyorder."""
-    dtype: Name = None
-    """float32, bfloat16 or float16; unset: as stored."""
-    shard_gb: float = 5.0
-    """The largest file of weights, in GB."""
+    options: Annotated[ExportOptions, tyro.conf.arg(name="")]
     json: bool = False
     """Print one JSON document."""
 
@@ -244,16 +241,15 @@ EXPORT_GROUPS = (
 
 
 def export_verb(words: list[str]) -> None:
-    """Write a model as a folder that other libraries know, with a model card.
+    """Write a model as a folder that other libraries can read, with a model card.
 
     anyorder export mdm --out shared/mdm
     anyorder export ar --out shared/ar --dtype bfloat16 --shard-gb 5
     """
     flags = parse(ExportFlags, "export", words, about=export_verb.__doc__, groups=EXPORT_GROUPS)
-    from anyorder.apps.export import ExportOptions, export_to
+    from anyorder.apps.export import export_to
 
-    options = ExportOptions(flags.layout, flags.dtype, flags.shard_gb)
-    made = export_to(flags.model, flags.out, options)
+    made = export_to(flags.model, flags.out, flags.options)
     if flags.json:
         print(json.dumps(made))
     else:
@@ -267,9 +263,9 @@ class PushFlags:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """An exported folder, a model folder or a shipped name."""
     repo: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")]
-    """Where to: made if it is not there."""
+    """The repository; it is made if it does not exist."""
     private: bool = False
-    """Make it visible to its owner alone."""
+    """Make the repository visible only to its owner."""
     json: bool = False
     """Print one JSON document."""
 
@@ -281,9 +277,9 @@ PUSH_GROUPS = (
 
 
 def push_verb(words: list[str]) -> None:
-    """Upload a model to the hub, with a model card; log in with `hf auth login` before.
+    """Upload a model to the hub, with a model card. Log in with `hf auth login` first.
 
-    A folder that `anyorder export` wrote goes as it is, any other model is exported first.
+    A folder that `anyorder export` wrote is uploaded unchanged; any other model is exported first.
 
       anyorder push mdm me/mdm --private
     """
@@ -295,3 +291,42 @@ def push_verb(words: list[str]) -> None:
         print(json.dumps(done))
     else:
         print(f"{done['repo']}: {done['commit']}")
+
+
+PLAY_GROUPS = (
+    FlagGroup("what to open", ("device",)),
+    FlagGroup("where", ("port", "no_browser", "json")),
+)
+
+
+def play_verb(words: list[str]) -> None:
+    """Open a local page: type a prompt, watch it being written in any order, compare policies.
+
+    Only this machine can reach it, and only with the address that is printed. Ctrl-C ends it.
+
+      anyorder play
+      anyorder play mdm --port 8000 --no-browser
+    """
+    from anyorder.apps.play import PlayJob, play
+
+    owner = job_flags(PlayJob, "Print one JSON document: the address.")
+    about = play_verb.__doc__
+    flags = parse(owner, "play", words, about=about, groups=PLAY_GROUPS, auto_device=True)
+    play(replace(flags.job, device=found_device(flags.job.device)), as_json=flags.json)
+
+
+def doctor_verb(words: list[str]) -> None:
+    """Show what this machine offers: devices, threads, memory, how well programs can be confined,
+    installed extras.
+
+      anyorder doctor
+      anyorder doctor --json
+    """
+    flags = parse(job_flags(None), "doctor", words, about=doctor_verb.__doc__)
+    from anyorder.apps.doctor import examine, print_findings
+
+    findings = examine()
+    if flags.json:
+        print(json.dumps(findings))
+    else:
+        print_findings(findings)

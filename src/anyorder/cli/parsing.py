@@ -22,7 +22,7 @@ import sys
 import textwrap
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -37,7 +37,7 @@ NARROWEST, WIDEST = 60, 120
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "True|False"}
 MAPPINGS = (dict, Mapping)
 OTHERS = "other flags"
-"""The group of what is in no other."""
+"""The group of flags that are in no other group."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Flag:
     """One flag, or one argument without a name."""
 
     name: str
-    """As it is typed: --net.width; of an argument without a name, what stands for it: MODEL."""
+    """As it is typed: --net.width; for an argument without a name its placeholder: MODEL."""
     field: str
     """As Python spells it, with the dataclass it is in: net.width."""
     kind: Any
@@ -93,7 +93,8 @@ def read_flags(
     docs, hints = attribute_docs(owner), get_type_hints(owner, include_extras=True)
     for field in fields(owner):
         kind, optional, extras = _unwrapped(hints[field.name])
-        value = _default(field) if default is None else getattr(default, field.name)
+        value = field.default if field.default_factory is MISSING else field.default_factory()
+        value = value if default is None else getattr(default, field.name)
         settings = next((each for each in reversed(extras) if hasattr(each, "metavar")), None)
         if is_dataclass(kind):
             inner = type(value) if is_dataclass(value) else kind
@@ -102,7 +103,9 @@ def read_flags(
                 inner,  # type: ignore[arg-type]
                 None if value is MISSING else value,
                 prefix if beside else f"{prefix}{field.name}.",
-                about if beside else docs.get(field.name) or _first_line(inner),  # type: ignore[arg-type]
+                about
+                if beside
+                else docs.get(field.name) or (inspect.getdoc(inner) or "").partition("\n")[0],
             )
             continue
         switch = kind is bool and not optional
@@ -137,14 +140,6 @@ def _unwrapped(hint: Any) -> tuple[Any, bool, list[Any]]:
         return hint, optional, extras
 
 
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-def _first_line(owner: type) -> str:
-    return (inspect.getdoc(owner) or "").partition("\n")[0]
-
-
 def _metavar(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"{{{','.join(map(str, get_args(kind)))}}}"
@@ -166,7 +161,7 @@ def help_text(program: str, about: str, flags: Sequence[Flag], groups: Sequence[
     for group, members in _grouped(flags, groups):
         lines += [f"{group.title}:", *textwrap.wrap(group.note, width, **_indented(2, 4))]
         for flag in members:
-            lines += _flag_lines(flag, width)
+            lines += _entry(flag.usage, f"{flag.help} {_default_note(flag)}".strip(), width)
         lines.append("")
     lines += _entry("-h, --help", "Show this and end.", width)
     return "\n".join(lines)
@@ -223,11 +218,7 @@ def _grouped(
         yield FlagGroup(f"--{room}.*", (), members[0].about), members
 
 
-def _flag_lines(flag: Flag, width: int) -> list[str]:
-    return _entry(flag.usage, f"{flag.help} {_told_default(flag)}".strip(), width)
-
-
-def _told_default(flag: Flag) -> str:
+def _default_note(flag: Flag) -> str:
     """The default in brackets; empty if the help text explains it."""
     value = flag.default
     if flag.fixed:
@@ -270,7 +261,7 @@ Flags = TypeVar("Flags")
 ASKS_FOR_HELP = ("-h", "--help")
 MOST_SUGGESTED = 3
 DEVICE, AUTO = "--device", "auto"
-AUTO_TOLD = "auto, which is cuda where there is one, else cpu"
+AUTO_NOTE = "auto, which is cuda if there is one, else cpu"
 
 
 def parse(
@@ -285,16 +276,16 @@ def parse(
 ) -> Flags:
     """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`.
 
-    So is a value that a job refuses when it is made, before any file is looked at. `about` takes
-    the place of the docstring, and `groups` orders the help text. With `auto_device`, --device is
-    auto where it is not given, whatever the default of its field is: see `found_device`.
+    So is a value that a job refuses when it is made. `about` replaces the docstring, and `groups`
+    orders the help text. With `auto_device`, --device is auto unless it is given, whatever the
+    default of its field is: see `found_device`.
     """
     program = f"{PROGRAM} {verb}"
     flags = list(read_flags(owner, default))
     if any(word in ASKS_FOR_HELP for word in words):
         if auto_device:
             flags = [
-                replace(flag, default=AUTO_TOLD) if flag.name == DEVICE else flag for flag in flags
+                replace(flag, default=AUTO_NOTE) if flag.name == DEVICE else flag for flag in flags
             ]
         print(help_text(program, about or owner.__doc__ or "", flags, groups))
         raise SystemExit(0)
@@ -314,15 +305,15 @@ def parse(
         raise UsageError(str(error)) from None
 
 
-def job_flags(job: type, told: str = "Print one JSON document.") -> type[Any]:
-    """The flags of a verb that takes a job and --json, and nothing else."""
-    inside = Annotated[job, tyro.conf.arg(name="")]  # type: ignore[valid-type]
-    as_json = Annotated[bool, tyro.conf.arg(help=told)]
-    return make_dataclass("Flags", [("job", inside), ("json", as_json, False)], frozen=True)
+def job_flags(job: type | None, json_help: str = "Print one JSON document.") -> type[Any]:
+    """The flags of a verb that takes --json, a job if it has one, and nothing else."""
+    inside: list[Any] = [] if job is None else [("job", Annotated[job, tyro.conf.arg(name="")])]
+    as_json = Annotated[bool, tyro.conf.arg(help=json_help)]
+    return make_dataclass("Flags", [*inside, ("json", as_json, False)], frozen=True)
 
 
 def found_device(device: str, *, speaks: bool = True) -> str:
-    """The device that auto stands for here; CUDA is told in one line on standard error."""
+    """The device that auto means here; CUDA is announced in one line on standard error."""
     if device != AUTO:
         return device
     import torch
@@ -331,12 +322,12 @@ def found_device(device: str, *, speaks: bool = True) -> str:
         return "cpu"
     if speaks:
         name = torch.cuda.get_device_name()
-        print(f"on cuda ({name}); --device cpu would use the processor", file=sys.stderr)
+        print(f"on cuda ({name}); use --device cpu for the processor", file=sys.stderr)
     return "cuda"
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """ "; did you mean ...?" with the names most like a word; nothing where none is like it."""
+    """ "; did you mean ...?" with the names most like a word; empty if none is like it."""
     close = nearest(word, names)
     return f"; did you mean {either(close)}?" if close else ""
 
@@ -364,7 +355,7 @@ def either(names: Sequence[str]) -> str:
 
 
 def mistakes(words: Sequence[str], flags: Sequence[Flag]) -> Iterator[str]:
-    """What is wrong with the words of a command, each in a sentence; the first is to be told."""
+    """What is wrong with the words of a command, one sentence each."""
     named = {flag.name: flag for flag in flags if not flag.positional}
     loose: list[str] = []
     given, queue = set(), list(words)
@@ -405,15 +396,15 @@ def _about_values(flag: Flag, values: list[str]) -> Iterator[str]:
             yield f"{flag.name} takes no value"
         else:
             yield (
-                f"{flag.name} takes {_told_kind(flag)}: none is given"
-                if not values
-                else (f"{flag.name} takes {flag.values} values, not {len(values)}")
+                f"{flag.name} takes {flag.values} values, not {len(values)}"
+                if values
+                else f"{flag.name} takes {_kind_name(flag.kind)} ({flag.metavar}): none is given"
             )
         return
     for value, kind in zip(values, _kinds(flag, len(values)), strict=False):
         if not _fits(value, kind):
-            choices = [str(each) for each in get_args(kind)]
-            yield f"{flag.name} takes {_told(kind)}, not {value!r}{did_you_mean(value, choices)}"
+            close = did_you_mean(value, map(str, get_args(kind)))
+            yield f"{flag.name} takes {_kind_name(kind)}, not {value!r}{close}"
 
 
 def _about_missing(flags: Sequence[Flag], given: set[str], loose: int) -> Iterator[str]:
@@ -451,11 +442,7 @@ def _fits(value: str, kind: Any) -> bool:
     return kind is not bool or value in ("True", "False")
 
 
-def _told_kind(flag: Flag) -> str:
-    return f"{_told(flag.kind)} ({flag.metavar})" if flag.kind in (str, int, float) else "a value"
-
-
-def _told(kind: Any) -> str:
+def _kind_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return either([str(each) for each in get_args(kind)])
     return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "a value")
@@ -463,12 +450,12 @@ def _told(kind: Any) -> str:
 
 def _one_line(box: str) -> str:
     """The sentence inside tyro's framed message, without frame, title and pointer to help."""
-    told = []
+    found = []
     for line in (line.strip(" |─│╭╮╰╯├┤") for line in box.splitlines()):
         if line.startswith(("Argument helptext", "For full helptext", f"{PROGRAM} ")):
             break
-        told += [line] if line.strip("-") else []
-    return " ".join(told[1:] or told)
+        found += [line] if line.strip("-") else []
+    return " ".join(found[1:] or found)
 
 
 def command_line(verb: str, words: list[str]) -> str:
@@ -477,7 +464,7 @@ def command_line(verb: str, words: list[str]) -> str:
 
 
 def without(flag: str, words: list[str]) -> list[str]:
-    """The words of a command but for one flag and its value: what a run card need not say."""
+    """The words of a command without one flag and its value."""
     kept, skip = [], False
     for word in words:
         if skip:

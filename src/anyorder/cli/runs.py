@@ -1,7 +1,7 @@
-"""`anyorder grade`, `measure`, `report`, `reproduce`, `import` and `paper`: verbs about runs.
+"""The verbs that make or read runs, `sample` apart: their flags, and what they print.
 
-Their flags, and what they print. The work is in the file of the same name in apps/ (`import`:
-apps/imports.py).
+These are grade, measure, report, reproduce, import, paper, race and demo. The work is in the file
+or folder of the same name in apps/ (`import`: apps/imports.py).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import os
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from anyorder.apps.jobs import (
-    Count,
+    Changes,
     Folder,
     GradeJob,
+    ImportOptions,
     MeasureJob,
-    Name,
     ReportJob,
     share_here,
     workers_here,
@@ -36,25 +36,25 @@ class GradeFlags:
     """A run folder, written by `anyorder sample` or `anyorder import`."""
     job: Annotated[GradeJob, tyro.conf.arg(name="")]
     shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
-    """Only every n-th problem from the i-th on: n processes grade one run together, and the last
-    one reports. Unset: as torchrun or a Slurm array says, else all."""
+    """Grade only every n-th problem, beginning with problem i. So n processes grade one run
+    together, and the last one reports. Unset: as torchrun or a Slurm array says, else all."""
     json: bool = False
     """Print one JSON document."""
 
 
 GRADE_GROUPS = (
     FlagGroup("what to grade", ("task", "data", "only", "limit", "again")),
-    FlagGroup("what is told", ("k", "estimator", "json")),
+    FlagGroup("what is reported", ("k", "estimator", "json")),
     FlagGroup("how programs run", ("workers", "timeout", "memory", "allow_weak_isolation")),
     FlagGroup("expert", ("extraction", "shard")),
 )
 
 
 def grade_verb(words: list[str]) -> None:
-    """Run the programs of a run in a sandbox, and tell how many are right.
+    """Run the programs of a run in a sandbox, and report how many are right.
 
-    Verdicts go to verdicts.parquet in the run folder. Repeating a command goes on where it
-    stopped; what has a verdict is not run again.
+    Verdicts go to verdicts.parquet in the run folder. If you repeat a command, it continues where
+    it stopped: a sample that has a verdict is not run again.
 
       anyorder sample mdm --task stories --limit 20 --out runs/mdm
       anyorder grade runs/mdm
@@ -91,10 +91,10 @@ MEASURE_GROUPS = (
 
 
 def measure_verb(words: list[str]) -> None:
-    """Measure in which order runs were written, and how much alike their programs are.
+    """Measure in which order runs were written, and how similar their programs are.
 
-    Every score stands beside its controls: the same programs written left to right and in random
-    order. Results are kept in measures.json in each run folder.
+    Every score comes with its controls: the same programs written left to right and in random
+    order. Results are stored in measures.json in each run folder.
 
       anyorder sample mdm --task stories --limit 20 --out runs/confidence
       anyorder measure runs/confidence
@@ -122,16 +122,16 @@ REPORT_GROUPS = (
 def report_verb(words: list[str]) -> None:
     """Write one HTML file about runs: findings in plain words, figures, tables, the trace player.
 
-    It needs no network to be read. What the runs were graded and measured for is in it; order and
-    similarity to a left-to-right run among them are computed where that was not done.
+    You can read it offline. It shows the verdicts and measures that the runs have. If a run was not
+    measured, its order, and its similarity to a left-to-right run among the others, are computed.
 
       anyorder sample mdm --task stories --limit 20 --out runs/confidence
       anyorder sample ar --task stories --limit 20 --out runs/left_to_right
       anyorder report runs/confidence runs/left_to_right
       anyorder report runs/* --out report.html --title "My checkpoint" --no-figures
     """
-    told = "Print one JSON document: where the files are, the findings, what is absent."
-    owner, about = job_flags(ReportJob, told), report_verb.__doc__
+    json_help = "Print one JSON document: the files, the findings, what is absent."
+    owner, about = job_flags(ReportJob, json_help), report_verb.__doc__
     flags = parse(owner, "report", words, about=about, groups=REPORT_GROUPS)
     from anyorder.apps.report import report
 
@@ -153,14 +153,7 @@ class ReproduceFlags:
 
     card: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run.json, or the folder it is in."""
-    model: Name = None
-    """The model, if it is elsewhere now."""
-    data: Name = None
-    """The task's data file, if it is elsewhere now."""
-    device: Name = None
-    """Where to decode; unset: as recorded."""
-    batch: Count = None
-    """Samples decoded together; unset: as recorded."""
+    changes: Annotated[Changes, tyro.conf.arg(name="")]
     out: Folder = None
     """Keep the new run in this folder."""
     json: bool = False
@@ -174,9 +167,9 @@ REPRODUCE_GROUPS = (
 
 
 def reproduce_verb(words: list[str]) -> None:
-    """Sample again what a run card describes, and compare trace by trace.
+    """Sample a run again from its card, and compare trace by trace.
 
-    Where the run was graded by its own task, verdicts are compared too. Exit code 1 when anything
+    If the run was graded by its own task, verdicts are compared too. The exit code is 1 if anything
     differs. The model and the data are found where the card says; name them if they have moved.
 
       anyorder sample mdm --task stories --limit 20 --out runs/stories
@@ -185,15 +178,15 @@ def reproduce_verb(words: list[str]) -> None:
     """
     about = reproduce_verb.__doc__
     flags = parse(ReproduceFlags, "reproduce", words, about=about, groups=REPRODUCE_GROUPS)
-    from anyorder.apps.reproduce import Changes, reproduce
+    from anyorder.apps.reproduce import reproduce
 
-    changes = Changes(flags.model, flags.data, flags.device, flags.batch)
-    result = reproduce(flags.card, changes, out=flags.out, command=command_line("reproduce", words))
+    line = command_line("reproduce", words)
+    result = reproduce(flags.card, flags.changes, out=flags.out, command=line)
     if flags.json:
         print(json.dumps(asdict(result) | {"reproduced": result.reproduced}))
     else:
         for note in result.notes:
-            print(f"not the same to begin with: {note}")
+            print(f"different from the start: {note}")
         print(f"{result.identical} of {result.samples} samples are identical")
         if result.verdicts:
             print(f"{result.same_verdicts} of {result.verdicts} verdicts are the same")
@@ -206,12 +199,6 @@ def reproduce_verb(words: list[str]) -> None:
         )
 
 
-Format = Annotated[
-    Literal["jsonl", "snapshots", "dream", "flexmdm", "latentmdm"] | None,
-    tyro.conf.arg(help_behavior_hint="", metavar="jsonl|snapshots|dream|flexmdm|latentmdm"),
-]
-
-
 @dataclass(frozen=True)
 class ImportFlags:
     """What to read, and the run to make of it."""
@@ -220,18 +207,7 @@ class ImportFlags:
     """The file, or a folder of files of canvases."""
     out: Path
     """The run folder to make."""
-    format: Format = None
-    """What the file holds; unset: seen from its content."""
-    tokenizer: Folder = None
-    """The model's tokenizer.json, its folder, or one with vocab.json and merges.txt."""
-    mask_id: Count = None
-    """The id of the mask; unset: as the file or the vocabulary says."""
-    eos_id: Count = None
-    """The id that ends and pads a sequence; known for Dream, LLaDA and Qwen2 masks."""
-    prompt_length: Count = None
-    """Ids in front of the answer; unset: as the file says, else up to the first mask."""
-    variant: Name = None
-    """Which model and policy of a release folder, such as flexmdm__top_k."""
+    options: Annotated[ImportOptions, tyro.conf.arg(name="")]
     json: bool = False
     """Print one JSON document."""
 
@@ -260,19 +236,10 @@ def import_verb(words: list[str]) -> None:
       anyorder import theirs.jsonl --out runs/theirs
     """
     flags = parse(ImportFlags, "import", words, about=import_verb.__doc__, groups=IMPORT_GROUPS)
-    from anyorder.apps.imports import ImportOptions, import_traces
+    from anyorder.apps.imports import import_traces
 
-    options = ImportOptions(
-        format=flags.format,
-        tokenizer=flags.tokenizer,
-        mask_id=flags.mask_id,
-        eos_id=flags.eos_id,
-        prompt_length=flags.prompt_length,
-        variant=flags.variant,
-    )
-    run, count = import_traces(
-        flags.path, flags.out, command=command_line("import", words), options=options
-    )
+    line = command_line("import", words)
+    run, count = import_traces(flags.path, flags.out, command=line, options=flags.options)
     if flags.json:
         print(json.dumps({"run": str(run.folder), "samples": count}))
     else:
@@ -291,8 +258,8 @@ PAPER_GROUPS = (
 def paper_verb(words: list[str]) -> None:
     """Run a published protocol on a checkpoint: sample, grade and measure, the paper's rows beside.
 
-    What the source varied is one run each: policies, and with --sweep insertion temperatures or k.
-    Repeating a command goes on where it stopped.
+    Each setting that the source varied is a run: policies, and with --sweep insertion temperatures
+    or k. If you repeat a command, it continues where it stopped.
 
       anyorder paper --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
       anyorder paper --model DIR --preset flexmdm-passk --task mbpp:378 --sweep --device cuda
@@ -317,3 +284,86 @@ def paper_verb(words: list[str]) -> None:
         print()
     print_measured(found.measured)
     print("by hand:", *found.commands, sep="\n  ")
+
+
+RACE_GROUPS = (
+    FlagGroup("who races on what", ("task", "limit", "samples", "temperature", "grid")),
+    FlagGroup("beside the race", ("texts", "infill")),
+    FlagGroup("where, and what is printed", ("out", "device", "json")),
+    FlagGroup(
+        "expert",
+        ("data", "unequal", "seed", "threads", "workers", "allow_weak_isolation"),
+    ),
+)
+
+
+def race_verb(words: list[str]) -> None:
+    """Race models on one task: accuracy against time, at several settings.
+
+    All models and settings run problem by problem in one process, in shuffled order, one sample at
+    a time, so that noise on the machine hits all alike. Models of unequal size, data or training
+    are refused. Also measured: the likelihood of held-out texts under each model, and how well it
+    fills the middle of a program. If you repeat a command, it continues where it stopped.
+
+      anyorder race ar mdm flexmdm latentmdm flexlatent duo sflm
+      anyorder race ar mdm latentmdm --limit 10 --out runs/race-10
+      anyorder race mdm latentmdm --limit 10 --out runs/race-two \\
+        --grid "mdm:steps=4,8;policy=confidence,random" latentmdm:k=1,3
+    """
+    from anyorder.apps.jobs import RaceJob
+    from anyorder.apps.race import race
+    from anyorder.report.tables import print_tables
+
+    owner, about = job_flags(RaceJob), race_verb.__doc__
+    flags = parse(owner, "race", words, about=about, groups=RACE_GROUPS, auto_device=True)
+    raced = race(replace(flags.job, device=found_device(flags.job.device)), progress=True)
+    if flags.json:
+        print(json.dumps(raced.to_record(), allow_nan=False))
+        return
+    print_tables(raced.tables)
+    print(f"written to {', '.join(str(path) for path in raced.files)}")
+
+
+@dataclass(frozen=True)
+class DemoFlags:
+    """How much to show, and where to."""
+
+    problems: int = 60
+    """Held-out problems for every model."""
+    train: bool = False
+    """First train tiny/mdm, and watch it write."""
+    minutes: float = 2.0
+    """The longest training time; the next demo --train continues it."""
+    out: Path = Path("runs/demo")
+    """The folder for samples, measures and the page."""
+    json: bool = False
+    """Print one JSON document."""
+
+    def __post_init__(self) -> None:
+        if self.problems < 2:
+            raise ValueError(f"--problems {self.problems}: give at least 2, for the intervals")
+
+
+DEMO_GROUPS = (
+    FlagGroup("how much", ("problems", "train", "minutes")),
+    FlagGroup("what is written and printed", ("out", "json")),
+)
+
+
+def demo_verb(words: list[str]) -> None:
+    """The whole story on eight tiny models that come with the package: they write programs in
+    several orders, the programs are executed, the orders are measured, and a page shows it all.
+
+      anyorder demo
+      anyorder demo --train
+      anyorder demo --problems 20 --out runs/quick
+    """
+    flags = parse(DemoFlags, "demo", words, about=demo_verb.__doc__, groups=DEMO_GROUPS)
+    from anyorder.apps.demo import demo, train_live
+
+    found = {}
+    if flags.train:
+        found["trained"] = train_live(flags.out, minutes=flags.minutes, quiet=flags.json)
+    found |= demo(flags.out, problems=flags.problems, quiet=flags.json)
+    if flags.json:
+        print(json.dumps(found))

@@ -17,8 +17,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from anyorder.apps.jobs import SampleJob, attribute_docs, device_here, share_here
-from anyorder.cli.parsing import FlagGroup, command_line, found_device, parse, read_flags, without
+from anyorder.apps.jobs import SampleJob, device_here, share_here
+from anyorder.cli.parsing import (
+    Flag,
+    FlagGroup,
+    command_line,
+    found_device,
+    parse,
+    read_flags,
+    without,
+)
 from anyorder.families.descriptions import DESCRIPTIONS
 
 JOB = FlagGroup(
@@ -45,68 +53,64 @@ class Option:
     """One decoding option, in all the families that have it."""
 
     name: str
-    kinds: Mapping[str, type]
-    """Family -> the type of its value."""
-    docs: Mapping[str, str]
-    """Family -> what it says about it."""
-    defaults: Mapping[str, Any]
+    flags: Mapping[str, Flag]
+    """Family -> its option as a flag."""
+
+    @property
+    def kinds(self) -> set[Any]:
+        return {flag.kind for flag in self.flags.values()}
 
     @property
     def annotation(self) -> Any:
         """The type of the flag. The family checks names; that a number is one is checked here."""
-        kinds = set(self.kinds.values())
+        kinds = self.kinds
         if kinds == {bool}:
-            return Annotated[bool, tyro.conf.arg(help=self.told())]
+            return Annotated[bool, tyro.conf.arg(help=self.help())]
         kind: Any = int if kinds == {int} else float if kinds <= {int, float} else str
         metavar = {int: "N", float: "X", str: self._names() or "NAME"}[kind]
         return Annotated[
-            kind | None, tyro.conf.arg(metavar=metavar, help=self.told(), help_behavior_hint="")
+            kind | None, tyro.conf.arg(metavar=metavar, help=self.help(), help_behavior_hint="")
         ]
 
     def _names(self) -> str:
         """The choices, if all families' types list them."""
-        names = [str(name) for kind in self.kinds.values() for name in get_args(kind)]
-        literal = all(get_origin(kind) is Literal for kind in self.kinds.values())
+        names = [str(name) for flag in self.flags.values() for name in get_args(flag.kind)]
+        literal = all(get_origin(kind) is Literal for kind in self.kinds)
         return "|".join(dict.fromkeys(names)) if literal else ""
 
-    def told(self) -> str:
-        """The help: what the families say, each sentence with those that say it."""
-        said: dict[str, list[str]] = {}
-        for family in self.kinds:
-            said.setdefault(self.docs.get(family, ""), []).append(family)
-        silent = said.pop("", [])
-        if len(said) == 1 and not silent:
-            [(text, families)] = said.items()
+    def help(self) -> str:
+        """The help: the texts of the families, each with the families that share it."""
+        texts_by: dict[str, list[str]] = {}
+        for family, flag in self.flags.items():
+            texts_by.setdefault(flag.help, []).append(family)
+        silent = texts_by.pop("", [])
+        if len(texts_by) == 1 and not silent:
+            [(text, families)] = texts_by.items()
             texts = [text if len(families) == 1 else f"{text} ({', '.join(families)})"]
         else:
-            texts = [f"{', '.join(families)}: {text}" for text, families in said.items()]
+            texts = [f"{', '.join(families)}: {text}" for text, families in texts_by.items()]
         *first, last = texts or [""]
-        return "\n".join([*first, f"{last} {self._told_default()}".strip()])
+        return "\n".join([*first, f"{last} {self._default_note()}".strip()])
 
-    def _told_default(self) -> str:
+    def _default_note(self) -> str:
         """Defaults that are numbers or names; an unset option depends on others (see the docs)."""
         found: dict[Any, list[str]] = {}
-        for family, value in self.defaults.items():
-            if value is not None and value is not False:
-                found.setdefault(value, []).append(family)
-        if len(found) == 1 and len(next(iter(found.values()))) == len(self.kinds):
+        for family, flag in self.flags.items():
+            if flag.default is not None and flag.default is not False:
+                found.setdefault(flag.default, []).append(family)
+        if len(found) == 1 and len(next(iter(found.values()))) == len(self.flags):
             return f"(default: {next(iter(found))})"
-        told = [f"{value} ({', '.join(families)})" for value, families in found.items()]
-        return f"(default: {', '.join(told)})" if told else ""
+        notes = [f"{value} ({', '.join(families)})" for value, families in found.items()]
+        return f"(default: {', '.join(notes)})" if notes else ""
 
 
 def decoding_options() -> dict[str, Option]:
     """The options of all families, by name, in the order in which families name them."""
-    kinds: dict[str, dict[str, type]] = {}
-    docs: dict[str, dict[str, str]] = {}
-    defaults: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Flag]] = {}
     for family, owner in option_classes().items():
-        told, read = attribute_docs(owner), {flag.field: flag for flag in read_flags(owner)}
-        for name, flag in read.items():
-            kinds.setdefault(name, {})[family] = flag.kind
-            docs.setdefault(name, {})[family] = told.get(name, "")
-            defaults.setdefault(name, {})[family] = flag.default
-    return {name: Option(name, kinds[name], docs[name], defaults[name]) for name in kinds}
+        for flag in read_flags(owner):
+            found.setdefault(flag.field, {})[family] = flag
+    return {name: Option(name, flags) for name, flags in found.items()}
 
 
 def option_classes() -> dict[str, type]:
@@ -121,7 +125,10 @@ def option_classes() -> dict[str, type]:
 
 def sample_flags() -> type[Any]:
     """The flags of `sample`; a field of its own, `decoding`, holds the families' options."""
-    options = [(each.name, each.annotation, _unset(each)) for each in decoding_options().values()]
+    options = [
+        (name, option.annotation, False if option.kinds == {bool} else None)
+        for name, option in decoding_options().items()
+    ]
     decoding = make_dataclass("Decoding", options, frozen=True)
     inside = tyro.conf.arg(name="")
     return make_dataclass(
@@ -136,12 +143,8 @@ def sample_flags() -> type[Any]:
     )
 
 
-def _unset(option: Option) -> Any:
-    return False if set(option.kinds.values()) == {bool} else None
-
-
-def _switch(told: str) -> Any:
-    return Annotated[bool, tyro.conf.arg(help=told)]
+def _switch(about: str) -> Any:
+    return Annotated[bool, tyro.conf.arg(help=about)]
 
 
 def sample_groups() -> list[FlagGroup]:
@@ -151,12 +154,12 @@ def sample_groups() -> list[FlagGroup]:
     shared = [
         name
         for name, option in options.items()
-        if len(option.kinds) * 2 > len(families) and name not in elsewhere
+        if len(option.flags) * 2 > len(families) and name not in elsewhere
     ]
     groups = [JOB, PLACE, FlagGroup("decoding, most families", shared)]
     elsewhere |= set(shared)
     for family in families:
-        taken = [name for name, option in options.items() if family in option.kinds]
+        taken = [name for name, option in options.items() if family in option.flags]
         own = [name for name in taken if name not in elsewhere]
         others = [f"--{name.replace('_', '-')}" for name in taken if name not in own]
         elsewhere |= set(own)
@@ -169,7 +172,7 @@ def sample_verb(words: list[str]) -> None:
     """Decode with a model and write a run folder: the traces as a table, and a run card.
 
     A family refuses decoding flags that it does not use. With --candidates, the proposals of the
-    first sample are shown. Repeating a command goes on where it stopped.
+    first sample are shown. If you repeat a command, it continues where it stopped.
 
       anyorder sample mdm --task stories --limit 20 --policy confidence
       anyorder sample mdm --prompt "def solve(plums):" --temperature 0.7 --samples 4
@@ -190,8 +193,8 @@ def sample_verb(words: list[str]) -> None:
         groups=sample_groups(),
         auto_device=True,
     )
-    from anyorder.apps.sample import sample_to_run
-    from anyorder.apps.show import print_run, print_segments, summary
+    from anyorder.apps.sample import print_run, sample_to_run, summary
+    from anyorder.apps.show import print_segments
 
     # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()
@@ -209,9 +212,9 @@ def sample_verb(words: list[str]) -> None:
         place=device_here(device, os.environ),
     )
     if not run.complete:
-        told = {"run": str(run.folder), "complete": False, "shard": str(share)}
-        told |= {"parts": len(run.done_parts())}
-        print(json.dumps(told) if flags.json else _unfinished(told))
+        state = {"run": str(run.folder), "complete": False, "shard": str(share)}
+        state |= {"parts": len(run.done_parts())}
+        print(json.dumps(state) if flags.json else _unfinished(state))
         return
     if flags.json:
         print(json.dumps(summary(run)))
@@ -223,8 +226,8 @@ def sample_verb(words: list[str]) -> None:
     print_run(run)
 
 
-def _unfinished(told: dict[str, object]) -> str:
+def _unfinished(state: dict[str, object]) -> str:
     return (
-        f"{told['run']}: shard {told['shard']} is there; the run has {told['parts']} batches by "
-        "now and is finished by its last shard (or by this command with --shard 0/1)"
+        f"{state['run']}: shard {state['shard']} is done; the run has {state['parts']} batches. "
+        "The last shard finishes it (or this command with --shard 0/1)"
     )

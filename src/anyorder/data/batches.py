@@ -81,12 +81,10 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         return Batch(
-            self.ids.to(device),
-            self.prompt_length.to(device),
-            self.length.to(device),
-            self.index.to(device),
-            None if self.segment_length is None else self.segment_length.to(device),
-            None if self.segment_count is None else self.segment_count.to(device),
+            **{
+                name: None if value is None else value.to(device)
+                for name, value in vars(self).items()
+            }
         )
 
 
@@ -223,22 +221,33 @@ def tokenise(
     (`begun`): the network needs a first token. On CannotCut and DoesNotFit leave the example out.
     """
     try:
-        prompt_ids = vocab.encode(prompt)
-        whole = (
-            [vocab.encode(answer)]
-            if segments is None
-            else cut(answer, vocab, segments.by, segments.segment_length)
-        )
-        kept = whole if segments is None else limit(whole, segments)
+        if segments is None:
+            whole = [vocab.encode(answer)]
+        else:
+            whole = cut(answer, vocab, segments.by, segments.segment_length)
+        return example_of(vocab.encode(prompt), whole, index, vocab, begun=begun, segments=segments)
     except ValueError as error:
         kind = type(error) if isinstance(error, CannotCut | DoesNotFit) else ValueError
         raise kind(f"example {index} of the source: {error}") from error
-    if not prompt_ids and vocab.bos_id is not None and not begun:
-        prompt_ids = [vocab.bos_id]
-    answer_ids = list(chain.from_iterable(kept))
+
+
+def example_of(
+    prompt: list[int],
+    whole: list[list[int]],
+    index: int,
+    vocab: Vocab,
+    *,
+    begun: bool,
+    segments: SegmentConfig | None,
+) -> Example:
+    """The example of an answer's segments, limited to `segments`; one piece if that is None."""
+    kept = whole if segments is None else limit(whole, segments)
+    if not prompt and vocab.bos_id is not None and not begun:
+        prompt = [vocab.bos_id]
+    answer = list(chain.from_iterable(kept))
     if segments is None:
-        return Example(prompt_ids, answer_ids, index)
-    return Example(prompt_ids, answer_ids, index, tuple(map(len, kept)), kept != whole)
+        return Example(prompt, answer, index)
+    return Example(prompt, answer, index, tuple(map(len, kept)), kept != whole)
 
 
 class Batches:

@@ -13,7 +13,7 @@ Signatures are in a file (306 bytes a row) and only read to compare. Bands that 
 already are not entered again, so that templates cost no time.
 
 Everything is a function of the rows in their order; no process-dependent hash is used. Not here:
-choosing the file, committing it, counting (apps/pipeline/pipeline.py).
+choosing the file, committing it, counting (apps/pipeline/__init__.py).
 """
 
 from __future__ import annotations

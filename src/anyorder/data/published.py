@@ -317,8 +317,8 @@ def _with_variables(expression: str, names: dict[str, float]) -> str:
 def _name(behind: str, names: dict[str, float], number: int) -> str:
     match = _WORDS_BEHIND.match(behind)
     words = [word.lower() for word in (match[1].split() if match else [])]
-    told = [word for word in words if word not in _EMPTY_WORDS][:NAME_WORDS]
-    base = "_".join(told) or f"step_{number}"
+    telling = [word for word in words if word not in _EMPTY_WORDS][:NAME_WORDS]
+    base = "_".join(telling) or f"step_{number}"
     if keyword.iskeyword(base) or base in _PRINTED:
         base += "_count"
     name, again = base, 2

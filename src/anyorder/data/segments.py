@@ -11,7 +11,7 @@ segmenters, found in SEGMENTERS:
                them, and at the end of the text to the last one
     fixed      cut behind every L_seg - 1 tokens
 
-No text is lost: `join(cut(text)) == text`, up to what the vocabulary's own normaliser changes. But
+No text is lost: joined segments decode to it, up to what the vocabulary's normaliser changes. But
 each piece is tokenised alone, and the tokens are those of the whole text only if none crosses a
 cut. That holds for `fixed`, for bytes, and for words that have a line end only at their own end
 (stories). BPE that splits text as Qwen2 does crosses a cut before a blank line: it has tokens for
@@ -34,11 +34,11 @@ import io
 import re
 import tokenize
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Literal
 
 from anyorder.vocab import Vocab
@@ -182,11 +182,6 @@ def cut(text: str, vocab: Vocab, by: str, segment_length: int, *, part: bool = F
         raise ValueError(f"segment_length is {segment_length}: give a whole number from 2 on")
     segmenters = PART_SEGMENTERS if part else SEGMENTERS
     return segmenters[by](text, vocab, segment_length)
-
-
-def join(segments: Iterable[Sequence[int]], vocab: Vocab) -> str:
-    """The text of segments. (A character may be made of two segments' bytes.)"""
-    return vocab.decode(list(chain.from_iterable(segments)))
 
 
 def _truncated(segments: Segments, config: SegmentConfig) -> Segments:

@@ -17,7 +17,7 @@ safetensors format, each with rows of one source:
 `ShardSource` joins the shards of one split, those of a source with repeat r each r times: an epoch
 reads such a row r times, with other noise. Only the rows that are read come into memory.
 
-Not here: filtering, shuffling, making the rows and writing shards (apps/pipeline/pipeline.py). No
+Not here: filtering, shuffling, making the rows and writing shards (apps/pipeline/__init__.py). No
 torch.
 """
 
@@ -28,7 +28,7 @@ import json
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, runtime_checka
 import numpy as np
 
 from anyorder.data.corpora.stories import StoriesConfig, problem
-from anyorder.data.segments import DoesNotFit, SegmentConfig, limit
+from anyorder.data.segments import DoesNotFit, SegmentConfig
 from anyorder.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -413,30 +413,15 @@ class ShardSource:
         self, index: int, vocab: Vocab, *, begun: bool, segments: SegmentConfig | None
     ) -> Example:
         """The row as `tokenise` would make it of the text; `segments` must match the stored cut."""
-        from anyorder.data.batches import Example
+        from anyorder.data.batches import example_of
 
         if segments is not None and segments.by != self.cut:
             raise ValueError(f"the shards are cut by {self.cut}, not by {segments.by}")
         row = self.at(index)
-        prompt, answer = list(row.prompt), list(row.answer)
-        if not prompt and vocab.bos_id is not None and not begun:
-            prompt = [vocab.bos_id]
-        if segments is None:
-            return Example(prompt, answer, index)
-        ends = [0, *accumulate(row.segments)]
+        answer = list(row.answer)
+        ends = [0, len(answer)] if segments is None else [0, *accumulate(row.segments)]
         whole = [answer[first:last] for first, last in pairwise(ends)]
         try:
-            kept = limit(whole, segments)
+            return example_of(list(row.prompt), whole, index, vocab, begun=begun, segments=segments)
         except DoesNotFit as error:
             raise DoesNotFit(f"example {index} of the source: {error}") from error
-        flat = [id for segment in kept for id in segment]
-        return Example(prompt, flat, index, tuple(map(len, kept)), kept != whole)
-
-
-def licences(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each source that may not be used commercially."""
-    return [
-        f"{source['alias']} is {source['licence']}: not for commercial use"
-        for source in manifest["sources"]
-        if not source["commercial"]
-    ]

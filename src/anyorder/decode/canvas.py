@@ -30,10 +30,10 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from anyorder.data.segments import cut
-from anyorder.trace.snapshots import Change
-from anyorder.trace.trace import Proposal
+from anyorder.trace.trace import Change, Proposal
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
@@ -207,18 +207,20 @@ class Canvas:
         return Canvas((*self.ids, *ids), (*self.free, *[False] * len(ids)))
 
 
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Rows of different lengths, padded on the right, and their lengths.  # B L, B"""
+    tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True, padding_value=pad)
+    return ids, torch.tensor([len(row) for row in rows])
+
+
 def stack(
     canvases: Sequence[Canvas], vocab: Vocab, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Right-padded rows: ids (B L), free (B L) and real, i.e. not padding (B L)."""
-    longest = max(len(canvas.ids) for canvas in canvases)
-    ids = torch.full((len(canvases), longest), vocab.pad_id)
-    free = torch.zeros(len(canvases), longest, dtype=torch.bool)
-    lengths = torch.tensor([len(canvas.ids) for canvas in canvases])
-    for row, canvas in enumerate(canvases):
-        ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
-        free[row, : len(canvas.ids)] = torch.tensor(canvas.free)
-    real = torch.arange(longest)[None, :] < lengths[:, None]
+    ids, lengths = padded([canvas.ids for canvas in canvases], vocab.pad_id)
+    free = padded([canvas.free for canvas in canvases], False)[0].bool()
+    real = torch.arange(ids.shape[1]) < lengths[:, None]
     return ids.to(device), free.to(device), real.to(device)
 
 
@@ -278,22 +280,14 @@ def _room(frozen: int, sizes: Sizes) -> int:
 
 
 class SegmentShape(Protocol):
-    """The part of a network's shape that says what a segment is."""
+    """The part of a network's shape that says what a segment is (`LatentConfig`)."""
 
     @property
-    def slots(self) -> int:
-        """The most segments of a text."""
-        ...
-
+    def slots(self) -> int: ...
     @property
-    def segment_length(self) -> int:
-        """The most tokens of a segment."""
-        ...
-
+    def segment_length(self) -> int: ...
     @property
-    def segment_by(self) -> str:
-        """How text is cut into segments; "fixed" ones are not lines."""
-        ...
+    def segment_by(self) -> str: ...
 
 
 class FramedSegments(Framed, Protocol):
@@ -382,7 +376,7 @@ class SegmentCanvas:
         slots = config.slots if sizes.slots is None else sizes.slots
         if slots > config.slots:
             raise ValueError(
-                f"slots={slots}: the model was trained with {config.slots}, give at most so many"
+                f"slots={slots}: give at most {config.slots}, as many as the model was trained with"
             )
         prompt, parts = parts_of(Marked.of(text), vocab, config)
         open_gaps = sum(part is None for part in parts)
@@ -392,7 +386,7 @@ class SegmentCanvas:
         left = slots - given
         if left < open_gaps:
             raise ValueError(
-                f"the text asks for {given + open_gaps} segments, and there are {slots} slots: "
+                f"the text needs {given + open_gaps} segments, and there are {slots} slots: "
                 "fill or freeze fewer"
             )
         segments: list[tuple[int, ...] | None] = []
@@ -515,9 +509,3 @@ Seen = Decoded
 
 Watcher = Callable[[Sequence[Decoded]], None]
 """Called after each step with every row that the step may have changed; raising ends decoding."""
-
-# The names that families use for the constructors.
-fixed_canvas = Canvas.of_text
-open_canvas = GrowingCanvas.of_text
-slot_canvas = SegmentCanvas.of_text
-open_segments = GrowingSegments.of_text

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,17 +45,6 @@ BLOCK = 512
 """Tokens that a draw sums as one block before it looks at them one by one."""
 FIRST_SEARCH = 256
 """How many of the best tokens top-p looks at before it looks at more."""
-
-
-class Drawn(Protocol):
-    """Options that say how tokens are drawn."""
-
-    @property
-    def temperature(self) -> float: ...
-    @property
-    def top_p(self) -> float: ...
-    @property
-    def top_k(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -78,13 +67,24 @@ class Draw:
             raise ValueError(f"top_k must be 0 (off) or positive, not {self.top_k}")
 
     @classmethod
-    def of(cls, options: Drawn) -> Draw:
-        """The drawing part of a family's options."""
+    def of(cls, options: Any) -> Draw:
+        """The drawing part of a family's options (`DrawOptions` of families/config.py)."""
         return cls(options.temperature, options.top_p, options.top_k)
 
-    def refuse_idle_filters(self) -> None:
-        """For paths that only draw: at temperature 0 the filters never remove the best token."""
-        if self.temperature == 0 and (self.top_p < 1 or self.top_k > 0):
+    def refuse_idle_filters(self, posterior: str | None = None) -> None:
+        """Refuse options without effect: at temperature 0 filters never remove the best token.
+
+        `posterior`: the one that scores read, if they read any.
+        """
+        if self.temperature > 0:
+            return
+        filters = self.top_p < 1 or self.top_k > 0
+        if posterior == "filtered" and not filters:
+            raise ValueError(
+                "posterior='filtered' is the untempered one at temperature 0 without top_p or "
+                "top_k: leave it out, or set one of them"
+            )
+        if posterior != "filtered" and filters:
             raise ValueError(
                 "at temperature 0 top_p and top_k change nothing: set a temperature or drop them"
             )

@@ -64,10 +64,10 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingCanvas
+from anyorder.decode.canvas import Decoded, GrowingCanvas, padded
 from anyorder.decode.loop import keep_rows
 from anyorder.decode.quota import Quota, WindowProgress, find_clocked_quota
-from anyorder.nets.denoiser import GAP_LIMIT
+from anyorder.nets.denoiser import GAP_LIMIT, TrainedSchedules
 from anyorder.process import insertion as counts
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import Power, carried
@@ -87,7 +87,7 @@ class FrozenRow(NamedTuple):
 class ShiftedPositions(NamedTuple):
     """How an insertion moved the positions."""
 
-    spread: Callable[[Tensor, float], Tensor]
+    move: Callable[[Tensor, float], Tensor]
     """(values of the old slots B L, value elsewhere) -> the values at the new positions."""
     fresh: Tensor  # B L, the new slots
 
@@ -114,10 +114,8 @@ class Growth:
     @classmethod
     def begin(cls, rows: Sequence[FrozenRow], device: torch.device, **more: Tensor) -> Self:
         """Rows of frozen slots; `more` are the fields that a subclass adds."""
-        length = torch.tensor([len(row.grows) for row in rows])
-        grows = torch.zeros(len(rows), int(length.max()), dtype=torch.bool)
-        for number, row in enumerate(rows):
-            grows[number, : len(row.grows)] = torch.tensor(row.grows)
+        flags, length = padded([row.grows for row in rows], False)
+        grows = flags.bool()
         position = torch.arange(grows.shape[1]).expand_as(grows)
         zeros = torch.zeros(len(rows), dtype=torch.int64)
         given: dict[str, Tensor] = {
@@ -159,20 +157,20 @@ class Growth:
         # An old slot moves by what is inserted before it; padding moves behind the row's new end.
         target = place[: self.slot.shape[1]] + counts.cumsum(dim=1) - counts  # B L
 
-        def spread(old: Tensor, elsewhere: float) -> Tensor:
+        def move(old: Tensor, elsewhere: float) -> Tensor:
             wider = old.new_full((len(old), len(place)), elsewhere)
             return wider.scatter_(1, target, old)[:, :longest]
 
-        taken = spread(torch.ones_like(self.open), False)
+        taken = move(torch.ones_like(self.open), False)
         fresh = ~taken & (place[:longest] < length[:, None])
         number = self.numbered[:, None] + fresh.long().cumsum(dim=1) - 1
-        self.slot = torch.where(fresh, number, spread(self.slot, -1))
-        self.open = spread(self.open, False) | fresh
-        self.grows = spread(self.grows, False) | fresh
-        self.insert = spread(self.insert, 0).masked_fill_(fresh, step)
-        self.reveal = spread(self.reveal, 0)
+        self.slot = torch.where(fresh, number, move(self.slot, -1))
+        self.open = move(self.open, False) | fresh
+        self.grows = move(self.grows, False) | fresh
+        self.insert = move(self.insert, 0).masked_fill_(fresh, step)
+        self.reveal = move(self.reveal, 0)
         self.length, self.numbered, self.room = length, self.numbered + new, self.room - new
-        return ShiftedPositions(spread, fresh)
+        return ShiftedPositions(move, fresh)
 
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the columns that only they needed."""
@@ -194,9 +192,7 @@ class GrowingRows(Growth):
         vocab: Vocab,
         device: torch.device,
     ) -> GrowingRows:
-        ids = torch.full((len(canvases), max(len(c.ids) for c in canvases)), vocab.pad_id)
-        for row, canvas in enumerate(canvases):
-            ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
+        ids, _ = padded([canvas.ids for canvas in canvases], vocab.pad_id)
         beginnings = [
             FrozenRow(canvas.grows, canvas.room, key)
             for canvas, key in zip(canvases, keys, strict=True)
@@ -208,8 +204,8 @@ class GrowingRows(Growth):
         """Insert `counts` (B L) masked slots after each position."""
         moved = self.open_slots(counts, step)
         if moved is not None:
-            self.ids = moved.spread(self.ids, vocab.pad_id).masked_fill_(moved.fresh, vocab.mask_id)
-            self.log_prob = moved.spread(self.log_prob, torch.nan)
+            self.ids = moved.move(self.ids, vocab.pad_id).masked_fill_(moved.fresh, vocab.mask_id)
+            self.log_prob = moved.move(self.log_prob, torch.nan)
 
     def collect(self, index: int, canvas: GrowingCanvas, step: int) -> Decoded:
         """The result of one row after `step` steps."""
@@ -322,30 +318,12 @@ def _within_room(demand: InsertionDemand, numbers: Tensor) -> Tensor:
     return torch.zeros_like(numbers).scatter_add(1, gap, kept.long())
 
 
-class Clocked(Protocol):
-    """The options that a clock reads (`ClockOptions` of families/config.py), resolved."""
-
-    @property
-    def clock(self) -> str: ...
-    @property
-    def steps(self) -> int | None: ...
-    @property
-    def quota(self) -> str | None: ...
-    @property
-    def counts(self) -> str | None: ...
-    @property
-    def hazard(self) -> str | None: ...
-    @property
-    def insertion_schedule(self) -> float | None: ...
-    @property
-    def unmasking_schedule(self) -> str | float | None: ...
-    @property
-    def insertion_temperature(self) -> float: ...
-
+Clocked = Any
+"""The options that a clock reads (`ClockOptions` of families/config.py), resolved."""
 
 END = 1e-6
 """Time is over when less than this is left."""
-ASKED = 1 << 10
+ROUNDED = 1 << 10
 """The event clock rounds 1 - t to one part in this many before it calls the network."""
 RISE = 1.0
 """How much an event may raise the expected number of missing items."""
@@ -360,21 +338,10 @@ class StepPlan(NamedTuple):
     bound: Tensor  # B, on what is missing then; read by the event clock only
 
 
-class TrainedSchedules(Protocol):
-    """The schedules on which a network was trained."""
-
-    @property
-    def coordinate(self) -> str: ...
-    @property
-    def insertion_exponent(self) -> float: ...
-    @property
-    def unmasking_exponent(self) -> float: ...
-
-
 class Clock(Protocol):
     """Decides what happens next."""
 
-    def asked(self, left: Tensor) -> Tensor:
+    def network_left(self, left: Tensor) -> Tensor:
         """The time left that the network is given, when `left` is left.  # B"""
         ...
 
@@ -383,23 +350,12 @@ class Clock(Protocol):
         ...
 
 
-def _exact(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
-    return schedule.thinning(t, s)
-
-
-def _left(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
-    return schedule.hazard(t) * (s - t)
-
-
-def _midpoint(schedule: Power, t: Tensor, s: Tensor) -> Tensor:
-    return schedule.hazard((t + s) / 2) * (s - t)
-
-
 HAZARDS: dict[str, Callable[[Power, Tensor, Tensor], Tensor]] = {
-    "exact": _exact,
-    "left": _left,
-    "midpoint": _midpoint,
+    "exact": lambda schedule, t, s: schedule.thinning(t, s),
+    "left": lambda schedule, t, s: schedule.hazard(t) * (s - t),
+    "midpoint": lambda schedule, t, s: schedule.hazard((t + s) / 2) * (s - t),
 }
+"""(schedule, t, s) -> the probability that a waiting item arrives in (t, s]."""
 
 
 @dataclass(frozen=True)
@@ -413,7 +369,7 @@ class Steps:
     counts: Callable[[InsertionDemand, float], Tensor]
     hazard: Callable[[Power, Tensor, Tensor], Tensor]
 
-    def asked(self, left: Tensor) -> Tensor:
+    def network_left(self, left: Tensor) -> Tensor:
         return left
 
     def share(self, schedule: Power, step: int) -> float:
@@ -448,11 +404,11 @@ class Events:
     insertion: Power
     unmasking: Power
 
-    def asked(self, left: Tensor) -> Tensor:
+    def network_left(self, left: Tensor) -> Tensor:
         # Times depend on the last digits of earlier network outputs, and networks embed time in
         # fast waves: without rounding, float noise would grow from call to call.
         mantissa, exponent = torch.frexp(left)
-        return torch.ldexp((mantissa * ASKED).round() / ASKED, exponent)
+        return torch.ldexp((mantissa * ROUNDED).round() / ROUNDED, exponent)
 
     def plan(self, rows: Growth, demand: InsertionDemand) -> StepPlan:
         masks = rows.open.sum(dim=1)
@@ -482,8 +438,6 @@ def build_clock(options: Clocked, net: TrainedSchedules) -> Clock:
     insertion, unmasking = schedules(options, net)
     if options.clock == "events":
         return Events(insertion, unmasking)
-    assert options.steps is not None and options.counts is not None
-    assert options.quota is not None and options.hazard is not None
     return Steps(
         steps=options.steps,
         insertion=insertion,
@@ -496,7 +450,6 @@ def build_clock(options: Clocked, net: TrainedSchedules) -> Clock:
 
 def schedules(options: Clocked, net: TrainedSchedules) -> tuple[Power, Power]:
     """Gamma and the unmasking schedule of the sampler."""
-    assert options.insertion_schedule is not None and options.unmasking_schedule is not None
     gamma, trained = Power(options.insertion_schedule), Power(net.unmasking_exponent)
     if isinstance(options.unmasking_schedule, str):
         along = carried(trained, Power(net.insertion_exponent), gamma)
@@ -522,7 +475,7 @@ class RunningClock:
 
     def time(self, rows: Growth) -> Tensor:
         """The network's time for each row.  # B"""
-        return network_time(self.clock.asked(rows.left), self.gamma, self.net)
+        return network_time(self.clock.network_left(rows.left), self.gamma, self.net)
 
     def plan(self, rows: Growth, gaps: Tensor, step: int) -> StepPlan:
         """The plan of one step, given the log of what is missing in every gap (B L).

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from anyorder import plugins
+from anyorder.checks import at_least, one_of
 from anyorder.decode.draw import Posterior
 from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
 from anyorder.process.noise import Stream, uniform
@@ -109,28 +110,14 @@ class Score:
         return self.reads not in ("nothing", "plan")
 
 
-def _confidence(items: Items) -> Tensor:
+def _posterior(items: Items) -> Posterior:
     assert items.posterior is not None
-    return items.posterior.log_confidence()
+    return items.posterior
 
 
 def _sampled(items: Items) -> Tensor:
-    assert items.posterior is not None and items.tokens is not None
-    return items.posterior.log_prob(items.tokens)
-
-
-def _margin(items: Items) -> Tensor:
-    assert items.posterior is not None
-    return items.posterior.margin_below_one()
-
-
-def _entropy(items: Items) -> Tensor:
-    assert items.posterior is not None
-    return items.posterior.negative_entropy()
-
-
-def _left_to_right(items: Items) -> Tensor:
-    return -items.position.to(torch.float64)
+    assert items.tokens is not None
+    return _posterior(items).log_prob(items.tokens)
 
 
 def _random(items: Items) -> Tensor:
@@ -144,9 +131,9 @@ def _planner(items: Items) -> Tensor:
     return items.odds.to(torch.float64)
 
 
-def _average(items: Items) -> Tensor:
+def _written(items: Items) -> Written:
     assert items.written is not None
-    return _sum(items.written) / items.written.length
+    return items.written
 
 
 def _average_bound(written: Written) -> Tensor:
@@ -158,31 +145,27 @@ def _sum(written: Written) -> Tensor:
     return written.log_prob.masked_fill(~written.present, 0.0).sum(dim=1)
 
 
-def _minimum(items: Items) -> Tensor:
-    assert items.written is not None
-    return _smallest(items.written)
-
-
 def _smallest(written: Written) -> Tensor:
     """The score, and also its bound: later tokens can only lower it."""
     return written.log_prob.masked_fill(~written.present, torch.inf).amin(dim=1)
 
 
-def _first(items: Items) -> Tensor:
-    assert items.written is not None
-    return items.written.log_prob[:, 0]
-
-
-LEFT_TO_RIGHT = Score("left_to_right", _left_to_right, reads="nothing")
+LEFT_TO_RIGHT = Score(
+    "left_to_right", lambda items: -items.position.to(torch.float64), reads="nothing"
+)
 RANDOM = Score("random", _random, reads="nothing")
 
 SCORES = {
     score.name: score
     for score in (
-        Score("confidence", _confidence, is_log_probability=True),
+        Score(
+            "confidence",
+            lambda items: _posterior(items).log_confidence(),
+            is_log_probability=True,
+        ),
         Score("sampled", _sampled, reads="token", is_log_probability=True),
-        Score("margin", _margin),
-        Score("entropy", _entropy),
+        Score("margin", lambda items: _posterior(items).margin_below_one()),
+        Score("entropy", lambda items: _posterior(items).negative_entropy()),
         LEFT_TO_RIGHT,
         RANDOM,
         Score("planner", _planner, reads="plan"),
@@ -193,9 +176,16 @@ SCORES = {
 SEGMENT_SCORES = {
     score.name: score
     for score in (
-        Score("average", _average, reads="segment", bound=_average_bound),
-        Score("minimum", _minimum, reads="segment", bound=_smallest),
-        Score("first", _first, reads="opening"),
+        Score(
+            "average",
+            lambda items: _sum(_written(items)) / _written(items).length,
+            reads="segment",
+            bound=_average_bound,
+        ),
+        Score(
+            "minimum", lambda items: _smallest(_written(items)), reads="segment", bound=_smallest
+        ),
+        Score("first", lambda items: _written(items).log_prob[:, 0], reads="opening"),
         LEFT_TO_RIGHT,
         RANDOM,
     )
@@ -216,14 +206,9 @@ class Policy:
     """Close blocks of this many free slots from left to right; None: the whole canvas at once."""
 
     def __post_init__(self) -> None:
-        if self.posterior not in ("untempered", "filtered"):
-            raise ValueError(
-                f"posterior must be 'untempered' or 'filtered', not {self.posterior!r}"
-            )
-        if self.ties not in ("random", "leftmost"):
-            raise ValueError(f"ties must be 'random' or 'leftmost', not {self.ties!r}")
-        if self.block is not None and self.block < 1:
-            raise ValueError(f"a block has at least one slot, not {self.block}")
+        one_of("posterior", self.posterior, ("untempered", "filtered"))
+        one_of("ties", self.ties, ("random", "leftmost"))
+        at_least("block", self.block)
         wanted = self.quota.reads_scores
         if wanted is not None and wanted != self.score.scale:
             raise ValueError(NEEDED[wanted].format(policy=repr(self.score.name)))
@@ -258,11 +243,7 @@ def register_policy(score: Score) -> None:
 
 def find_score(name: str) -> Score:
     """A score of tokens."""
-    _add_installed(name)
-    if name in SCORES:
-        return SCORES[name]
-    problem = f"the policy {name!r} ranks segments" if name in SEGMENT_SCORES else _unknown(name)
-    raise ValueError(f"{problem}: choose one of {', '.join(SCORES)}")
+    return _find(name, SCORES, SEGMENT_SCORES, "segments")
 
 
 def find_unplanned_score(name: str) -> Score:
@@ -275,21 +256,18 @@ def find_unplanned_score(name: str) -> Score:
 
 def find_segment_score(name: str) -> Score:
     """A score of segments."""
-    _add_installed(name)
-    if name in SEGMENT_SCORES:
-        return SEGMENT_SCORES[name]
-    problem = f"the policy {name!r} ranks tokens" if name in SCORES else _unknown(name)
-    raise ValueError(f"{problem}: choose one of {', '.join(SEGMENT_SCORES)}")
+    return _find(name, SEGMENT_SCORES, SCORES, "tokens")
 
 
-def _add_installed(name: str) -> None:
-    """Register the policy of an installed package when its name is first asked for."""
-    if name not in SCORES and name not in SEGMENT_SCORES and name in plugins.installed("policies"):
+def _find(name: str, scores: dict[str, Score], others: dict[str, Score], ranked: str) -> Score:
+    """The score of that name; those of installed packages are registered on first use."""
+    if name not in scores and name not in others and name in plugins.installed("policies"):
         register_policy(plugins.load("policies", name))
-
-
-def _unknown(name: str) -> str:
-    return f"unknown policy {name!r}"
+    if name in scores:
+        return scores[name]
+    known = f"the policy {name!r} ranks {ranked}"
+    problem = known if name in others else f"unknown policy {name!r}"
+    raise ValueError(f"{problem}: choose one of {', '.join(scores)}")
 
 
 def near_ties_as_ties(scores: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from anyorder.decode.draw import Draw, Posterior, filtered, pick, pick_from, refuse_nan
 from anyorder.decode.policy import Items, Policy, Ranking, near_ties_as_ties, tie_noise
+from anyorder.nets.denoiser import text_logits
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
 
@@ -112,23 +113,14 @@ class Proposer:
             ids[row, position] = drawn
             log_prob[row, position] = found
 
-    def probabilities(self, view: StepView, chosen: Tensor, row: int) -> tuple[Tensor, Tensor]:
-        """Positions of the chosen slots of one row (N), and their untempered posteriors (N V)."""
+    def probabilities(self, view: StepView, chosen: Tensor, row: int) -> Tensor:
+        """The untempered posteriors of the chosen slots of one row.  # N V"""
         position = chosen[row].nonzero()[:, 0]
-        return position, self.logits(view, torch.full_like(position, row), position).softmax(-1)
+        return self.logits(view, torch.full_like(position, row), position).softmax(-1)
 
     def logits(self, view: StepView, row: Tensor, position: Tensor) -> Tensor:
         """Logits of chosen slots, without the ids that a slot must not hold.  # N V"""
-        logits = self.head(view.states[row, position]).float()
-        if logits.shape[-1] < self.vocab.size:
-            raise ValueError(
-                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
-                f"{self.vocab.size}: use the vocabulary that it was trained with"
-            )
-        for token in self.forbidden:
-            logits[:, token] = -torch.inf
-        logits[:, self.vocab.size :] = -torch.inf  # heads are padded beyond the tokenizer
-        return logits
+        return text_logits(self.head(view.states[row, position]), self.vocab, self.forbidden)
 
     def _read(self, view: StepView, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows, positions and logits of the chosen slots (B L), few at a time.  # N, N, N V"""

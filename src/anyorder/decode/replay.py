@@ -1,6 +1,6 @@
 """The canvases of a stored trace, as a network saw them.
 
-The canvas after step s is rebuilt from the trace (trace/snapshots.py), with the prompt in front.
+The canvas after step s is rebuilt from the trace (trace/trace.py), with the prompt in front.
 Step s + 1 was decided on it, so the tokens *committed* from it are those that the sampler revealed
 next: in step s + 1 if the network reads time. If it reads none, in the next step that changes
 anything, since until then it sees the same canvas. Tokens that were not drawn (for example filled
@@ -41,35 +41,21 @@ class Replay:
     first if some segments were frozen in front."""
 
 
-class CanvasFacts(Protocol):
-    """The facts about a canvas before the network is called on it."""
+@dataclass(frozen=True, eq=False)
+class CanvasFacts:
+    """The facts about one canvas of a trace before the network is called on it."""
 
-    @property
-    def step(self) -> int: ...
-    @property
-    def time(self) -> float | None:
-        """The network's time; None if it reads none."""
-        ...
-
-    @property
-    def open(self) -> int:
-        """Open slots on it, read or not: of tokens, or of segments."""
-        ...
-
-    @property
-    def committed(self) -> IntArray:
-        """Positions of the tokens committed from it, numbered as in its posterior.  # C"""
-        ...
-
-    @property
-    def tokens(self) -> IntArray:
-        """The tokens committed there.  # C"""
-        ...
-
-    @property
-    def log_prob(self) -> FloatArray:
-        """Their log-probabilities in the trace; NaN where it has none.  # C"""
-        ...
+    step: int
+    time: float | None
+    """The network's time; None if it reads none."""
+    open: int
+    """Open slots on it, read or not: of tokens, or of segments."""
+    committed: IntArray  # C
+    """Positions of the tokens committed from it that are read, numbered as in its posterior."""
+    tokens: IntArray  # C
+    """The tokens committed there."""
+    log_prob: FloatArray  # C
+    """Their log-probabilities in the trace; NaN where it has none."""
 
 
 class CanvasBelief(Protocol):
@@ -96,25 +82,34 @@ class TraceReader(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
-    """One canvas of a trace."""
+class Moment(CanvasFacts):
+    """One canvas of a trace of tokens."""
 
-    step: int
-    time: float | None
-    """The network's time; None if it reads none."""
     ids: IntArray  # L, with the prompt; the mask id where masked
-    open: int
-    """Masked slots on it, read or not."""
     places: IntArray  # N
     """Positions of the slots that are read."""
     slots: IntArray  # N
     """Which of the trace's tokens they become."""
-    committed: IntArray  # C
-    """Those of `slots` that were committed from this canvas."""
-    tokens: IntArray  # C
-    """The tokens committed there."""
-    log_prob: FloatArray  # C
-    """Their log-probabilities in the trace; NaN where it has none."""
+
+
+def name_of(trace: Trace) -> str:
+    return f"trace {trace.task_id!r} sample {trace.sample}"
+
+
+def without_ids(trace: Trace) -> ValueError:
+    """The error for a trace that no network can read."""
+    return ValueError(
+        f"{name_of(trace)} holds strings, not token ids, and a network reads ids: import it with "
+        "its ids, or sample it again"
+    )
+
+
+def other_canvas(trace: Trace) -> ValueError:
+    """The error for a trace that does not fit its run."""
+    return ValueError(
+        f"{name_of(trace)} did not begin with the canvas that its run describes: the run card and "
+        "the traces do not belong together"
+    )
 
 
 def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Moment:
@@ -122,10 +117,7 @@ def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Mo
     trace = replay.trace
     now = trace.replay(step)
     if now.token_ids is None or now.prompt_ids is None:
-        raise ValueError(
-            f"trace {trace.task_id!r} sample {trace.sample} holds strings, not token ids, and a "
-            "network reads ids: import it with its ids, or sample it again"
-        )
+        raise without_ids(trace)
     masked = ~now.revealed
     read = masked & replay.inside[now.slots]
     slots = now.slots[read].astype(np.int64)

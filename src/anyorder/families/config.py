@@ -1,8 +1,9 @@
 """Settings that several families share: a network's shape, how tokens are drawn, insertion's clock.
 
 Each setting is defined once, here or in a family's own config.py, with its help text below it: the
-command line, the playground and the run card read it there. Never torch. What fills in and checks
-options by the tables of policies and quotas is `resolve` in a family's decode.py.
+command line, the playground and the run card read it there. Never torch. `resolve` in a family's
+decode.py fills in and checks the options. An option that the chosen path would not use is an error,
+never ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 import tyro
 
-from anyorder.checks import one_of
+from anyorder.checks import at_least, one_of, positive
 from anyorder.nets.shapes import TransformerConfig
 
 Order = Literal["left_to_right", "chosen", "at_once"]
@@ -49,7 +50,7 @@ class Description:
     items: Literal["tokens", "segments"] = "tokens"
     """What is written at a time, and what an order is an order of."""
     masks: bool = True
-    """Whether a canvas has masked positions, which the network can be asked about."""
+    """Whether a canvas has masked positions, whose posteriors the network gives."""
     inserts: bool = False
     """Whether the canvas grows: slots are opened while decoding. Else their number is fixed."""
 
@@ -99,7 +100,7 @@ class Description:
 
 
 class Specials(Protocol):
-    """What a shape asks of a vocabulary: the ids that may stand around a prompt."""
+    """The ids of a vocabulary that may stand around a prompt."""
 
     @property
     def bos_id(self) -> int | None: ...
@@ -200,7 +201,7 @@ class ClockOptions:
     """When slots are inserted and revealed, and how many."""
 
     clock: Literal["steps", "events"] = "steps"
-    """steps: a grid of time, much in one call; events: at most one insertion or reveal a call."""
+    """steps: a grid of time, many events in one call; events: at most one event in each call."""
     steps: int | None = None
     """Steps of the grid. Exact: 128; compat: 512."""
     quota: Literal["thinned", "poisson"] | None = None
@@ -208,7 +209,7 @@ class ClockOptions:
     counts: Literal["binomial", "poisson", "floor_bernoulli"] | None = None
     """How many slots a step inserts. Exact: binomial; compat: poisson."""
     hazard: Literal["exact", "left", "midpoint"] | None = None
-    """What share of the waiting events a step holds. Exact: exact; compat: left."""
+    """How a step's share of the waiting events is computed. Exact: exact; compat: left."""
     insertion_schedule: float | None = None
     """Gamma(t) = 1 - (1 - t)^this is the share inserted by time t. Unset: 2.9, as published."""
     unmasking_schedule: str | float | None = None
@@ -216,17 +217,13 @@ class ClockOptions:
     training; kept: the schedule of training in the sampler's time (published); or an exponent,
     where smaller means later. Exact: carried; compat: kept."""
     insertion_temperature: float = 1.0
-    """Where slots are inserted, never how many: below 1 rather where most are missing."""
+    """Where slots are inserted, not how many: below 1, more of them where most are missing."""
 
     def with_schedules(self, unmasking: str) -> Self:
         """With both schedules, `unmasking` unless another was chosen; clock and numbers checked."""
         one_of("clock", self.clock, ("steps", "events"))
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        if not 0 < self.insertion_temperature < math.inf:
-            raise ValueError(
-                f"insertion_temperature={self.insertion_temperature}: give a positive number"
-            )
+        at_least("steps", self.steps)
+        positive("insertion_temperature", self.insertion_temperature)
         insertion = 2.9 if self.insertion_schedule is None else self.insertion_schedule
         return replace(
             self,

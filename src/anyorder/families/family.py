@@ -2,7 +2,7 @@
 
 A family is a folder of this package: config.py (its settings, torch-free), net.py, loss.py,
 decode.py, and family.py, which binds these in one row, `FAMILY`. A row is imported when it is first
-asked for, so that the names of families cost nothing (CONTRIBUTING.md walks through adding one).
+used, so that the names of families cost nothing (CONTRIBUTING.md walks through adding one).
 Never torch here. Nothing else in the library compares family names.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, fields
 from importlib import import_module
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from anyorder import plugins
 from anyorder.checks import is_whole
@@ -20,14 +20,22 @@ from anyorder.checks import is_whole
 if TYPE_CHECKING:
     from torch import nn
 
+    from anyorder.data.batches import Batch
     from anyorder.decode.canvas import Decoded, Frame, Sizes
     from anyorder.decode.replay import TraceReader
-    from anyorder.families.backbone import Objective
     from anyorder.nets.shapes import TransformerConfig
+    from anyorder.process.masking import LossParts
+    from anyorder.process.noise import Noise
     from anyorder.vocab import Vocab
 
 GRID = tuple((i + 0.5) / 8 for i in range(8))
 """Corruption levels of a validation grid."""
+
+
+class Objective(Protocol):
+    """One batch and its noise -> the parts of a loss."""
+
+    def __call__(self, net: nn.Module, batch: Batch, noise: Noise, /) -> LossParts: ...
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,6 @@ class Family:
     """(text, largest sizes, vocabulary, network's configuration) -> what `decode` fills."""
     options: type
     """The decoding options that this family understands, as a frozen dataclass."""
-    check: Callable[[Sequence[Any], Any], None]
-    """Refuses canvases that these options cannot decode, before anything is written."""
     decode: Callable[..., list[Decoded]]
     """(net, vocab, canvases, keys, options, device, watch) -> what was decoded."""
     reader: Callable[..., TraceReader] | None
@@ -78,12 +84,14 @@ class Family:
     the default."""
     levels: tuple[float | None, ...]
     """Corruption levels of the validation grid."""
+    check: Callable[[Sequence[Any], Any], None] = lambda canvases, options: None
+    """Refuses canvases that these options cannot decode, before anything is written."""
     resolve: Callable[[Any], Any] = lambda options: options
     """options -> the same, with every unset choice filled in that has an effect; checked."""
     suits: Callable[[Any, Any], None] = lambda net, options: None
     """(network, options): refuses options for which this network lacks a part."""
     usual: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda net, given: {}
-    """(network, what was asked for) -> what else to choose for this network in particular."""
+    """(network, given options) -> what else to choose for this network in particular."""
 
     def network_config(self, recipe: Any, vocab_size: int, eos: int) -> Any:
         """The configuration of the network that a recipe asks for, complete."""

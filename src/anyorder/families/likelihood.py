@@ -53,7 +53,12 @@ from anyorder.data.batches import Batch
 from anyorder.families.descriptions import describe
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.duo.loss import SCHEDULE, uniform_bound
-from anyorder.families.flexlatent.loss import TARGETS, segment_items
+from anyorder.families.flexlatent.loss import (
+    TARGETS,
+    same_items,
+    segment_items,
+    visible_segments,
+)
 from anyorder.families.flexmdm.loss import clocks_of
 from anyorder.families.latentmdm.loss import (
     Segments,
@@ -64,7 +69,6 @@ from anyorder.families.latentmdm.loss import (
 )
 from anyorder.nets.denoiser import States
 from anyorder.process import insertion, masking, uniform
-from anyorder.process import masking as causal
 from anyorder.process.insertion import Clocks, InsertionItems, Interpolant, align, could_be
 from anyorder.process.noise import Noise, Stream
 from anyorder.vocab import Vocab
@@ -120,14 +124,12 @@ def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -
     segments = Segments.of(batch, vocab)
     items = segment_items(batch, noise, 0.0)
     prompt = read_prompts(net, batch, vocab)
-    content = _contents(segments)  # B N
-    every = torch.arange(len(batch.ids), device=batch.ids.device)[:, None]
+    # For every item the first one with the same content; the anchor is item 0.
+    content = same_items(segments).long().argmax(dim=2)  # B N
 
     def ask(seen: Interpolant) -> Prediction:
-        visible = segments[every, (seen.origin[:, 1:] - 1).clamp(min=0)]  # B S
-        real = seen.real[:, 1:]
-        hidden = seen.masked[:, 1:]
-        vectors = latents(net, visible, hidden | ~real, net.mask_vector)
+        real, hidden = seen.real[:, 1:], seen.masked[:, 1:]
+        vectors = latents(net, visible_segments(segments, seen), hidden | ~real, net.mask_vector)
         look = net.look(prompt, vectors, real, time=seen.time.float())
         targets = TARGETS["integrated"](segments, seen, items)
         row = seen.masked.nonzero()[:, 0]
@@ -149,13 +151,13 @@ def insertion_nats(
     """The bound, as a mean over the rows."""
     time, weight = drawn_times(noise.levels(len(index), index.device))
     seen = _at(time, items, index, noise, clocks)
-    told = ask(seen)
+    guess = ask(seen)
     row = seen.masked.nonzero()[:, 0]
     # The divergence is the cross-entropy minus the entropy.
-    reveals = told.nats.new_zeros(len(index)).index_add(0, row, told.nats - told.surprise)
+    reveals = guess.nats.new_zeros(len(index)).index_add(0, row, guess.nats - guess.surprise)
     # The terms without g, which the loss of training leaves out.
-    extra = torch.xlogy(told.missing, told.missing) - told.missing
-    gaps = (insertion.poisson_loss(told.missing, told.log_mean) + extra) * seen.gaps
+    extra = torch.xlogy(guess.missing, guess.missing) - guess.missing
+    gaps = (insertion.poisson_loss(guess.missing, guess.log_mean) + extra) * seen.gaps
     inserts = gaps.sum(dim=1)
     rates = clocks.unmasking.hazard(time) * reveals + clocks.insertion.hazard(time) * inserts
     return (weight * rates).mean() + _last_step(items, index, noise, clocks, ask)
@@ -198,9 +200,9 @@ def _last_step(
     """The cost of the last step: insert all missing items, then reveal all masks."""
     time = torch.full((len(index),), 1 - LEFT, dtype=torch.float64, device=index.device)
     seen = _at(time, items, index, noise, clocks)
-    told = ask(seen)
-    missing = seen.missing.to(told.log_mean)  # drawn, not expected: log m! needs whole numbers
-    poisson = insertion.poisson_loss(missing, told.log_mean) + torch.lgamma(missing + 1)
+    guess = ask(seen)
+    missing = seen.missing.to(guess.log_mean)  # drawn, not expected: log m! needs whole numbers
+    poisson = insertion.poisson_loss(missing, guess.log_mean) + torch.lgamma(missing + 1)
     inserted = (poisson * seen.gaps).sum() / len(index)
     nothing = torch.zeros_like(items.free)
     # Deleted and masked items are masks now; padding writes to item 0, which is never free.
@@ -212,14 +214,6 @@ def _last_step(
 def _entropy(probability: Tensor) -> Tensor:
     """-sum p log p of every row.  # M K -> M"""
     return -torch.xlogy(probability, probability).sum(dim=1)
-
-
-def _contents(segments: Segments) -> Tensor:
-    """For every item the first one with the same content; the anchor is item 0.  # B N"""
-    tokens = segments.tokens  # B S T
-    same = (tokens[:, :, None] == tokens[:, None]).all(dim=3)
-    same &= segments.length[:, :, None] == segments.length[:, None]
-    return functional.pad(same.long().argmax(dim=2) + 1, (1, 0))
 
 
 @dataclass(frozen=True)
@@ -236,7 +230,7 @@ class Likelihood:
 
 def causal_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
     """ar: exact; one copy is enough."""
-    states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
+    states = net.hidden(batch.ids)[masking.predictors(batch.answer)]
     return _nats(net, states, batch.ids[batch.answer]).sum() / len(batch.ids)
 
 

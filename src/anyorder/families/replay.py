@@ -33,26 +33,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import GrowingCanvas
+from anyorder.decode.canvas import GrowingCanvas, padded
 from anyorder.decode.draw import Draw, find_stopping, refuse_nan
 from anyorder.decode.growing import (
     Clocked,
     GrowingRows,
     Growth,
     RunningClock,
-    TrainedSchedules,
     build_clock,
     network_time,
     schedules,
 )
 from anyorder.decode.proposals import HEAD_BUDGET, Proposer, StepView
-from anyorder.decode.replay import BoolArray, FloatArray, IntArray, Moment, Replay, moment_of
+from anyorder.decode.replay import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Moment,
+    Replay,
+    moment_of,
+    name_of,
+    other_canvas,
+)
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.compat import LATEST
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions
-from anyorder.nets.denoiser import Denoiser, Inserter, LogitsDenoiser, Shifted
+from anyorder.nets.denoiser import (
+    Denoiser,
+    Inserter,
+    LogitsDenoiser,
+    Shifted,
+    TrainedSchedules,
+)
 from anyorder.process.schedule import Power
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
@@ -76,8 +90,8 @@ class StepTimes:
         for each in replays:
             _check_steps(each.trace, steps + 1)  # one more call may fill what is left
             left = [max(0, steps - step) / steps for step in each.steps]
-            asked = clock.asked(torch.tensor(left, dtype=torch.float64))
-            result.append(network_time(asked, gamma, self.net).numpy())
+            rounded = clock.network_left(torch.tensor(left, dtype=torch.float64))
+            result.append(network_time(rounded, gamma, self.net).numpy())
         return result
 
 
@@ -125,7 +139,7 @@ class Walk:
         done = (int((self.reveal == step).sum()), int((self.insert == step).sum()))
         if done != (reveals, inserts):
             raise ValueError(
-                f"{_name(self.trace)} reveals {done[0]} and inserts {done[1]} in step {step}; "
+                f"{name_of(self.trace)} reveals {done[0]} and inserts {done[1]} in step {step}; "
                 f"this model reveals {reveals} and inserts {inserts}: give the model, and the "
                 "options, that made it"
             )
@@ -158,23 +172,23 @@ class EventTimes:
 
     def __call__(self, replays: Sequence[Replay]) -> list[FloatArray]:
         walks = [self.view.walk(each) for each in replays]
-        pace, step = RunningClock(self.options, self.net), 0
+        clock, step = RunningClock(self.options, self.net), 0
         while current := [walk for walk in walks if walk.last >= step]:
             step += 1
-            self._call(current, pace, step)
+            self._call(current, clock, step)
         return [
             np.asarray([walk.times[step] for step in each.steps])
             for walk, each in zip(walks, replays, strict=True)
         ]
 
     @torch.inference_mode()
-    def _call(self, walks: Sequence[Walk], pace: RunningClock, step: int) -> None:
+    def _call(self, walks: Sequence[Walk], clock: RunningClock, step: int) -> None:
         """Repeat call number `step` of every walk, on its canvas after step - 1."""
         rows = self.view.rows(walks, step - 1)
         rows.left = self._column([walk.left for walk in walks])
         rows.bound = self._column([walk.bound for walk in walks])
-        time = pace.time(rows)
-        plan = pace.plan(rows, self.view.gaps(walks, step - 1, rows, time), step)
+        time = clock.time(rows)
+        plan = clock.plan(rows, self.view.gaps(walks, step - 1, rows, time), step)
         inserts = plan.inserts.sum(dim=1)
         for row, walk in enumerate(walks):
             walk.times.append(float(time[row]))
@@ -200,10 +214,7 @@ class TokenView:
         frozen = trace.timing()[0] == 0
         given = [*trace.prompt_ids.tolist(), *trace.token_ids[frozen].tolist()]
         if given != list(canvas.ids):
-            raise ValueError(
-                f"{_name(trace)} did not begin with the canvas that its run describes: the run "
-                "card and the traces do not belong together"
-            )
+            raise other_canvas(trace)
         about = (np.asarray(canvas.grows), canvas.room)
         last, (insert, reveal) = max(replay.steps, default=-1), trace.timing()
         return Walk(trace, key, last, insert.astype(np.int64), reveal.astype(np.int64), about)
@@ -232,6 +243,22 @@ class TokenView:
         return self.net.look(rows.ids, mask=rows.real, time=time).gaps
 
 
+def times_of(replays: Sequence[Replay], times: Times | None) -> list[list[Any]]:
+    """The network's time at each step of each replay; None where it reads none."""
+    if times is None:
+        return [[None] * len(each.steps) for each in replays]
+    return [row.tolist() for row in times(replays)]
+
+
+def times_by_clock(
+    net: TrainedSchedules, options: Clocked, view: View, device: torch.device | str
+) -> Times:
+    """The times of an exact sampler, by its clock."""
+    if options.clock == "events":
+        return EventTimes(net, options, view, device)
+    return StepTimes(net, options)
+
+
 def began(replay: Replay) -> tuple[Any, int]:
     """The canvas that a trace began with, and its noise key."""
     if replay.canvas is None or replay.key is None:
@@ -245,13 +272,9 @@ def began(replay: Replay) -> tuple[Any, int]:
 def _check_steps(trace: Trace, most: int) -> None:
     if (trace.steps or 0) > most:
         raise ValueError(
-            f"{_name(trace)} has {trace.steps} steps, but its options make {most} at the most: "
+            f"{name_of(trace)} has {trace.steps} steps, but its options make {most} at the most: "
             "give the options that it was sampled with"
         )
-
-
-def _name(trace: Trace) -> str:
-    return f"trace {trace.task_id!r} sample {trace.sample}"
 
 
 KEPT_BUDGET = 1 << 26
@@ -331,16 +354,9 @@ class FamilyReader:
     def moments(self, replays: Sequence[Replay]) -> list[list[Moment]]:
         """The canvases of each replay."""
         mask_id = self.proposer.vocab.mask_id
-        if self.times is None:
-            return [
-                [moment_of(each, step, None, mask_id) for step in each.steps] for each in replays
-            ]
         return [
-            [
-                moment_of(each, step, float(time), mask_id)
-                for step, time in zip(each.steps, times, strict=True)
-            ]
-            for each, times in zip(replays, self.times(replays), strict=True)
+            [moment_of(each, *at, mask_id) for at in zip(each.steps, row, strict=True)]
+            for each, row in zip(replays, times_of(replays, self.times), strict=True)
         ]
 
     def posteriors(
@@ -379,16 +395,13 @@ class FamilyReader:
 
     @torch.inference_mode()
     def _call(self, moments: Sequence[Moment]) -> Tensor:
-        longest = max(len(moment.ids) for moment in moments)
-        ids = torch.full((len(moments), longest), self.proposer.vocab.pad_id)
-        real = torch.zeros(ids.shape, dtype=torch.bool)
-        for row, moment in enumerate(moments):
-            ids[row, : len(moment.ids)] = torch.from_numpy(moment.ids)
-            real[row, : len(moment.ids)] = True
+        pad_id = self.proposer.vocab.pad_id
+        ids, length = padded([moment.ids.tolist() for moment in moments], pad_id)
+        real = torch.arange(ids.shape[1]) < length[:, None]
         time = None
         if self.times is not None:
-            told = [moment.time for moment in moments]
-            time = torch.tensor(told, dtype=self.time_dtype, device=self.device)
+            times = [moment.time for moment in moments]
+            time = torch.tensor(times, dtype=self.time_dtype, device=self.device)
         return self.states(ids.to(self.device), real.to(self.device), time)
 
 
@@ -420,17 +433,14 @@ def flex_reader(
     """The reader of flexmdm, for traces made with `options`, which give its times."""
     if options is None:
         raise ValueError(
-            "flexmdm is asked at the sampler's time, and nothing says how these traces were "
+            "flexmdm reads the sampler's time, and nothing says how these traces were "
             "sampled: give their options, such as mode='compat' and steps=512"
         )
     full = flexmdm.resolve(options)
     compat = full.mode == "compat"
     specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
     barred = () if compat else tuple({token for token in specials if token is not None})
-    clocks: dict[str, Callable[[], Times]] = {
-        "steps": lambda: (CompatTimes if compat else StepTimes)(net, full),
-        "events": lambda: EventTimes(net, full, TokenView(net, vocab, device), device),
-    }
+    exact = times_by_clock(net, full, TokenView(net, vocab, device), device)
 
     def states(ids: Tensor, real: Tensor, time: Tensor | None) -> Tensor:
         assert time is not None
@@ -439,7 +449,7 @@ def flex_reader(
     return FamilyReader(
         states=states,
         proposer=Proposer(net.head, vocab, flexmdm.build_policy(full), Draw.of(full), barred),
-        times=clocks[full.clock](),
+        times=CompatTimes(net, full) if compat else exact,
         # The sampler's own precision: a different one would change the posteriors slightly.
         time_dtype=torch.float32 if compat else torch.float64,
         device=device,

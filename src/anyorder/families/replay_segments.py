@@ -35,23 +35,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder.decode.canvas import padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth
 from anyorder.decode.policy import Policy
 from anyorder.decode.proposals import Proposer
-from anyorder.decode.replay import FloatArray, IntArray, Replay
+from anyorder.decode.replay import (
+    CanvasFacts,
+    FloatArray,
+    IntArray,
+    Replay,
+    name_of,
+    other_canvas,
+    without_ids,
+)
 from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm import decode as latentmdm
 from anyorder.families.latentmdm.candidates import Candidates
 from anyorder.families.latentmdm.config import LatentOptions
-from anyorder.families.replay import CanvasPosterior, EventTimes, StepTimes, Times, Walk, began
+from anyorder.families.replay import (
+    CanvasPosterior,
+    Times,
+    Walk,
+    began,
+    times_by_clock,
+    times_of,
+)
 from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentInserter, SegmentNet
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
@@ -105,25 +121,12 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SegmentMoment:
-    """One canvas of a trace."""
+class SegmentMoment(CanvasFacts):
+    """One canvas of a trace of segments."""
 
-    step: int
-    time: float | None
-    """The network's time; None if it reads none."""
     prompt: Ids
     slots: tuple[Slot, ...]
     """Left to right."""
-    committed: IntArray  # C
-    """Places of the tokens that were committed from this canvas and are read."""
-    tokens: IntArray  # C
-    log_prob: FloatArray  # C
-    """Their log-probabilities in the trace; NaN where it has none."""
-
-    @property
-    def open(self) -> int:
-        """The number of open segments, read or not."""
-        return sum(slot.open for slot in self.slots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +144,10 @@ class SegmentTrace:
         """Refuses a trace that does not name the segment of each token."""
         trace = replay.trace
         if trace.token_ids is None or trace.prompt_ids is None:
-            raise ValueError(
-                f"{_name(trace)} holds strings, not token ids, and a network reads ids: import it "
-                "with its ids, or sample it again"
-            )
+            raise without_ids(trace)
         if trace.segment is None or (trace.segment < 0).any():
             raise ValueError(
-                f"{_name(trace)} does not tell the segment of each token: sample it again"
+                f"{name_of(trace)} does not name the segment of each token: sample it again"
             )
         owner = trace.segment
         numbers = sorted(set(owner.tolist()))
@@ -178,6 +178,7 @@ class SegmentTrace:
         return SegmentMoment(
             step=step,
             time=time,
+            open=sum(slot.open for slot in slots),
             prompt=self.prompt,
             slots=tuple(slots),
             committed=np.asarray(committed, dtype=np.int64),
@@ -194,7 +195,7 @@ class SegmentTrace:
             found = sum(each.drawn(step) is not None for each in self.segments)
             if found < min(k, waiting):
                 raise ValueError(
-                    f"{_name(self.trace)}: what step {step} revealed was erased later, so its "
+                    f"{name_of(self.trace)}: what step {step} revealed was erased later, so its "
                     "canvases cannot be rebuilt: sample it again with candidates=True, or with "
                     "another tail"
                 )
@@ -215,16 +216,13 @@ def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
     if canvas is None:
         if first:
             raise ValueError(
-                f"{_name(trace)} begins with segment {first}, so some were given with its prompt: "
-                "give the canvas that it began with"
+                f"{name_of(trace)} begins with segment {first}, so some were given with its "
+                "prompt: give the canvas that it began with"
             )
         return ids, ()
     lead = tuple(segment or () for segment in canvas.segments[:first])
     if canvas.prompt + tuple(token for segment in lead for token in segment) != ids:
-        raise ValueError(
-            f"{_name(trace)} did not begin with the canvas that its run describes: the run card "
-            "and the traces do not belong together"
-        )
+        raise other_canvas(trace)
     return canvas.prompt, lead
 
 
@@ -235,7 +233,7 @@ def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
     number, ids = int(trace.segment[at[0]]), tuple(trace.token_ids[at].tolist())
     if len(set(insert[at].tolist())) > 1 or len(set(reveal[at].tolist())) > 1:
         raise ValueError(
-            f"{_name(trace)}: the tokens of segment {number} have different steps, and a segment "
+            f"{name_of(trace)}: the tokens of segment {number} have different steps, and a segment "
             "is inserted and revealed as one"
         )
     return Segment(
@@ -262,10 +260,6 @@ def _unknown(ids: Ids) -> FloatArray:
     return np.full(max(1, len(ids)), np.nan)
 
 
-def _name(trace: Trace) -> str:
-    return f"trace {trace.task_id!r} sample {trace.sample}"
-
-
 OPEN, EMPTY, FIRST = 0, 1, 2
 """Rows of the table of latents: the mask vector, the empty vector, the first known segment."""
 
@@ -288,7 +282,7 @@ class SegmentInputs:
         # Canvases of one trace share most prompts and segments: each is encoded once.
         prompts = sorted({moment.prompt for moment in moments})
         read = self.net.read(*self.padded(prompts))
-        prompt = read.keep(self.whole([prompts.index(moment.prompt) for moment in moments]))
+        prompt = read.keep(self.numbers([prompts.index(moment.prompt) for moment in moments]))
         lengths = [len(moment.slots) if self.slots is None else self.slots for moment in moments]
         shown = [
             (row, place, slot)
@@ -324,12 +318,10 @@ class SegmentInputs:
 
     def padded(self, rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
         """Ids and lengths of ragged rows.  # N T, N"""
-        ids = torch.full((len(rows), max(map(len, rows))), self.vocab.pad_id)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
-        return ids.to(self.device), self.whole([len(row) for row in rows])
+        ids, length = padded(rows, self.vocab.pad_id)
+        return ids.to(self.device), length.to(self.device)
 
-    def whole(self, values: Sequence[int]) -> Tensor:
+    def numbers(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 
 
@@ -347,11 +339,7 @@ class SegmentView:
         reveal = np.asarray([each.reveal for each in read.segments], dtype=np.int64)
         frozen = tuple(each.ids for each in read.segments if each.insert == 0)
         if frozen != canvas.segments:
-            raise ValueError(
-                f"trace {replay.trace.task_id!r} sample {replay.trace.sample} did not begin with "
-                "the canvas that its run describes: the run card and the traces do not belong "
-                "together"
-            )
+            raise other_canvas(replay.trace)
         last = max(replay.steps, default=-1)
         return Walk(replay.trace, key, last, insert, reveal, (read, canvas))
 
@@ -416,9 +404,7 @@ class SegmentReader:
         if self.erased_of is not None:
             for trace in traces:
                 trace.check_erased(self.erased_of)
-        times: list[list[Any]] = [[None] * len(each.steps) for each in replays]
-        if self.times is not None:
-            times = [row.tolist() for row in self.times(replays)]
+        times = times_of(replays, self.times)
         return [
             [trace.moment(step, time, most) for step, time in zip(each.steps, row, strict=True)]
             for each, trace, row in zip(replays, traces, times, strict=True)
@@ -462,8 +448,8 @@ class SegmentReader:
             for place, slot in self.inputs.places(moment)
             if slot.read
         ]
-        row = self.inputs.whole([row for row, _, _ in read])
-        place = self.inputs.whole([place for _, place, _ in read])
+        row = self.inputs.numbers([row for row, _, _ in read])
+        place = self.inputs.numbers([place for _, place, _ in read])
         conditions = self._call(moments)[row, place]  # N D
         texts = self._texts([slot for _, _, slot in read], conditions)
         states = self._read(texts, conditions)  # N T D
@@ -477,8 +463,8 @@ class SegmentReader:
         """The conditions of all slots.  # B S D"""
         time = None
         if self.times is not None:
-            asked = [moment.time for moment in moments]
-            time = torch.tensor(asked, dtype=torch.float64, device=self.inputs.device)
+            times = [moment.time for moment in moments]
+            time = torch.tensor(times, dtype=torch.float64, device=self.inputs.device)
         return self.conditions(*self.inputs.of(moments), time)
 
     def _texts(self, slots: Sequence[Slot], conditions: Tensor) -> list[Ids]:
@@ -495,7 +481,7 @@ class SegmentReader:
         guess, length = self.inputs.padded([texts[number] for number in free])
         store.tokens[:, 0, : guess.shape[1]] = guess
         store.length[:, 0] = length
-        store.refresh(row, slot, conditions[self.inputs.whole(free)])
+        store.refresh(row, slot, conditions[self.inputs.numbers(free)])
         written = zip(free, store.tokens[:, 0].tolist(), store.length[:, 0].tolist(), strict=True)
         for number, ids, count in written:
             texts[number] = tuple(ids[:count])
@@ -543,15 +529,12 @@ def flex_latent_reader(
     """The reader of flexlatent, for traces made with `options`, which give its times."""
     if options is None:
         raise ValueError(
-            "flexlatent is asked at the sampler's time, and nothing says how these traces were "
+            "flexlatent reads the sampler's time, and nothing says how these traces were "
             "sampled: give their options, such as steps=128"
         )
     full = flexlatent.resolve(options)
     inputs = SegmentInputs(net, vocab, device=device)
-    clocks: dict[str, Callable[[], Times]] = {
-        "steps": lambda: StepTimes(net, full),
-        "events": lambda: EventTimes(net, full, SegmentView(net, inputs), device),
-    }
+    times = times_by_clock(net, full, SegmentView(net, inputs), device)
 
     def conditions(
         prompt: ReadPrompt, latents: Tensor, real: Tensor, time: Tensor | None
@@ -559,4 +542,4 @@ def flex_latent_reader(
         assert time is not None
         return net.look(prompt, latents, real, time=time).states
 
-    return SegmentReader(net, conditions, inputs, may_be_empty=False, times=clocks[full.clock]())
+    return SegmentReader(net, conditions, inputs, may_be_empty=False, times=times)

@@ -15,6 +15,7 @@ Not here: what the tensors are called (formats.py), where they go (weights.py), 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,9 +94,7 @@ class SafetensorFiles:
 
     def pieces(self, name: str) -> Iterator[tuple[int, Tensor]]:
         path, shape = self._path[name], self.shapes[name]
-        size = self.kinds[name].itemsize
-        for width in shape:
-            size *= width
+        size = self.kinds[name].itemsize * math.prod(shape)
         try:
             if not shape or size <= PIECE_BYTES:
                 with safe_open(path, framework="pt") as file:

@@ -85,8 +85,8 @@ def read_published(folder: Folder, family: str | None = None) -> Published:
     """The network of a folder; `family` chooses where several families can load it."""
     kind = str(folder.get("model_type", "")).lower()
     if kind not in READERS:
-        told = folder.get("architectures", [])
-        named = " ".join(map(str, told if isinstance(told, list) else [told]))
+        listed = folder.get("architectures", [])
+        named = " ".join(map(str, listed if isinstance(listed, list) else [listed]))
         raise folder.wrong(
             f"model_type {folder.get('model_type')!r} ({named or 'no architectures'}) is none of "
             f"{', '.join(READERS)}"
@@ -331,11 +331,6 @@ def find_layout(name: str) -> Layout:
     if name not in LAYOUTS:
         raise ValueError(f"unknown layout {name!r}: choose one of {', '.join(LAYOUTS)}")
     return LAYOUTS[name]
-
-
-def names_for(layout: str, config: Any) -> Names:
-    """All tensors of a network of this configuration, in the order of our parameters' kinds."""
-    return find_layout(layout).names(config)
 
 
 def layout_of(config: Any) -> str | None:

@@ -144,14 +144,14 @@ class _Roles:
     ) -> None:
         self.folder, self.spelled, settings = folder, files.spelled, files.settings
         generation = _optional(folder / "generation_config.json")
-        self.told = {
+        self.stated = {
             role: self._ids(f"{role}_token_id", record, generation)
             for role in ("mask", "eos", "pad", "bos")
         }
         special = _optional(folder / "special_tokens_map.json")
         self.named = {
             role: self._spelled_id(settings.get(f"{role}_token", special.get(f"{role}_token")))
-            for role in self.told
+            for role in self.stated
         }
 
     def _ids(self, key: str, *records: Mapping[str, Any]) -> list[int]:
@@ -179,8 +179,8 @@ class _Roles:
             raise ValueError(f"{self.folder}: no file says which id ends a text (eos_token_id)")
         roles = {"eos": eos}
         for role in ("mask", "pad", "bos"):
-            told = self.told[role]
-            if role != "mask" and set(told) <= {*self.told["eos"], eos}:
+            stated = self.stated[role]
+            if role != "mask" and set(stated) <= {*self.stated["eos"], eos}:
                 # Probably eos repeated because there is none: trust the tokenizer alone.
                 id = self.named[role]
             else:
@@ -191,15 +191,15 @@ class _Roles:
         return roles
 
     def _agreed(self, role: str) -> int | None:
-        told, named = self.told[role], self.named[role]
-        if told and named is not None and named not in told:
+        stated, named = self.stated[role], self.named[role]
+        if stated and named is not None and named not in stated:
             raise ValueError(
-                f"{self.folder}: {role} is {' or '.join(map(str, told))} in config.json and "
+                f"{self.folder}: {role} is {' or '.join(map(str, stated))} in config.json and "
                 f"{named} in the tokenizer: is it the tokenizer of another model?"
             )
         if named is not None:
             return named
-        return told[0] if told else None
+        return stated[0] if stated else None
 
 
 def _spare(folder: Path, last: int, rows: int, spelled: Mapping[str, int], taken: set[int]) -> int:

@@ -3,12 +3,22 @@
 `order`, `arness`, `similarity`, `diversity` and `placement` measure runs:
 `anyorder.measure.order(run)`. Each is imported on first use. No module here may have one of these
 names: Python would bind the module over the function.
+
+`published` gives the rows of the paper's tables, to print beside one's own numbers. Kinds:
+`similarity` (appendix B), `order` (appendix D, any-order metrics), `pass_at_k` (appendix D,
+insertion temperature) and `segments` (appendix E, LatentMDM on GSM8K). Policies carry our names:
+the paper's Top-K is `confidence`. Nothing here claims that two protocols are alike.
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+from anyorder.checks import refuse_unknown
 
 if TYPE_CHECKING:
     from anyorder.apps.placement import placement
@@ -25,7 +35,10 @@ _HOME = {
 }
 """Measure -> the module that defines it. Placement asks a network, so it is an app."""
 
-__all__ = ["arness", "diversity", "order", "placement", "similarity"]
+__all__ = ["arness", "diversity", "order", "placement", "published", "similarity"]
+
+KINDS = ("similarity", "order", "pass_at_k", "segments")
+"""The kinds of published tables."""
 
 
 def __getattr__(name: str) -> Any:
@@ -36,3 +49,24 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_") and name in plugins.installed("measures"):
         return plugins.load("measures", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def _published() -> dict[str, Any]:
+    return dict(json.loads(files(__name__).joinpath("published.json").read_text("utf-8")))
+
+
+def source() -> str:
+    """The title of the paper."""
+    return str(_published()["source"])
+
+
+def published(kind: str, **where: Any) -> list[dict[str, Any]]:
+    """The rows of one kind whose columns have the given values."""
+    refuse_unknown("published table", kind, KINDS)
+    rows = _published()[kind]
+    for column in where:
+        if not any(column in row for row in rows):
+            known = sorted({name for row in rows for name in row})
+            raise ValueError(f"{kind} has no column {column!r}: it has {', '.join(known)}")
+    return [row for row in rows if all(row.get(name) == value for name, value in where.items())]

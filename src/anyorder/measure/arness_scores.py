@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anyorder.measure.intervals import Interval, known_mean, plain, sample_interval
+from anyorder.measure.intervals import Interval, as_record, known_mean, plain, sample_interval
 from anyorder.measure.placement_scores import find_program, programs_looked_for
 from anyorder.trace import Run, Trace
 
@@ -161,10 +161,6 @@ class TextlessTokens:
     early: float
     """Share of them that came before the median item; NaN without any."""
 
-    def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"share": plain(self.share), "early": plain(self.early)}
-
 
 @dataclass(frozen=True)
 class SampleArness:
@@ -180,21 +176,11 @@ class SampleArness:
     """None where the trace does not record it."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        record: dict[str, Any] = {
-            "task_id": self.task_id,
-            "sample": self.sample,
-            "status": self.status,
-            "items": self.items,
-            "ties": self.ties,
-        }
+        names = ("task_id", "sample", "status", "items", "ties")
+        record = {name: getattr(self, name) for name in names}
         if self.silent is not None:
-            record["silent"] = self.silent.to_record()
-        record["scores"] = {
-            name: {column: plain(getattr(score, column)) for column in COLUMNS}
-            for name, score in self.scores.items()
-        }
-        return record
+            record["silent"] = as_record(self.silent)
+        return record | {"scores": as_record(self.scores)}
 
 
 @dataclass(frozen=True)
@@ -216,16 +202,7 @@ class ArnessCell:
         return (self.mean - self.chance) / room if room else math.nan
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "mean": plain(self.mean),
-            "samples": self.samples,
-            "interval": self.interval.to_record(),
-            "chance": plain(self.chance),
-            "left_to_right": plain(self.left_to_right),
-            "mirrored": plain(self.mirrored),
-            "position": plain(self.position),
-        }
+        return as_record(self) | {"position": plain(self.position)}
 
 
 @dataclass(frozen=True)
@@ -249,7 +226,7 @@ class ArnessTable:
             "ks": list(self.ks),
             "statuses": self.statuses,
             "aggregate": {name: cell.to_record() for name, cell in self.cells.items()},
-            "silent": self.silent.to_record(),
+            "silent": as_record(self.silent),
             "ties": plain(self.ties),
         }
         if samples:
@@ -323,12 +300,5 @@ def _cell(samples: Sequence[SampleArness], name: str) -> ArnessCell:
             rows.append([getattr(score, column) for column in COLUMNS])
             tasks.append(sample.task_id)
     table = np.array(rows).reshape(len(rows), len(COLUMNS))
-    value, chance, left_to_right, mirrored = (known_mean(column) for column in table.T)
-    return ArnessCell(
-        mean=value,
-        samples=len(rows),
-        interval=sample_interval(tasks, table[:, 0]),
-        chance=chance,
-        left_to_right=left_to_right,
-        mirrored=mirrored,
-    )
+    value, *others = (known_mean(column) for column in table.T)
+    return ArnessCell(value, len(rows), sample_interval(tasks, table[:, 0]), *others)

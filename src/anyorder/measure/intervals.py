@@ -30,11 +30,11 @@ Letters: R draws, S seeds, T tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,10 +63,7 @@ class Interval:
     """bootstrap; wilson; constant: all values were equal; single, empty: too few for bounds."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON; NaN becomes null."""
-        numbers = {"estimate": self.estimate, "low": self.low, "high": self.high}
-        plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-        return plain | {"n": self.n, "level": self.level, "method": self.method}
+        return as_record(self)
 
     def times(self, factor: float) -> Interval:
         """The interval in another unit, such as per k samples instead of one."""
@@ -79,48 +76,40 @@ class Interval:
         return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def mean_interval(
-    values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
+class Resampling(TypedDict, total=False):
+    """How an interval is drawn; the defaults are those of `bootstrap`."""
+
+    level: float
+    resamples: int
+    seed: int
+
+
+def mean_interval(values: ArrayLike, **drawing: Unpack[Resampling]) -> Interval:
     """The mean of one value per task.
 
     No value: everything is NaN. One value: the bounds are NaN. Equal values: the bounds are that
     value, which says that no task showed variation, not that there is none.
     """
-    return bootstrap(_mean, [values], level=level, resamples=resamples, seed=seed)
+    return bootstrap(lambda rows: rows.mean(axis=-1), [values], **drawing)
 
 
 def difference_interval(
-    left: ArrayLike,
-    right: ArrayLike,
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    left: ArrayLike, right: ArrayLike, **drawing: Unpack[Resampling]
 ) -> Interval:
     """The mean of left - right, paired: entry i of both sides belongs to the same task.
 
     An interval without 0 says that the two differ at that level on tasks of this kind.
     """
     first, second = _aligned([left, right])
-    return mean_interval(first - second, level=level, resamples=resamples, seed=seed)
+    return mean_interval(first - second, **drawing)
 
 
-def ratio_interval(
-    above: ArrayLike,
-    below: ArrayLike,
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
+def ratio_interval(above: ArrayLike, below: ArrayLike, **drawing: Unpack[Resampling]) -> Interval:
     """sum(above) / sum(below), both per task: seconds per sample, for instance."""
-    return bootstrap(_ratio, [above, below], level=level, resamples=resamples, seed=seed)
+    return bootstrap(lambda a, b: a.sum(axis=-1) / b.sum(axis=-1), [above, below], **drawing)
 
 
-def rate_interval(
-    values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
+def rate_interval(values: ArrayLike, **drawing: Unpack[Resampling]) -> Interval:
     """The mean of one rate per task, each from 0 to 1, with bounds also where all are 0 or all 1.
 
     A bootstrap of constant values has no width. A mean of values from 0 to 1 is at most the share
@@ -130,8 +119,8 @@ def rate_interval(
     if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
         raise ValueError("a rate lies from 0 to 1: use mean_interval for other values")
     if rates.size and rates.min() == rates.max() and rates[0] in (0.0, 1.0):
-        return wilson_interval(int(rates.sum()), rates.size, level=level)
-    return mean_interval(rates, level=level, resamples=resamples, seed=seed)
+        return wilson_interval(int(rates.sum()), rates.size, level=drawing.get("level", LEVEL))
+    return mean_interval(rates, **drawing)
 
 
 def wilson_interval(successes: int, n: int, *, level: float = LEVEL) -> Interval:
@@ -198,14 +187,6 @@ def _applied(statistic: Callable[..., FloatArray], rows: FloatArray) -> FloatArr
     return result
 
 
-def _mean(values: FloatArray) -> FloatArray:
-    return np.asarray(values.mean(axis=-1))
-
-
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    return np.asarray(above.sum(axis=-1) / below.sum(axis=-1))
-
-
 def _undefined(level: float) -> Interval:
     return Interval(math.nan, math.nan, math.nan, 0, level, "empty")
 
@@ -262,14 +243,13 @@ def crossed_interval(
         )
     if not (np.isfinite(above).all() and np.isfinite(below).all() and (below >= 0).all()):
         raise ValueError("sums and counts must be finite: give 0 and 0 where there is no sample")
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: give a number between 0 and 1, such as 0.95")
+    _check_level(level)
     # A task without samples would change how often the others are drawn, and nothing else.
     known = below.sum(axis=0) > 0
     above, below = above[:, known], below[:, known]
     tasks = above.shape[1]
     if not tasks:
-        return Interval(math.nan, math.nan, math.nan, 0, level, "empty")
+        return _undefined(level)
     estimate = float(above.sum() / below.sum())
     if tasks == 1:
         return Interval(estimate, math.nan, math.nan, 1, level, "single")
@@ -332,13 +312,19 @@ def plain(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
+def as_record(value: Any) -> Any:
+    """A dataclass as JSON, field by field, with all that it holds; NaN is null."""
+    if is_dataclass(value):
+        return {each.name: as_record(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_record(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_record(entry) for entry in value]
+    return plain(value) if isinstance(value, float) else value
+
+
 Point = tuple[float, float]
 """(cost, value): less of the first is better, more of the second."""
-
-
-def beats(left: Point, right: Point) -> bool:
-    """Whether left costs no more than right, is worth no less, and differs."""
-    return left != right and left[0] <= right[0] and left[1] >= right[1]
 
 
 def on_front(points: Sequence[Point]) -> list[bool]:

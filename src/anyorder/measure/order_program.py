@@ -53,21 +53,25 @@ from numpy.typing import NDArray
 
 from anyorder.measure.order_nodes import Blocks
 from anyorder.measure.syntax import (
+    DEFINITIONS,
     GENERATED_TESTS,
+    IMPORTS,
+    WITH_ELSE,
     Parsed,
     Statement,
+    build_tree,
     child_statements,
-    is_string,
     is_test_marker,
+    line_spans,
     parse_answer,
     parse_program,
     statement_tree,
+    try_statements,
 )
 from anyorder.trace import Trace
 
 NOBODY = -1
 
-_NEWLINE = re.compile(r"\r\n|\r|\n")
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _ENDS = {"FSTRING_START": "FSTRING_END", "TSTRING_START": "TSTRING_END"}
 
@@ -137,7 +141,8 @@ def _whole_names(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, i
     """
     held: tuple[int, int, str] | None = None
     for start, end, kind in spans:
-        if held is not None and held[1] == start and _goes_on(held[2], kind):
+        goes_on = held is not None and held[1] == start and held[2] in ("NAME", "ERRORTOKEN")
+        if held is not None and goes_on and kind in ("NAME", "ERRORTOKEN", "NUMBER"):
             held = held[0], end, "NAME"
             continue
         if held is not None:
@@ -145,10 +150,6 @@ def _whole_names(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, i
         held = start, end, kind
     if held is not None:
         yield held
-
-
-def _goes_on(kind: str, following: str) -> bool:
-    return kind in ("NAME", "ERRORTOKEN") and following in ("NAME", "ERRORTOKEN", "NUMBER")
 
 
 def _place(starts: list[int], line: int, column: int, size: int) -> int:
@@ -214,61 +215,26 @@ class _Columns:
 
 def _line_starts(source: str, compat: bool) -> list[int]:
     if not compat:
-        return [0, *(match.end() for match in _NEWLINE.finditer(source))]
+        return [start for start, _ in line_spans(source)]
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     return starts
 
 
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-IMPORTS = (ast.Import, ast.ImportFrom)
-WITH_ELSE = (ast.For, ast.AsyncFor, ast.While, ast.If)
-
-
 def order_tree(module: ast.Module, source: str, mode: str) -> tuple[list[Statement], list[Token]]:
     """The statements of a program, parents first, and its tokens with their statements."""
-    return TREES[mode](module, source)
-
-
-def _compat(module: ast.Module, source: str) -> tuple[list[Statement], list[Token]]:
-    tree = statement_tree(module)
-    return tree, assign_tokens(source, tree, compat=True)
-
-
-def _exact(module: ast.Module, source: str) -> tuple[list[Statement], list[Token]]:
-    tree = exact_tree(module)
+    if mode == "compat":
+        tree = statement_tree(module)
+        return tree, assign_tokens(source, tree, compat=True)
+    tree = build_tree(module, start_of_trailing_tests, _children)
     return tree, _with_decorators(source, tree, assign_tokens(source, tree))
 
 
-def exact_tree(module: ast.Module) -> list[Statement]:
-    """The statements, numbered parents first; the first is the module."""
-    tree = [Statement(0, "Module", None, 0, (module,))]
-    body = module.body[1:] if module.body and is_string(module.body[0]) else module.body
-    tests = start_of_trailing_tests(body)
-    waiting: list[tuple[tuple[ast.stmt, ...], int]] = [((node,), 0) for node in body[:tests]]
-    if tests < len(body):
-        waiting.append((tuple(body[tests:]), 0))
-    waiting.reverse()  # a stack: the first statement must be popped first
-    while waiting:
-        nodes, parent = waiting.pop()
-        is_tests = parent == 0 and tests < len(body) and nodes[0] is body[tests]
-        number = len(tree)
-        kind = GENERATED_TESTS if is_tests else type(nodes[0]).__name__
-        tree.append(Statement(number, kind, parent, tree[parent].depth + 1, nodes))
-        tree[parent].children.append(number)
-        if not is_tests:
-            waiting += [((node,), number) for node in reversed(_children(nodes[0]))]
-    return tree
-
-
-def _children(node: ast.stmt) -> list[ast.stmt]:
+def _children(node: ast.AST) -> list[ast.stmt]:
     if isinstance(node, WITH_ELSE):
         return [*node.body, *node.orelse]
-    if isinstance(node, ast.TryStar):
-        handled = [item for handler in node.handlers for item in handler.body]
-        return [*node.body, *handled, *node.orelse, *node.finalbody]
-    return child_statements(node)
+    return try_statements(node) if isinstance(node, ast.TryStar) else child_statements(node)
 
 
 def start_of_trailing_tests(body: Sequence[ast.stmt]) -> int:
@@ -302,12 +268,6 @@ def _is_decorator_sign(source: str, token: Token) -> bool:
         return False
     line = max(source.rfind(sign, 0, token.start) for sign in "\n\r") + 1
     return not source[line : token.start].strip()
-
-
-TREES: dict[str, Callable[[ast.Module, str], tuple[list[Statement], list[Token]]]] = {
-    "exact": _exact,
-    "compat": _compat,
-}
 
 
 IntArray = NDArray[np.int64]
@@ -493,23 +453,9 @@ def subtree_ends(statements: Sequence[Statement]) -> list[int]:
     return ends
 
 
-def _with_subtrees(statements: Sequence[Statement], tops: Iterator[int]) -> frozenset[int]:
-    ends = subtree_ends(statements)
-    return frozenset(number for top in tops for number in range(top, ends[top]))
-
-
-def _excluded_exact(statement: Statement) -> bool:
-    return statement.kind == GENERATED_TESTS
-
-
-def _excluded_compat(statement: Statement) -> bool:
-    label = statement.label.lower()
-    return any(word in label for word in EXCLUDED_WORDS)
-
-
 EXCLUSIONS: dict[str, Callable[[Statement], bool]] = {
-    "exact": _excluded_exact,
-    "compat": _excluded_compat,
+    "exact": lambda item: item.kind == GENERATED_TESTS,
+    "compat": lambda item: any(word in item.label.lower() for word in EXCLUDED_WORDS),
 }
 
 
@@ -518,8 +464,9 @@ def _full_output(statements: Sequence[Statement], entry_point: str | None, mode:
 
 
 def _code_only(statements: Sequence[Statement], entry_point: str | None, mode: str) -> Scope:
+    ends = subtree_ends(statements)
     tops = (item.number for item in statements if EXCLUSIONS[mode](item))
-    return Scope(0, _with_subtrees(statements, tops))
+    return Scope(0, frozenset(number for top in tops for number in range(top, ends[top])))
 
 
 def _entry_only(
@@ -531,16 +478,13 @@ def _entry_only(
     path = [entry_point] if mode == "compat" else entry_point.split(".")
     for depth, name in enumerate(path, 1):
         kinds = FUNCTIONS if depth == len(path) else ("ClassDef",)
-        found = [c for c in statements[root].children if _is_named(statements[c], kinds, name)]
+        named = (child for child in statements[root].children if statements[child].kind in kinds)
+        found = [c for c in named if getattr(statements[c].nodes[0], "name", None) == name]
         if not found:
             return None
         root = found[0]
     inside = range(root, subtree_ends(statements)[root])
     return Scope(root, _code_only(statements, entry_point, mode).excluded.intersection(inside))
-
-
-def _is_named(statement: Statement, kinds: Sequence[str], name: str) -> bool:
-    return statement.kind in kinds and getattr(statement.nodes[0], "name", None) == name
 
 
 SCOPES: dict[str, Callable[[Sequence[Statement], str | None, str], Scope | None]] = {

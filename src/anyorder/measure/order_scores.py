@@ -4,8 +4,8 @@
     table = order(run, mode="compat")        the release's choices, number for number
 
 Per sample: text -> program and blocks (order_program.py); the trace's steps -> one step per Python
-token, for the sample and its controls (order_samples.py); -> CBC, RUB, RUB+, OBW per node
-(order_nodes.py). order_table.py aggregates. docs/order.md lists where the two modes differ.
+token, for the sample and its controls; -> CBC, RUB, RUB+, OBW per node (order_nodes.py).
+order_table.py aggregates. docs/order.md lists where the two modes differ.
 
 A Python token is revealed when the last of the trace's tokens that overlap it is. exact takes the
 step at which a slot got its final token, compat the first at which it showed any.
@@ -13,14 +13,28 @@ step at which a slot got its final token, compat the first at which it showed an
 A sample without a score is in the table with its status: that of syntax.Status, `no_steps` where
 only the text is known, or `given` where no token of the program was generated.
 
+A high score is not good as such: random order scores higher than any model. A control keeps the
+final program and the number of tokens at each step, and assigns the steps to other tokens:
+
+    left_to_right    the steps sorted
+    right_to_left    the same, backwards
+    random           permuted, once per seed
+    segments         the segments' last steps permuted over the segments, once per seed: chance for
+                     a sampler that commits a segment at once
+
+Tokens outside the program and given tokens keep their steps. A permutation depends only on the
+seed, the task and the sample's number.
+
 Letters: R rows of steps (sample and controls), N tokens of the trace, T Python tokens, P parents.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,19 +43,16 @@ from anyorder.measure.arness_scores import tau_b
 from anyorder.measure.intervals import known_mean
 from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
 from anyorder.measure.order_program import SCOPES, OrderProgram, ProgramFacts, prepare
-from anyorder.measure.order_samples import (
-    CONTROLS,
+from anyorder.measure.order_table import (
+    LEFT_TO_RIGHT,
     RANDOM,
-    SEEDS,
-    MovableTokens,
+    OrderSetting,
+    OrderTable,
     SampleOrder,
     ScopeOrder,
     SegmentOrder,
-    control_keys,
-    deal,
-    segment_steps,
+    aggregate,
 )
-from anyorder.measure.order_table import OrderSetting, OrderTable, aggregate
 from anyorder.trace import Run, Trace
 
 IntArray = NDArray[np.int64]
@@ -52,7 +63,70 @@ NO_STEPS, GIVEN = "no_steps", "given"
 NEWLINE = re.compile("\n")
 
 # Samples of one task are often equal, so a cache of the last few texts catches most repetitions.
-PROGRAMS_KEPT = 256
+PROGRAMS_CACHED = 256
+SEEDS = tuple(range(8))
+
+
+@dataclass(frozen=True)
+class MovableTokens:
+    """One sample's movable tokens, left to right."""
+
+    steps: IntArray
+    segments: IntArray | None
+    """The segment of each, -1 for none; None if the trace has no segments."""
+    keys: tuple[tuple[int, int, int], ...]
+    """One per seed; a permutation depends on nothing else."""
+
+
+def control_keys(trace: Trace, seeds: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """Seed, sample and task, as numbers."""
+    # crc32, because `hash` of a string differs between processes.
+    return tuple((seed, trace.sample, zlib.crc32(trace.task_id.encode())) for seed in seeds)
+
+
+def segment_steps(steps: IntArray, which: IntArray) -> IntArray:
+    """The last step of each segment; `which` numbers the segments 0, 1, 2, ..."""
+    last = np.zeros(int(which.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(last, which, steps)
+    return last
+
+
+def _segments(tokens: MovableTokens) -> list[IntArray]:
+    if tokens.segments is None:
+        return []
+    _, which = np.unique(tokens.segments, return_inverse=True)
+    last = segment_steps(tokens.steps, which)
+    return [np.random.default_rng(key).permutation(last)[which] for key in tokens.keys]
+
+
+CONTROLS: dict[str, Callable[[MovableTokens], list[IntArray]]] = {
+    LEFT_TO_RIGHT: lambda tokens: [np.sort(tokens.steps)],
+    "right_to_left": lambda tokens: [np.sort(tokens.steps)[::-1]],
+    RANDOM: lambda tokens: [
+        np.random.default_rng(key).permutation(tokens.steps) for key in tokens.keys
+    ],
+    "segments": _segments,
+}
+"""Control -> the rows of steps that it gives the movable tokens."""
+
+
+def control_rows(
+    steps: IntArray, movable: BoolArray, tokens: MovableTokens, names: Sequence[str]
+) -> tuple[IntArray, dict[str, slice]]:
+    """The steps of a sample and its controls (R N), and the rows of each control.
+
+    `steps` are those of all tokens; `movable` marks the ones in `tokens`.
+    """
+    rows = [steps]
+    where = {}
+    for name in names:
+        made = CONTROLS[name](tokens)
+        where[name] = slice(len(rows), len(rows) + len(made))
+        for values in made:
+            row = steps.copy()
+            row[movable] = values
+            rows.append(row)
+    return np.stack(rows), where
 
 
 def order(
@@ -91,7 +165,7 @@ class _Programs:
         if key not in self._known:
             self._known[key] = prepare(trace, self.setting.scopes, self.setting.mode)
         self._known.move_to_end(key)
-        while len(self._known) > PROGRAMS_KEPT:
+        while len(self._known) > PROGRAMS_CACHED:
             self._known.popitem(last=False)
         return self._known[key]
 
@@ -106,12 +180,12 @@ def measure_sample(
     if isinstance(program, ProgramFacts) or trace.reveal_step is None:
         return SampleOrder(trace.task_id, trace.sample, status, facts)
     places = _Places.of(trace, program, first_shown=setting.mode == "compat")
-    dealt = MovableTokens(
+    tokens = MovableTokens(
         places.steps[places.movable],
         None if places.segments is None else places.segments[places.movable],
         control_keys(trace, setting.seeds),
     )
-    steps, where = deal(places.steps, places.movable, dealt, setting.controls)
+    steps, where = control_rows(places.steps, places.movable, tokens, setting.controls)
     token_steps = revealed_at(places.start, places.end, steps, program.spans)
     scores = score_nodes(token_steps, program.blocks, RULES[setting.mode])
     if facts.parents and not scores.children[0].any():

@@ -1,13 +1,15 @@
-"""The table of the order metrics: samples, means over them, controls, intervals.
+"""The order metrics of one sample, and the table over samples: means, controls, intervals.
 
 As published: each sample has the mean over its nodes with children (overall) and over those with
 two children or more (split_only; none without such a node); then comes the plain mean over all
-samples that have one. Controls are averaged in the same way, and
+samples that have one. Controls are averaged in the same way, their rows first, and
 
     position = (score - left_to_right) / (random - left_to_right)
 
 so strict left to right scores 0 on the same programs, and chance 1. Intervals draw tasks, each with
-all of its samples.
+all of its samples. The scores come from order_scores.py.
+
+Letters: R rows (sample and controls), N nodes with children; 2 PARTS, 4 METRICS.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +27,7 @@ from numpy.typing import NDArray
 from anyorder.measure.intervals import (
     LEVEL,
     Interval,
+    as_record,
     bootstrap,
     known_mean,
     plain,
@@ -32,17 +36,134 @@ from anyorder.measure.intervals import (
     task_sums,
 )
 from anyorder.measure.order_nodes import METRICS
-from anyorder.measure.order_samples import (
-    LEFT_TO_RIGHT,
-    PARTS,
-    RANDOM,
-    SampleOrder,
-    ScopeOrder,
-    mean,
-    named,
-)
+from anyorder.measure.order_program import ProgramFacts
 
+IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+PARTS = ("overall", "split_only")
+LEFT_TO_RIGHT, RANDOM = "left_to_right", "random"
+"""The two controls between which a score is placed."""
+
+
+@dataclass(frozen=True)
+class ScopeOrder:
+    """One sample in one scope."""
+
+    parents: IntArray  # N
+    """Indices into the program's parents."""
+    children: IntArray  # N
+    depth: IntArray  # N
+    scores: FloatArray  # 4 N
+    """In the order of METRICS."""
+    means: FloatArray  # 2 4
+    """By PARTS and METRICS; NaN without such a node."""
+    controls: dict[str, FloatArray]  # 2 4 each
+    """The means of each control, its rows averaged."""
+    control_scores: dict[str, FloatArray]  # 4 N each
+    """The scores of each control per node, its rows averaged."""
+
+    @classmethod
+    def of(
+        cls,
+        parents: IntArray,
+        children: IntArray,
+        depth: IntArray,
+        scores: FloatArray,
+        where: dict[str, slice],
+    ) -> ScopeOrder:
+        """From the scores of all rows (4 R N); the first row is the sample's own."""
+        means = np.stack([_mean(scores), _mean(scores[:, :, children > 1])])  # 2 4 R
+        there = {name: rows for name, rows in where.items() if rows.stop > rows.start}
+        controls = {name: _mean(means[:, :, rows]) for name, rows in there.items()}
+        per_node = {name: scores[:, rows].mean(axis=1) for name, rows in there.items()}
+        return cls(parents, children, depth, scores[:, 0], means[:, :, 0], controls, per_node)
+
+
+@dataclass(frozen=True)
+class SegmentOrder:
+    """The order in which the segments of one sample were finished."""
+
+    unit: str
+    """segment, or line where the trace has no segments."""
+    count: int
+    tau: float
+    """Kendall's tau-b; NaN for one segment, or if all came at once."""
+    chance: float
+    """Mean tau of the control: 0 for segments, not for lines, since a longer line ends later."""
+
+
+@dataclass(frozen=True)
+class SampleOrder:
+    """One sample, scored or not; `status` says which."""
+
+    task_id: str
+    sample: int
+    status: str
+    facts: ProgramFacts
+    scopes: dict[str, ScopeOrder | None] = field(default_factory=dict)
+    visits: IntArray | None = None
+    segments: SegmentOrder | None = None
+
+    def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
+        """As JSON; `nodes` adds every node's values."""
+        record: dict[str, Any] = {
+            "task_id": self.task_id,
+            "sample": self.sample,
+            "status": self.status,
+            "fallback": self.facts.found,
+            "misaligned": self.facts.misaligned,
+            "scopes": {name: self._scope(name, nodes) for name in self.scopes},
+        }
+        if self.segments is not None:
+            record["segments"] = as_record(self.segments)
+        return record
+
+    def _scope(self, name: str, nodes: bool) -> dict[str, Any] | None:
+        scope = self.scopes[name]
+        if scope is None:
+            return None
+        record = _by_part(scope.means)
+        record["nonleaf"] = len(scope.parents)
+        record["split"] = int((scope.children > 1).sum())
+        record["excluded"] = list(self.facts.excluded[name])
+        record["controls"] = {name: _by_part(values) for name, values in scope.controls.items()}
+        if nodes:
+            record["nodes"] = [self._node(scope, at) for at in range(len(scope.parents))]
+        return record
+
+    def _node(self, scope: ScopeOrder, at: int) -> dict[str, Any]:
+        which = int(scope.parents[at])
+        parent = self.facts.parents[which]
+        first = sum(len(other.children) for other in self.facts.parents[:which])
+        assert self.visits is not None
+        visits = self.visits[first : first + len(parent.children)].tolist()
+        return {
+            "node": parent.number,
+            "kind": parent.kind,
+            "label": parent.label,
+            "depth": parent.depth,
+            "child_count": int(scope.children[at]),
+            **_named(scope.scores[:, at]),
+            "visits": {str(c): count for c, count in zip(parent.children, visits, strict=True)},
+        }
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    """The mean along the last axis; NaN for an empty axis, without a warning."""
+    if not values.shape[-1]:
+        return np.full(values.shape[:-1], np.nan)
+    return np.asarray(values.mean(axis=-1))
+
+
+def _named(values: FloatArray) -> dict[str, float | None]:
+    """Four numbers by the names of METRICS."""
+    return {name: plain(value) for name, value in zip(METRICS, values.tolist(), strict=True)}
+
+
+def _by_part(values: FloatArray) -> dict[str, Any]:
+    """Eight numbers (2 4) by PARTS and METRICS."""
+    return {part: _named(values[number]) for number, part in enumerate(PARTS)}
 
 
 @dataclass(frozen=True)
@@ -61,14 +182,7 @@ class OrderCell:
     """Between left to right (0) and random (1); None without these controls."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "mean": plain(self.mean),
-            "samples": self.samples,
-            "interval": self.interval.to_record(),
-            "controls": {name: plain(value) for name, value in self.controls.items()},
-            "position": self.position.to_record() if self.position else None,
-        }
+        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -83,7 +197,6 @@ class DepthRow:
     controls: dict[str, FloatArray]  # 2 4 each
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         counts = {"depth": self.depth, "nodes": self.nodes, "samples": self.samples}
         controls = {name: _by_part(values) for name, values in self.controls.items()}
         return counts | _by_part(self.means) | {"controls": controls}
@@ -139,10 +252,7 @@ class OrderTable:
             "statuses": self.statuses,
             "misaligned": self.misaligned,
             "aggregate": aggregate,
-            "segments": {
-                unit: {"samples": count, "tau": tau.to_record(), "chance": plain(chance)}
-                for unit, (count, tau, chance) in self.segments.items()
-            },
+            "segments": {unit: as_record(each._asdict()) for unit, each in self.segments.items()},
         }
         if samples:
             record["samples"] = [sample.to_record(nodes=nodes) for sample in self.samples]
@@ -153,11 +263,8 @@ def aggregate(samples: Sequence[SampleOrder], setting: OrderSetting) -> OrderTab
     """Bring samples together."""
     cells = {}
     for scope in setting.scopes:
-        for number, part in enumerate(PARTS):
-            for column, metric in enumerate(METRICS):
-                cells[scope, part, metric] = _cell(
-                    samples, scope, setting.controls, (number, column)
-                )
+        for (row, part), (column, metric) in product(enumerate(PARTS), enumerate(METRICS)):
+            cells[scope, part, metric] = _cell(samples, scope, setting.controls, (row, column))
     return OrderTable(
         setting=setting,
         samples=tuple(samples),
@@ -177,7 +284,8 @@ def _cell(
         found = sample.scopes.get(scope)
         if found is not None and not math.isnan(found.means[at]):
             tasks.append(sample.task_id)
-            values.append([found.means[at], *(_control(found, name, at) for name in controls)])
+            others = (found.controls[c][at] if c in found.controls else math.nan for c in controls)
+            values.append([found.means[at], *others])
     # Sums per task, so that a draw of tasks keeps the samples of each together.
     table = np.array(values).reshape(len(values), 1 + len(controls))
     sums, counts = task_sums(tasks, table)
@@ -185,22 +293,14 @@ def _cell(
     position = None
     if LEFT_TO_RIGHT in columns and RANDOM in columns:
         position = _position(sums[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
-    own, *others = (known_mean(column) for column in table.T)
+    own, *means = (known_mean(column) for column in table.T)
     return OrderCell(
         mean=own,
         samples=len(values),
         interval=ratio_interval(sums[:, 0], counts),
-        controls={
-            name: value
-            for name, value in zip(controls, others, strict=True)
-            if not math.isnan(value)
-        },
+        controls={c: mean for c, mean in zip(controls, means, strict=True) if not math.isnan(mean)},
         position=position,
     )
-
-
-def _control(order: ScopeOrder, name: str, at: tuple[int, int]) -> float:
-    return float(order.controls[name][at]) if name in order.controls else math.nan
 
 
 def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
@@ -229,18 +329,11 @@ def _depths(samples: Sequence[SampleOrder], scope: str) -> tuple[DepthRow, ...]:
         here = [order for order in orders if bool((order.depth == depth).any())]
         nodes = sum(int((order.depth == depth).sum()) for order in here)
         means = _mean_of_some(np.stack([_at_depth(order.scores, order, depth) for order in here]))
-        controls = {
-            name: _mean_of_some(
-                np.stack(
-                    [
-                        _at_depth(order.control_scores[name], order, depth)
-                        for order in here
-                        if name in order.control_scores
-                    ]
-                )
-            )
-            for name in sorted({name for order in here for name in order.control_scores})
-        }
+        controls = {}
+        for name in sorted({name for order in here for name in order.control_scores}):
+            those = [order for order in here if name in order.control_scores]
+            found = [_at_depth(order.control_scores[name], order, depth) for order in those]
+            controls[name] = _mean_of_some(np.stack(found))
         rows.append(DepthRow(depth, nodes, len(here), means, controls))
     return tuple(rows)
 
@@ -248,11 +341,7 @@ def _depths(samples: Sequence[SampleOrder], scope: str) -> tuple[DepthRow, ...]:
 def _at_depth(scores: FloatArray, order: ScopeOrder, depth: int) -> FloatArray:
     """The means over one sample's nodes of that depth, by PARTS.  # 2 4"""
     here = order.depth == depth
-    return np.stack([mean(scores[:, here]), mean(scores[:, here & (order.children > 1)])])
-
-
-def _by_part(values: FloatArray) -> dict[str, Any]:
-    return {part: named(values[number]) for number, part in enumerate(PARTS)}
+    return np.stack([_mean(scores[:, here]), _mean(scores[:, here & (order.children > 1)])])
 
 
 def _segments(samples: Sequence[SampleOrder]) -> dict[str, SegmentCell]:

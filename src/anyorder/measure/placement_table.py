@@ -40,8 +40,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from anyorder.files import replacing
-from anyorder.measure.intervals import Interval, known_mean, mean_interval
+from anyorder.measure.intervals import Interval, as_record, known_mean, mean_interval
 from anyorder.measure.placement_scores import TOP, CanvasPlacement, copies
+from anyorder.trace.table import first_line, numpy_rows
 
 FORMAT = 1
 ABOUT_KEY = b"anyorder.placement"
@@ -87,12 +88,10 @@ class CanvasRow:
         """The row's columns."""
         placed, found, at = self.placed, self.placed.measures, self.placed.committed_token
         own = ("task_id", "sample", "step", "steps", "time", "span", "open", "masked")
-        return {name: getattr(self, name) for name in own} | {
+        return {
+            **{name: getattr(self, name) for name in own},
             "token_ids": placed.tokens,
-            "mass": found.mass,
-            "loc": found.loc,
-            "entropy": found.entropy,
-            "k_loc": found.k_loc,
+            **{name: getattr(found, name) for name in ("mass", "loc", "entropy", "k_loc")},
             "profile_positions": [positions for positions, _ in placed.profiles],
             "profile": [values for _, values in placed.profiles],
             "committed_position": [commit.position for commit in placed.commits],
@@ -134,9 +133,8 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).split("\n", 1)[0].rstrip(".")
         raise ValueError(
-            f"{path} is missing or damaged ({reason}): delete it and measure again"
+            f"{path} is missing or damaged ({first_line(error)}): delete it and measure again"
         ) from None
 
 
@@ -176,8 +174,7 @@ class StepSummary:
     """By quantity, over the `n` tasks that have it."""
 
     def to_record(self) -> dict[str, Any]:
-        plain = {name: value.to_record() for name, value in self.values.items()}
-        return {"step": self.step, "canvases": self.canvases} | plain
+        return {"step": self.step, "canvases": self.canvases} | as_record(self.values)
 
 
 class _Canvas(NamedTuple):
@@ -325,7 +322,4 @@ def _summed(step: int | None, canvases: Sequence[_Canvas]) -> StepSummary:
 
 def _values(column: Any) -> list[Any]:
     """A column's entries; those of a list column as arrays, without an object per number."""
-    if not pa.types.is_list(column.type):
-        return list(column.to_pylist())
-    flat, bounds = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()
-    return [flat[bounds[row] : bounds[row + 1]] for row in range(len(column))]
+    return numpy_rows(column) if pa.types.is_list(column.type) else list(column.to_pylist())

@@ -77,7 +77,8 @@ class Programs:
         table = run.table(["task_id", "sample", "prompt", "text", "program", "policy"])
         looked_for = texts is not None or programs_looked_for(run)
         if verdicts is None and (run.folder / VERDICTS_FILE).is_file():
-            verdicts = stored_verdicts(run, extraction)
+            stored = stored_verdicts(run, extraction)
+            verdicts = {key: verdict == PASSED for key, verdict in stored.items()}
         samples = []
         policies = set()
         for row in table.to_pylist():
@@ -115,8 +116,8 @@ class Programs:
         return any(sample.correct is not None for sample in self.samples)
 
 
-def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, bool]:
-    """Which samples passed in the run's only grading, or in the one of this extraction.
+def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, str]:
+    """The verdicts of the run's only grading, or of the one of this extraction.
 
     Where several have the same extraction, give the task or the grading's name instead.
     """
@@ -133,7 +134,7 @@ def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, bool]:
             f"{'; '.join(_gradings(rows, columns)) or 'none'} ({', '.join(columns)}): choose one "
             "by a word of its own (extraction), or pass verdicts={(task_id, sample): True or False}"
         )
-    return {(row["task_id"], row["sample"]): row["verdict"] == PASSED for row in chosen}
+    return {(row["task_id"], row["sample"]): row["verdict"] for row in chosen}
 
 
 def _gradings(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:

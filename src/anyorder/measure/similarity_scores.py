@@ -40,6 +40,8 @@ from anyorder.measure.intervals import (
     LEVEL,
     RESAMPLES,
     Interval,
+    Resampling,
+    as_record,
     difference_interval,
     mean_interval,
 )
@@ -63,30 +65,20 @@ class SimilarityRow:
     policy: str
     filter: str
     """valid: both programs parse; correct: both pass the tests."""
-    scores: Mapping[str, Interval]
-    """By metric; n is the number of prompts with a sample and a reference that pass the filter."""
+    ceiling: bool
+    """Whether this is the reference, each sample matched among the others."""
     prompts: int
     samples: int
     """Samples that were matched."""
     of_samples: int
     """Samples of the policy on the reference's prompts."""
+    scores: Mapping[str, Interval]
+    """By metric; n is the number of prompts with a sample and a reference that pass the filter."""
     per_prompt: Mapping[str, Mapping[str, float]]
     """task_id -> metric -> mean best match of its samples."""
-    ceiling: bool = False
-    """Whether this is the reference, each sample matched among the others."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "policy": self.policy,
-            "filter": self.filter,
-            "ceiling": self.ceiling,
-            "prompts": self.prompts,
-            "samples": self.samples,
-            "of_samples": self.of_samples,
-            "scores": {name: score.to_record() for name, score in self.scores.items()},
-            "per_prompt": {task: dict(values) for task, values in self.per_prompt.items()},
-        }
+        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -99,9 +91,7 @@ class SimilarityDifference:
     scores: Mapping[str, Interval]
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        scores = {name: score.to_record() for name, score in self.scores.items()}
-        return {"left": self.left, "right": self.right, "filter": self.filter, "scores": scores}
+        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -129,15 +119,7 @@ class SimilarityTable:
 
     def to_record(self) -> dict[str, Any]:
         """As JSON; a missing number is null."""
-        return {
-            "reference": self.reference,
-            "metrics": list(self.metrics),
-            "rows": [row.to_record() for row in self.rows],
-            "differences": [item.to_record() for item in self.differences],
-            "statuses": {name: dict(counts) for name, counts in self.statuses.items()},
-            "settings": dict(self.settings),
-            "notes": list(self.notes),
-        }
+        return as_record(self)
 
     def __str__(self) -> str:
         """A table to print: estimate and interval per metric."""
@@ -185,13 +167,15 @@ class SimilarityOptions:
 
     def interval(self, values: Sequence[float]) -> Interval:
         """The mean over prompts."""
-        chance = {"level": self.level, "resamples": self.resamples, "seed": self.seed}
-        return mean_interval(values, **chance)  # type: ignore[arg-type]
+        return mean_interval(values, **self._drawing)
 
     def difference(self, left: Sequence[float], right: Sequence[float]) -> Interval:
         """The mean difference over prompts."""
-        chance = {"level": self.level, "resamples": self.resamples, "seed": self.seed}
-        return difference_interval(left, right, **chance)  # type: ignore[arg-type]
+        return difference_interval(left, right, **self._drawing)
+
+    @property
+    def _drawing(self) -> Resampling:
+        return {"level": self.level, "resamples": self.resamples, "seed": self.seed}
 
 
 class Group(NamedTuple):
@@ -259,7 +243,11 @@ def matched(
     found: list[dict[str, dict[str, float]]] = [{} for _ in groups]
     where = [(number, task) for number, group in enumerate(groups) for task in group.tasks()]
     for metric in metrics:
-        jobs = [_job(groups[number], task, metric) for number, task in where]
+        jobs = []
+        for group, task in ((groups[number], task) for number, task in where):
+            references = group.references
+            others = None if references is None else _trees(references[task], metric)
+            jobs.append(EditJob(_trees(group.samples[task], metric), others))
         matches = best_matches(jobs, METRICS[metric], threads=threads)
         for (number, task), match in zip(where, matches, strict=True):
             found[number].setdefault(task, {})[metric] = float(np.mean(match.similarity))
@@ -272,11 +260,6 @@ def settings(options: ProgramOptions) -> dict[str, Any]:
     if "TSED" in options.metrics:
         record["grammar"] = fingerprint()
     return record
-
-
-def _job(group: Group, task: str, metric: str) -> EditJob:
-    others = None if group.references is None else _trees(group.references[task], metric)
-    return EditJob(_trees(group.samples[task], metric), others)
 
 
 def _trees(items: Sequence[Prepared], metric: str) -> list[Tree]:
@@ -311,17 +294,17 @@ def _groups(
 ) -> Iterator[Group]:
     """The rows of one filter: every policy, then the reference itself."""
     base_name, base_tasks = base
-    references = _kept(base_tasks, name)
+    references = _passing(base_tasks, name)
     for policy, tasks in policies.items():
         shared = {task: items for task, items in tasks.items() if task in base_tasks}
         total = sum(len(items) for items in shared.values())
-        yield Group(policy, name, _kept(shared, name), references, total)
+        yield Group(policy, name, _passing(shared, name), references, total)
     if ceiling:
         total = sum(len(items) for items in base_tasks.values())
         yield Group(base_name, name, references, None, total)
 
 
-def _kept(tasks: Mapping[str, list[Prepared]], name: str) -> dict[str, list[Prepared]]:
+def _passing(tasks: Mapping[str, list[Prepared]], name: str) -> dict[str, list[Prepared]]:
     """The samples that pass the filter, by task; tasks without any are left out."""
     passes = FILTERS[name]
     kept = {task: [item for item in items if passes(item)] for task, items in tasks.items()}
@@ -335,12 +318,12 @@ def _row(
     return SimilarityRow(
         group.policy,
         group.filter,
-        {name: options.interval([task[name] for task in values.values()]) for name in metrics},
+        ceiling=group.references is None,
         prompts=len(values),
         samples=sum(len(group.samples[task]) for task in values),
         of_samples=group.of_samples,
+        scores={m: options.interval([task[m] for task in values.values()]) for m in metrics},
         per_prompt=values,
-        ceiling=group.references is None,
     )
 
 
@@ -378,17 +361,7 @@ class DiversityRow:
     pairwise: Mapping[str, Interval]
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        record: dict[str, Any] = {
-            "policy": self.policy,
-            "filter": self.filter,
-            "prompts": self.prompts,
-            "samples": self.samples,
-        }
-        for name in ("distinct", "nearest", "pairwise"):
-            scores = getattr(self, name)
-            record[name] = {what: score.to_record() for what, score in scores.items()}
-        return record
+        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -402,12 +375,7 @@ class DiversityTable:
 
     def to_record(self) -> dict[str, Any]:
         """As JSON; a missing number is null."""
-        return {
-            "rows": [row.to_record() for row in self.rows],
-            "statuses": {name: dict(counts) for name, counts in self.statuses.items()},
-            "settings": dict(self.settings),
-            "notes": list(self.notes),
-        }
+        return as_record(self)
 
 
 def diversity(runs: Any, options: SimilarityOptions | None = None) -> DiversityTable:
@@ -435,31 +403,29 @@ def diversity(runs: Any, options: SimilarityOptions | None = None) -> DiversityT
 def _diversity_row(
     policy: str, name: str, tasks: Mapping[str, list[Prepared]], options: SimilarityOptions
 ) -> DiversityRow:
-    passes = FILTERS[name]
-    kept = [[item for item in items if passes(item)] for items in tasks.values()]
-    groups = [items for items in kept if len(items) > 1]
-    metrics = options.programs.metrics
+    groups = [items for items in _passing(tasks, name).values() if len(items) > 1]
+    trees = {m: [_trees(items, m) for items in groups] for m in options.programs.metrics}
     return DiversityRow(
         policy,
         name,
         prompts=len(groups),
         samples=sum(len(items) for items in groups),
-        distinct={what: options.interval(list(values)) for what, values in _shares(groups)},
-        nearest={
-            m: options.interval(_nearest(_diversity_trees(groups, m), m, options)) for m in metrics
+        distinct={
+            "texts": _distinct(groups, lambda item: item.sample.text, options),
+            "trees": _distinct(groups, lambda item: item.anonymous, options),
         },
-        pairwise={m: options.interval(_pairwise(_diversity_trees(groups, m), m)) for m in metrics},
+        nearest={m: options.interval(_nearest(own, m, options)) for m, own in trees.items()},
+        pairwise={m: options.interval(_pairwise(own, m)) for m, own in trees.items()},
     )
 
 
-def _shares(groups: Sequence[Sequence[Prepared]]) -> Iterator[tuple[str, list[float]]]:
-    """Per prompt: distinct texts / samples, and distinct trees / samples."""
-    yield "texts", [len({item.sample.text for item in items}) / len(items) for items in groups]
-    yield "trees", [len({item.anonymous for item in items}) / len(items) for items in groups]
-
-
-def _diversity_trees(groups: Sequence[Sequence[Prepared]], metric: str) -> list[list[Tree]]:
-    return [[item.trees[metric] for item in items] for items in groups]
+def _distinct(
+    groups: Sequence[Sequence[Prepared]],
+    part: Callable[[Prepared], object],
+    options: SimilarityOptions,
+) -> Interval:
+    """Per prompt: distinct ones / samples."""
+    return options.interval([len(set(map(part, items))) / len(items) for items in groups])
 
 
 def _nearest(groups: list[list[Tree]], metric: str, options: SimilarityOptions) -> list[float]:

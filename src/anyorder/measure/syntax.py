@@ -213,16 +213,21 @@ def _before_fence(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
 
 
 def _longest_lines(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
-    ends = [match.span() for match in _NEWLINE.finditer(clean)]
-    begins = [0, *(end for _, end in ends)]
-    stops = [*(begin for begin, _ in ends), len(clean)]
-    spans = list(zip(begins, stops, strict=True))[: limits.lines]
+    spans = line_spans(clean)[: limits.lines]
     lines = [clean[begin:end] for begin, end in spans]
     first, stop = longest_range(lines)
     while stop > first and not lines[stop - 1].strip():
         stop -= 1
     if stop > first:
         yield clean[spans[first][0] : spans[stop - 1][1]], spans[first][0]
+
+
+def line_spans(source: str) -> list[tuple[int, int]]:
+    """[start, end) of each line without its line end; lines as Python's parser counts them."""
+    ends = [match.span() for match in _NEWLINE.finditer(source)]
+    starts = [0, *(end for _, end in ends)]
+    stops = [*(start for start, _ in ends), len(source)]
+    return list(zip(starts, stops, strict=True))
 
 
 FALLBACKS: dict[str, Callable[[str, ParseLimits], Iterator[Candidate]]] = {
@@ -271,8 +276,9 @@ def _one_line(error: BaseException) -> str:
 GENERATED_TESTS = "Generated Tests"
 GENERATED_TESTS_LABEL = "Generated Tests / Examples"
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_IMPORTS = (ast.Import, ast.ImportFrom)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+IMPORTS = (ast.Import, ast.ImportFrom)
+WITH_ELSE = (ast.For, ast.AsyncFor, ast.While, ast.If)
 
 # The release cuts labels at these lengths, and its exclusions search the cut labels.
 TARGET_LIMIT, LOOP_LIMIT, EXPRESSION_LIMIT, IMPORT_LIMIT = 48, 36, 56, 72
@@ -306,11 +312,20 @@ class Statement:
             return f"{self.kind}@L{getattr(node, 'lineno', 0)}"
 
 
-def statement_tree(module: ast.Module, *, group_tests: bool = True) -> list[Statement]:
+def statement_tree(module: ast.Module) -> list[Statement]:
     """The nodes of a program, parents before children; the first is the module."""
+    return build_tree(module, _start_of_tests, child_statements)
+
+
+def build_tree(
+    module: ast.Module,
+    start_of_tests: Callable[[Sequence[ast.stmt]], int],
+    children: Callable[[ast.AST], list[ast.stmt]],
+) -> list[Statement]:
+    """The nodes by one's own rules for generated tests and for the children of a statement."""
     tree = [Statement(0, "Module", None, 0, (module,))]
     body = _without_docstring(module.body)
-    split = _start_of_tests(body) if group_tests else len(body)
+    split = start_of_tests(body)
     pending: list[tuple[tuple[ast.AST, ...], int]] = [((node,), 0) for node in body[:split]]
     if split < len(body):
         pending.append((tuple(body[split:]), 0))
@@ -323,8 +338,7 @@ def statement_tree(module: ast.Module, *, group_tests: bool = True) -> list[Stat
         tree.append(Statement(number, kind, parent, tree[parent].depth + 1, nodes))
         tree[parent].children.append(number)
         if not is_tests:
-            below = child_statements(nodes[0])
-            pending += [((node,), number) for node in reversed(below)]
+            pending += [((node,), number) for node in reversed(children(nodes[0]))]
     return tree
 
 
@@ -347,33 +361,21 @@ def _without_docstring(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     return list(body[1:] if body and is_string(body[0]) else body)
 
 
-def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.stmt]:
-    return _without_docstring(node.body)
-
-
-def _branches(node: ast.For | ast.AsyncFor | ast.While | ast.If) -> list[ast.stmt]:
-    return [item for item in node.body if not is_string(item)] + list(node.orelse)
-
-
-def _with(node: ast.With | ast.AsyncWith) -> list[ast.stmt]:
-    return list(node.body)
-
-
-def _try(node: ast.Try) -> list[ast.stmt]:
+def try_statements(node: ast.Try | ast.TryStar) -> list[ast.stmt]:
+    """All bodies of a try, in order."""
     handled = [item for handler in node.handlers for item in handler.body]
     return [*node.body, *handled, *node.orelse, *node.finalbody]
 
 
-def _match(node: ast.Match) -> list[ast.stmt]:
-    return [item for case in node.cases for item in case.body]
-
-
 _CHILDREN: dict[type, Callable[..., list[ast.stmt]]] = {
-    **dict.fromkeys(_DEFINITIONS, _definition),
-    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While, ast.If), _branches),
-    **dict.fromkeys((ast.With, ast.AsyncWith), _with),
-    ast.Try: _try,
-    ast.Match: _match,
+    **dict.fromkeys(DEFINITIONS, lambda node: _without_docstring(node.body)),
+    **dict.fromkeys(
+        WITH_ELSE,
+        lambda node: [*(item for item in node.body if not is_string(item)), *node.orelse],
+    ),
+    **dict.fromkeys((ast.With, ast.AsyncWith), lambda node: list(node.body)),
+    ast.Try: try_statements,
+    ast.Match: lambda node: [item for case in node.cases for item in case.body],
 }
 
 
@@ -382,9 +384,9 @@ def _start_of_tests(body: Sequence[ast.stmt]) -> int:
     last_marker = max((i for i, node in enumerate(body) if is_test_marker(node)), default=-1)
     defined = False
     for index, node in enumerate(body):
-        if isinstance(node, _DEFINITIONS):
+        if isinstance(node, DEFINITIONS):
             defined = True
-        elif defined and not isinstance(node, _IMPORTS) and index <= last_marker:
+        elif defined and not isinstance(node, IMPORTS) and index <= last_marker:
             return index
     return len(body)
 
@@ -430,10 +432,6 @@ def _loop(node: ast.For | ast.AsyncFor) -> str:
     return f"{type(node).__name__}: {target} in {source}"
 
 
-def _added(node: ast.AugAssign) -> str:
-    return f"AugAssign: {_cut(node.target, TARGET_LIMIT)} {type(node.op).__name__}"
-
-
 _LABELS: dict[str, Callable[..., str]] = {
     **dict.fromkeys(
         ("FunctionDef", "AsyncFunctionDef", "ClassDef"),
@@ -446,6 +444,8 @@ _LABELS: dict[str, Callable[..., str]] = {
     **dict.fromkeys(("Import", "ImportFrom"), lambda node: _cut(node, IMPORT_LIMIT)),
     "Assign": lambda node: f"Assign: {_cut(node.targets[0], TARGET_LIMIT)}",
     "AnnAssign": lambda node: f"AnnAssign: {_cut(node.target, TARGET_LIMIT)}",
-    "AugAssign": _added,
+    "AugAssign": lambda node: (
+        f"AugAssign: {_cut(node.target, TARGET_LIMIT)} {type(node.op).__name__}"
+    ),
     "Expr": lambda node: f"Expr: {_cut(node.value, EXPRESSION_LIMIT)}",
 }

@@ -8,7 +8,7 @@ trees are computed once. Trees become arrays, with numbers for labels that both 
 two decompositions, along left paths or along right ones (left paths of mirrored trees), a pair of
 sets takes the one with fewer table entries: for Python's trees mostly the right one.
 
-`best_match` finds the most similar reference of every sample without computing all pairs: an
+`best_matches` finds the most similar reference of every sample without computing all pairs: an
 identical one ends the search, and a pair is skipped if its lower bound cannot beat the best so far.
 The result equals that of the full matrix, the first of equals included. Lower bounds:
 
@@ -325,25 +325,6 @@ def similarities(left: Sequence[Tree], right: Sequence[Tree], rename_cost: int =
     sizes = [np.array([tree.size for tree in trees], np.int64) for trees in (left, right)]
     larger = np.maximum(sizes[0][:, None], sizes[1][None, :])
     return np.maximum(0.0, 1.0 - distances(left, right, rename_cost) / larger)
-
-
-def best_match(
-    samples: Sequence[Tree],
-    references: Sequence[Tree],
-    rename_cost: int = 1,
-    *,
-    threads: int | None = None,
-) -> Matches:
-    """For every sample its most similar reference."""
-    threads = min(threads or cores(), max(len(samples), 1))
-    pieces = np.array_split(np.arange(len(samples)), threads)
-    jobs = [EditJob([samples[i] for i in piece], references) for piece in pieces]
-    found = best_matches(jobs, rename_cost, threads=threads)
-    return Matches(
-        np.concatenate([part.similarity for part in found]),
-        np.concatenate([part.reference for part in found]),
-        sum(part.computed for part in found),
-    )
 
 
 def best_matches(

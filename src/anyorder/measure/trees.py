@@ -42,15 +42,6 @@ class Tree(NamedTuple):
         """The number of nodes."""
         return len(self.labels)
 
-    def checked(self) -> Tree:
-        """The tree itself; ValueError if the two rows are no tree."""
-        if len(self.labels) != len(self.depths) or not self.depths:
-            raise ValueError("a tree has one label and one depth per node, and at least a root")
-        steps = zip(self.depths, self.depths[1:], strict=False)
-        if self.depths[0] != 0 or any(not 1 <= after <= before + 1 for before, after in steps):
-            raise ValueError("depths of a tree begin with 0, then 1 to one more than the last")
-        return self
-
     def __str__(self) -> str:
         """One node per line, indented."""
         rows = zip(self.labels, self.depths, strict=True)

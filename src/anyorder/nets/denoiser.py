@@ -42,7 +42,7 @@ D width, K states, V vocabulary.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, Self
@@ -91,8 +91,8 @@ class Look(NamedTuple):
     """log of the expected number of tokens missing after token i.  # B L"""
 
 
-class Inserter(Protocol):
-    """A network that can insert, as decoders see it."""
+class TrainedSchedules(Protocol):
+    """The schedules on which a network was trained."""
 
     @property
     def coordinate(self) -> str: ...
@@ -100,6 +100,10 @@ class Inserter(Protocol):
     def insertion_exponent(self) -> float: ...
     @property
     def unmasking_exponent(self) -> float: ...
+
+
+class Inserter(TrainedSchedules, Protocol):
+    """A network that can insert, as decoders see it."""
 
     def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
         """ids B L, mask B L bool (True = a real token), time B in the network's coordinate."""
@@ -297,6 +301,31 @@ def unshifted(base: nn.Module, *, wanted: bool, remedy: str) -> nn.Module:
     return base
 
 
+def start_backbone(net: nn.Module, base: nn.Module) -> None:
+    """Take the weights of a base. A causal net shifts: it predicts the next token."""
+    shifts = bool(vars(net)["config"].causal)
+    take_weights(net, unshifted(base, wanted=shifts, remedy="give the recipe net.shift=True"))
+
+
+def check_rows(logits: Tensor, size: int) -> None:
+    """Refuse logits (..., V) of fewer tokens than the vocabulary has."""
+    if logits.shape[-1] < size:
+        raise ValueError(
+            f"the network gives {logits.shape[-1]} logits for a vocabulary of {size}: use the "
+            "vocabulary that it was trained with"
+        )
+
+
+def text_logits(logits: Tensor, vocab: Vocab, forbidden: Iterable[int] = ()) -> Tensor:
+    """The logits (..., V) in float32, with -inf for ids that a text must not hold, in place."""
+    check_rows(logits, vocab.size)
+    logits = logits.float()
+    for token in forbidden:
+        logits[..., token] = -torch.inf
+    logits[..., vocab.size :] = -torch.inf  # heads are padded beyond the tokenizer
+    return logits
+
+
 @dataclass(frozen=True, eq=False)
 class States:
     """The ids that are states, and which state each id is."""
@@ -320,11 +349,7 @@ class States:
 
     def logits(self, all_logits: Tensor) -> Tensor:
         """The logits of the states, at least in float32: (..., V) -> (..., K)."""
-        if all_logits.shape[-1] < len(self.number):
-            raise ValueError(
-                f"the network gives {all_logits.shape[-1]} logits for a vocabulary of "
-                f"{len(self.number)}: use the vocabulary that it was trained with"
-            )
+        check_rows(all_logits, len(self.number))
         chosen = all_logits.index_select(-1, self.ids)
         return chosen.to(torch.promote_types(chosen.dtype, torch.float32))
 
@@ -438,15 +463,8 @@ class SegmentLook(NamedTuple):
     each slot.  # B S+1"""
 
 
-class SegmentInserter(SegmentCoder, Protocol):
+class SegmentInserter(SegmentCoder, TrainedSchedules, Protocol):
     """A network of flexlatent: slots after a prompt that ends with an anchor, at a time."""
-
-    @property
-    def coordinate(self) -> str: ...
-    @property
-    def insertion_exponent(self) -> float: ...
-    @property
-    def unmasking_exponent(self) -> float: ...
 
     def look(
         self, prompt: ReadPrompt, latents: Tensor, real: Tensor | None = None, *, time: Tensor

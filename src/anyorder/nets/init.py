@@ -107,6 +107,8 @@ FREE_SETTINGS = {
 """Settings that may differ between a network and its base: the weights compute the same, or are a
 known start (causal ones for a bidirectional net), or names and shapes show the difference."""
 TABLE, HEAD = "embed.weight", "unembed.weight"
+ADDED_BY_TIME = re.compile(r"time\.|blocks\.\d+\.modulation\.")
+"""The parameters that a backbone with time has more than one without."""
 
 
 @torch.no_grad()
@@ -146,6 +148,11 @@ def take_weights(
         )
     for name, value in ours.items():
         value.copy_(given[name])
+
+
+def matching_names(net: nn.Module, pattern: re.Pattern[str]) -> set[str]:
+    """The names of the parameters that begin with the pattern."""
+    return {name for name, _ in net.named_parameters() if pattern.match(name)}
 
 
 def _named(net: nn.Module, without: re.Pattern[str] | None) -> dict[str, nn.Parameter]:

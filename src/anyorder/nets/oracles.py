@@ -71,17 +71,22 @@ from torch import Tensor
 from anyorder.nets.denoiser import Look, ReadPrompt, SegmentLook
 
 
+def _table(data: Mapping[tuple[int, ...], float]) -> tuple[Tensor, Tensor]:
+    """Sequences of one length, and their normalised probabilities.  # S L, S"""
+    if len({len(sequence) for sequence in data}) != 1:
+        raise ValueError("the oracle's sequences must all have one length")
+    total = sum(data.values())
+    weights = torch.tensor([p / total for p in data.values()], dtype=torch.float64)
+    return torch.tensor(list(data)), weights
+
+
 class Oracle:
     """A `Denoiser` whose hidden states are exact log-posteriors, and whose head passes them on."""
 
     def __init__(
         self, data: Mapping[tuple[int, ...], float], mask_id: int, vocab_size: int
     ) -> None:
-        if len({len(sequence) for sequence in data}) != 1:
-            raise ValueError("the oracle's sequences must all have one length")
-        total = sum(data.values())
-        self.sequences = torch.tensor(list(data))  # S L
-        self.weights = torch.tensor([p / total for p in data.values()], dtype=torch.float64)  # S
+        self.sequences, self.weights = _table(data)
         self.mask_id, self.vocab_size = mask_id, vocab_size
 
     def hidden(
@@ -267,11 +272,7 @@ class UniformOracle:
         frozen: Collection[int] = (),
         joint: bool = False,
     ) -> None:
-        if len({len(sequence) for sequence in data}) != 1:
-            raise ValueError("the oracle's sequences must all have one length")
-        total = sum(data.values())
-        self.sequences = torch.tensor(list(data))  # S L
-        self.weights = torch.tensor([p / total for p in data.values()], dtype=torch.float64)  # S
+        self.sequences, self.weights = _table(data)
         self.states, self.vocab_size, self.joint = states, vocab_size, joint
         self.frozen = torch.zeros(self.sequences.shape[1], dtype=torch.bool)
         self.frozen[list(frozen)] = True

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+from anyorder.checks import at_least
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -48,8 +50,7 @@ class TransformerConfig:
         for name in (
             "vocab_size", "width", "layers", "heads", "kv_heads", "head_width", "mlp_width"
         ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+            at_least(name, getattr(self, name))
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"kv_heads is {self.kv_heads} and does not divide heads = {self.heads}: "

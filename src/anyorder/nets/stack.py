@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -174,10 +174,7 @@ class Cache:
         rows = torch.as_tensor(rows, device=self.lengths.device)
         if rows.dtype == torch.bool:
             rows = rows.nonzero()[:, 0]
-        shape = self.shape
-        chosen = CacheShape(
-            shape.layers, len(rows), shape.capacity, shape.kv_heads, shape.head_width
-        )
+        chosen = replace(self.shape, rows=len(rows))
         picked = Cache(chosen, device=self.lengths.device, dtype=self.keys[0].dtype)
         picked.lengths = self.lengths[rows]
         picked.shortest, picked.longest = torch.stack(picked.lengths.aminmax()).tolist()

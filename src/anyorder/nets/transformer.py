@@ -172,12 +172,12 @@ class ShiftedPartialCache:
 
 def rereader_of(net: Any, rows: int, columns: int) -> CachedStates:
     """An empty rereader of a network, for a batch of this size."""
-    refuse_unkept(net)
+    refuse_uncached(net)
     found: CachedStates = net.rereader(rows, columns)
     return found
 
 
-def refuse_unkept(net: Any) -> None:
+def refuse_uncached(net: Any) -> None:
     """Refuse a network, wrapped or not, that can only compute all columns at once."""
     if not hasattr(net, "rereader"):
         raise ValueError(
@@ -186,7 +186,7 @@ def refuse_unkept(net: Any) -> None:
             "anyorder.load"
         )
     if hasattr(net, "inner"):
-        refuse_unkept(net.inner)
+        refuse_uncached(net.inner)
 
 
 class Transformer(Stack):
@@ -237,22 +237,9 @@ class Transformer(Stack):
         table = self.embed.weight if self.unembed is None else self.unembed.weight
         return F.linear(hidden, table)
 
-    def forward(
-        self,
-        ids: Tensor | None = None,
-        *,
-        vectors: Tensor | None = None,
-        mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        time: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
+    def forward(self, ids: Tensor | None = None, **given: Any) -> Tensor:
         """Logits everywhere: B L -> B L V. The arguments are those of `hidden`."""
-        return self.head(
-            self.hidden(
-                ids, vectors=vectors, mask=mask, positions=positions, time=time, cache=cache
-            )
-        )
+        return self.head(self.hidden(ids, **given))
 
     def rereader(self, rows: int, columns: int) -> PartialCache:
         """This net, with keys and values kept between calls on some columns."""

@@ -1,3 +1,1 @@
 """The mathematics of corruption and loss: pure tensor functions, no files and no networks."""
-
-from __future__ import annotations

@@ -93,17 +93,12 @@ class Remasking(Protocol):
         """The shares and sigmas of `steps` steps."""
         ...
 
-    def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
+    def sigmas(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
         """The sigma of every item (B N), from that of the step.
 
         `confidence` (B N) has the probability of each revealed item's token when it was drawn.
         """
         ...
-
-
-def _check_eta(eta: float) -> None:
-    if not 0 <= eta <= 1:
-        raise ValueError(f"eta must be a number from 0 to 1, not {eta}")
 
 
 def _linear(steps: int) -> tuple[Tensor, Tensor]:
@@ -114,23 +109,24 @@ def _linear(steps: int) -> tuple[Tensor, Tensor]:
     return share, bound(share[:-1], share[1:])
 
 
+@dataclass(frozen=True)
 class _UniformSigma:
     """The same sigma for all items, as the proof needs."""
 
+    eta: float
     keeps_marginals: ClassVar[bool] = True
 
-    def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
+    def __post_init__(self) -> None:
+        if not 0 <= self.eta <= 1:
+            raise ValueError(f"eta must be a number from 0 to 1, not {self.eta}")
+
+    def sigmas(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
         return sigma.expand(revealed.shape)
 
 
 @dataclass(frozen=True)
 class Cap(_UniformSigma):
     """sigma = min(eta, bound): at most eta in every step."""
-
-    eta: float
-
-    def __post_init__(self) -> None:
-        _check_eta(self.eta)
 
     def grid(self, steps: int) -> Grid:
         share, most = _linear(steps)
@@ -141,11 +137,6 @@ class Cap(_UniformSigma):
 class Rescale(_UniformSigma):
     """sigma = eta * bound: a share of what is possible."""
 
-    eta: float
-
-    def __post_init__(self) -> None:
-        _check_eta(self.eta)
-
     def grid(self, steps: int) -> Grid:
         share, most = _linear(steps)
         return Grid(share, self.eta * most)
@@ -154,11 +145,6 @@ class Rescale(_UniformSigma):
 @dataclass(frozen=True)
 class Loop(_UniformSigma):
     """Reveal most, then exchange tokens at a constant share, then reveal the rest."""
-
-    eta: float
-
-    def __post_init__(self) -> None:
-        _check_eta(self.eta)
 
     def grid(self, steps: int) -> Grid:
         progress, _ = _linear(steps)
@@ -174,20 +160,16 @@ class Loop(_UniformSigma):
 
 
 @dataclass(frozen=True)
-class ConfidenceHeuristic:
+class ConfidenceHeuristic(_UniformSigma):
     """A heuristic: eta * bound, mostly for the tokens of which the network was least sure."""
 
     eta: float = 1.0
     keeps_marginals: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        _check_eta(self.eta)
-
     def grid(self, steps: int) -> Grid:
-        share, most = _linear(steps)
-        return Grid(share, self.eta * most)
+        return Rescale(self.eta).grid(steps)
 
-    def spread(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
+    def sigmas(self, sigma: Tensor, confidence: Tensor, revealed: Tensor) -> Tensor:
         """sigma times softmax(-confidence) over the revealed items of a row; 0 at masked ones."""
         weight = (-confidence).exp().masked_fill(~revealed, 0.0)
         total = weight.sum(dim=1, keepdim=True)

@@ -22,7 +22,7 @@ The bound. -log p(x_0) <= KL(q(x_1 | x_0), uniform) + integral over t of the sum
 (There is no reconstruction term: alpha_0 = 1.) Its minimum over p, for several tokens at once, is
 not the posterior p(x_0^i | x_t) but p(x_0^i | x_t without place i): x_t^i itself enters by the
 formula. The sums over the one-hot are carried out by hand, so that only sum_j ln xrho_j and two
-entries are needed (`bound`); `bound_by_ratios` is the display above, for tests.
+entries are needed (`bound`).
 
 The Gaussian relaxation (DUO's duality and its curriculum; `relax`). Around the one-hot vector of a
 token, for a log noise-to-signal ratio gamma,
@@ -152,20 +152,6 @@ def bound(log_prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: 
     return (slope / (count * alpha)).to(log_prob) * (first - second - constant.to(log_prob))
 
 
-def bound_by_ratios(
-    prob: Tensor, noisy: Tensor, clean: Tensor, alpha: Tensor, slope: Tensor
-) -> Tensor:
-    """The same as a generalised divergence of ratios, literally; for tests.  # M"""
-    count = prob.shape[-1]
-    alpha = alpha[:, None]
-    one_hot = torch.nn.functional.one_hot(clean, count).to(prob)
-    true, guess = (count * alpha * each + 1 - alpha for each in (one_hot, prob))  # M K
-    true = true / true.gather(1, noisy[:, None])
-    guess = guess / guess.gather(1, noisy[:, None])
-    divergence = (true * (true / guess).log() - true + guess).sum(dim=1)
-    return -slope / (count * alpha[:, 0]) * divergence
-
-
 def prior_nats(count: int, schedule: LogLinear) -> float:
     """KL(q(x_1 | x_0), uniform) of one token: the bound's term besides the integral."""
     rest = 1 - schedule.eps
@@ -191,14 +177,6 @@ def mixture(prob_here: Tensor, alpha_t: Tensor, alpha_s: Tensor, count: int) -> 
         keep=(weight + kept - alpha_t) / total,
         clean=(alpha_s - alpha_t) / total,
     )
-
-
-def posterior(prob: Tensor, noisy: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
-    """p(x_s | x_t) over all states, from predictions (M K); for tests and small K.  # M K"""
-    count = prob.shape[-1]
-    parts = mixture(prob.gather(1, noisy[:, None])[:, 0], alpha_t, alpha_s, count)
-    here = torch.nn.functional.one_hot(noisy, count).to(prob)
-    return parts.uniform[:, None] / count + parts.keep[:, None] * here + parts.clean[:, None] * prob
 
 
 def mean_over_tokens(nats: Tensor, cross_entropy: Tensor) -> LossParts:

@@ -7,12 +7,6 @@ from importlib.util import find_spec
 
 from anyorder import plugins
 from anyorder.checks import refuse_unknown
-from anyorder.families.config import NetConfig
-from anyorder.families.flexlatent.config import FlexLatentNetConfig
-from anyorder.families.flexmdm.config import FlexNetConfig
-from anyorder.families.latentmdm.config import LatentNetConfig
-from anyorder.families.mdm.config import PlannedNetConfig
-from anyorder.families.sflm.config import SphereNetConfig
 from anyorder.recipes import paper, tiny
 from anyorder.recipes.recipe import (
     DataConfig,
@@ -75,17 +69,11 @@ __all__ = [
     "RECIPES",
     "DataConfig",
     "DuoRecipe",
-    "FlexLatentNetConfig",
     "FlexLatentRecipe",
-    "FlexNetConfig",
     "FlexRecipe",
-    "LatentNetConfig",
     "LatentRecipe",
-    "NetConfig",
-    "PlannedNetConfig",
     "PlannerRecipe",
     "Recipe",
-    "SphereNetConfig",
     "SphereRecipe",
     "find_recipe",
     "names",

@@ -32,7 +32,10 @@ ADDITIONS = ("gap", "backbone.time", "backbone.blocks.*.modulation")
 """The parts that flexmdm adds to a pretrained masked model; their learning rate is doubled."""
 
 
-GPU: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16"}
+def _training(*, every: int, **settings: Any) -> TrainConfig:
+    """Training in bfloat16 on GPUs; `every`: steps between validations, and between checkpoints."""
+    gpu: dict[str, Any] = {"device": "cuda", "dtype": "bfloat16"}
+    return TrainConfig(clip=1.0, validate_every=every, save_every=every, **gpu, **settings)
 
 
 def flexmdm_dreamcoder_7b() -> Recipe:
@@ -49,7 +52,7 @@ def flexmdm_dreamcoder_7b() -> Recipe:
     return FlexRecipe(
         family="flexmdm",
         start="Dream-org/Dream-Coder-v0-Base-7B",
-        train=TrainConfig(
+        train=_training(
             steps=75_000,
             batch=576,
             accumulate=96,
@@ -59,13 +62,10 @@ def flexmdm_dreamcoder_7b() -> Recipe:
             betas=(0.9, 0.95),
             weight_decay=0.01,
             decay="everything",
-            clip=1.0,
             ema=0.0,
             seed=1,
-            validate_every=1_500,
-            save_every=1_500,
+            every=1_500,
             reduce="micro",  # as released: whole gradients would need 32 GiB more on every rank
-            **GPU,
         ),
         net=FlexNetConfig(
             width=3584,
@@ -97,7 +97,7 @@ QWEN_ROWS = 151_645
 
 def _tinygsm_training() -> TrainConfig:
     """Appendix E. The release's cosine spans 20 epochs, 907,000 steps, and stops at 500,000."""
-    return TrainConfig(
+    return _training(
         steps=907_000,
         batch=256,
         accumulate=16,
@@ -105,12 +105,9 @@ def _tinygsm_training() -> TrainConfig:
         warmup=1_000,
         weight_decay=0.01,
         decay="everything",
-        clip=1.0,
         ema=0.9999,
         seed=2026,
-        validate_every=5_000,
-        save_every=5_000,
-        **GPU,
+        every=5_000,
     )
 
 
@@ -159,7 +156,7 @@ def mdm_125m() -> Recipe:
 
 def _flow_training() -> TrainConfig:
     """For models without masks: the paper's steps and batch, the rest from their authors."""
-    return TrainConfig(
+    return _training(
         steps=500_000,
         batch=256,
         accumulate=16,
@@ -167,11 +164,8 @@ def _flow_training() -> TrainConfig:
         warmup=2_500,
         final_lr_fraction=1.0,
         weight_decay=0.0,
-        clip=1.0,
         ema=0.9999,
-        validate_every=5_000,
-        save_every=5_000,
-        **GPU,
+        every=5_000,
     )
 
 
@@ -291,7 +285,7 @@ def planner_llada_8b() -> Recipe:
     return PlannerRecipe(
         family="mdm",
         start=base,
-        train=TrainConfig(
+        train=_training(
             steps=100_000,
             batch=64,
             accumulate=16,
@@ -300,11 +294,8 @@ def planner_llada_8b() -> Recipe:
             final_lr_fraction=0.01,
             weight_decay=0.01,
             decay="everything",
-            clip=1.0,
             ema=0.0,
-            validate_every=1_000,
-            save_every=1_000,
-            **GPU,
+            every=1_000,
         ),
         net=PlannedNetConfig(**LLADA, planner_mlp_width=12_288, planner_features=256),
         imitation=ImitationConfig(least_block=32),
@@ -323,7 +314,7 @@ def mdm_llada_8b() -> Recipe:
         family="mdm",
         loss="bound",
         start=base,
-        train=TrainConfig(
+        train=_training(
             steps=10_000,
             batch=256,
             accumulate=64,
@@ -331,12 +322,9 @@ def mdm_llada_8b() -> Recipe:
             warmup=50,
             final_lr_fraction=0.1,
             weight_decay=0.1,
-            clip=1.0,
             ema=0.0,
-            validate_every=500,
-            save_every=500,
+            every=500,
             reduce="micro",
-            **GPU,
         ),
         net=NetConfig(**LLADA),
         data=_instructions(base),

@@ -2,9 +2,8 @@
 
 A preset is data: its families and tasks, and its settings. A flag overrides any setting, and the
 run card records the result. A preset is refused for models of other families. What a source leaves
-open is in `remarks`, and is left unset if possible. docs/presets.md is made from this file:
-
-    python -c "from anyorder.recipes.presets import as_markdown; print(as_markdown(), end='')"
+open is in `remarks`, and is left unset if possible. recipes/presets_page.py in the repository makes
+docs/presets.md from this file.
 
 Prompt templates belong to the tasks (bench/tasks); a preset names one only if the published prompt
 differs from the task's own. Checkpoints are not named here.
@@ -105,8 +104,8 @@ _ALL = (
         always={**_SIMILARITY, "mode": "compat"},
         per_policy=_THIRTY_TWO,
         remarks="The paper's Top-K is `sampled`, as in the sampler of the Dream family that it "
-        "uses; its text defines it as `confidence`. Whether its random order reveals a fixed "
-        "number a step or each slot by itself is not said: a fixed number here.",
+        "uses; its text defines it as `confidence`. It does not say whether its random order "
+        "reveals a fixed number a step or each slot independently; here it is a fixed number.",
     ),
     Preset(
         name="similarity-llada",
@@ -116,8 +115,8 @@ _ALL = (
         tasks=(*HUMANEVAL, *MBPP),
         always={**_SIMILARITY, "max_new_tokens": 512, "steps": 512},
         per_policy=_THIRTY_TWO,
-        remarks="Top-p is appendix B's, 'all decoding policies'; LLaDA's own sampler has none. "
-        "What is done about the end token is not said: nothing here.",
+        remarks="Top-p follows appendix B, 'all decoding policies'; LLaDA's own sampler has none. "
+        "The paper does not say how it treats the end token; here it is an ordinary token.",
     ),
     Preset(
         name="dultra",
@@ -134,8 +133,8 @@ _ALL = (
             "policy": "planner",
         },
         per_policy={"planner": {"temperature": 0.0}},
-        remarks="Under the planner tokens are greedy and chance is in which slots it reveals. The "
-        "steps of the planner-free policies are not given: one for each slot here.",
+        remarks="Under the planner tokens are greedy, and only the slots to reveal are random. The "
+        "paper does not give the steps of the planner-free policies; here it is one for each slot.",
     ),
     Preset(
         name="flexmdm-passk",
@@ -157,7 +156,7 @@ _ALL = (
             **_each(MBPP, max_length=1100, insertion_temperature=0.6),
         },
         sweep={"insertion_temperature": (0.5, 0.6, 0.7, 0.75, 1.0)},
-        remarks="The sweep is of appendix D.5: 1, 0.75, 0.6, 0.5 on MBPP and 1, 0.7 on HumanEval. "
+        remarks="Appendix D.5 has the sweep: 1, 0.75, 0.6, 0.5 on MBPP and 1, 0.7 on HumanEval. "
         "In mode compat the noise belongs to a batch, hence the published batch of 8. Its MBPP is "
         "the 378 problems of MBPP+, here `mbpp:378`.",
     ),
@@ -183,8 +182,8 @@ _ALL = (
             **_each(HUMANEVAL, template="instruct", temperature=0.2),
             **_each(MBPP, temperature=0.1),
         },
-        remarks="The number of samples is not said: 1 here, since they hardly differ at these "
-        "temperatures.",
+        remarks="The paper does not give the number of samples; here it is 1, since samples hardly "
+        "differ at these temperatures.",
     ),
     Preset(
         name="latentmdm",
@@ -204,8 +203,8 @@ _ALL = (
             "policy": ("average", "minimum", "first", "left_to_right", "random"),
             "k": (1, 2, 4),
         },
-        remarks="Batch 1 is that of the paper's wall-clock times. The number of samples and the "
-        "temperature behind its pass@K figure are not said: greedy here, as in the table.",
+        remarks="The paper's wall-clock times are at batch 1. It does not give the number of "
+        "samples and the temperature of its pass@K figure; here it is greedy, as in the table.",
     ),
     Preset(
         name="duo",
@@ -216,7 +215,7 @@ _ALL = (
         always={"samples": 1, "batch": 1, "max_length": 512, "steps": 8, "temperature": 1.0},
         sweep={"steps": SWEEP},
         remarks="Ancestral sampling at temperature 1 on a canvas of 512, as in the code that the "
-        "paper follows; the paper does not say.",
+        "paper follows; the paper does not give these settings.",
     ),
     Preset(
         name="sflm",
@@ -226,9 +225,9 @@ _ALL = (
         tasks=("gsm8k",),
         always={"samples": 1, "batch": 1, "max_length": 512, "steps": 16, "temperature": 1.0},
         sweep={"steps": SWEEP, "velocity": ("exact", "top1")},
-        remarks="The velocity is not said: S-FLM's authors name top1, towards the likeliest token, "
-        "as their main setting, and their scripts default to exact; unset here, which is top1. "
-        "Temperature and canvas as in the code that the paper follows.",
+        remarks="The paper does not give the velocity. S-FLM's authors name top1, towards the "
+        "likeliest token, as their main setting, and their scripts default to exact; here it is "
+        "unset, which is top1. Temperature and canvas are as in the code that the paper follows.",
     ),
 )
 
@@ -241,52 +240,5 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def as_markdown() -> str:
-    """The page docs/presets.md."""
-    rows = [
-        f"| `{preset.name}` | {', '.join(preset.families)} | {', '.join(preset.tasks)} "
-        f"| {_cell(preset)} | {preset.source} |"
-        for preset in _ALL
-    ]
-    notes = [f"- **`{preset.name}`**: {preset.about}. {preset.remarks}".rstrip() for preset in _ALL]
-    middle = ["", "## What they are, and what their sources leave open", ""]
-    return "\n".join([_HEAD, *rows, *middle, *notes]) + "\n"
-
-
-_HEAD = """\
-# Presets
-
-Settings of published sampling protocols. `anyorder sample MODEL --task T --preset NAME` takes them
-where the command says nothing; every flag beside it overrides it, and the run card records what
-came out. A preset is refused for a model of another family and for a task that it was not
-published for. This page is made by `anyorder.recipes.presets.as_markdown()`, and a test keeps it
-so.
-
-| preset | family | tasks | settings | source |
-|---|---|---|---|---|"""
-
-
-def _cell(preset: Preset) -> str:
-    lines = [_spelled(preset.always)]
-    lines += _grouped("on", preset.per_task)
-    lines += _grouped("under policy", preset.per_policy)
-    lines += [
-        f"tried: {name} {', '.join(map(str, values))}" for name, values in preset.sweep.items()
-    ]
-    return "; ".join(lines)
-
-
-def _grouped(word: str, groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One line for each different group of settings, with all names that share it."""
-    lines: dict[str, list[str]] = {}
-    for name, settings in groups.items():
-        lines.setdefault(_spelled(settings), []).append(name)
-    return [f"{word} {_either(names, 'and')}: {settings}" for settings, names in lines.items()]
-
-
-def _spelled(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
-
-
-def _either(names: tuple[str, ...] | list[str], word: str = "or") -> str:
-    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

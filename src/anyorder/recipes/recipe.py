@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -42,11 +42,11 @@ class DataConfig:
     """`stories`, `bytes`, a model or its hub id, or a folder with a tokenizer; `qwen2:NAME` takes
     the special tokens of LatentMDM, `dream:NAME` and `llada:NAME` those of these models."""
     layout: float = 0.0
-    """stories: freedom of where things stand, 0 to 1."""
+    """stories: how freely the lines of a program are arranged, 0 to 1."""
     wording: float = 0.0
-    """stories: freedom of which words are used, 0 to 1."""
+    """stories: how freely words are chosen, 0 to 1."""
     state_layout: bool = False
-    """stories: whether the prompt tells the layout."""
+    """stories: whether the prompt states the layout."""
     canvas: int = 64
     """Slots for the answer (and its end) in families with a fixed canvas; the longest answer."""
     max_length: int = 112
@@ -56,7 +56,7 @@ class DataConfig:
     bucket: int = 8
     """Batches that are sorted by length together."""
     seed: int = 0
-    """Names the corpus (stories) and the order of the examples."""
+    """Chooses the corpus (stories) and the order of the examples."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,13 @@ class Recipe:
     net: NetConfig = field(default_factory=NetConfig)
     data: DataConfig = field(default_factory=DataConfig)
 
+    SETTINGS: ClassVar[str | None] = None
+    """The field with the settings of the objective."""
+
     @property
     def settings(self) -> Any:
         """The settings of this family's objective; None if it has none."""
-        return None
+        return None if self.SETTINGS is None else getattr(self, self.SETTINGS)
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -91,13 +94,10 @@ class Recipe:
 class PlannerRecipe(Recipe):
     """A recipe that adds a planner head to a trained mdm and trains the head alone."""
 
+    SETTINGS = "imitation"
     loss: tyro.conf.Fixed[str | None] = "imitation"
     net: PlannedNetConfig = field(default_factory=PlannedNetConfig)
     imitation: ImitationConfig = field(default_factory=ImitationConfig)
-
-    @property
-    def settings(self) -> ImitationConfig:
-        return self.imitation
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -108,13 +108,10 @@ class PlannerRecipe(Recipe):
 class TuningRecipe(Recipe):
     """A recipe that tunes the planner of a planned mdm by rewards (apps/planner_grpo.py)."""
 
+    SETTINGS = "tuning"
     loss: tyro.conf.Fixed[str | None] = "grpo"
     net: PlannedNetConfig = field(default_factory=PlannedNetConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
-
-    @property
-    def settings(self) -> TuningConfig:
-        return self.tuning
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -125,61 +122,46 @@ class TuningRecipe(Recipe):
 class FlexRecipe(Recipe):
     """A recipe of flexmdm, with the choices of its network and its loss."""
 
+    SETTINGS = "insertion"
     net: FlexNetConfig = field(default_factory=FlexNetConfig)
     insertion: InsertionConfig = field(default_factory=InsertionConfig)
-
-    @property
-    def settings(self) -> InsertionConfig:
-        return self.insertion
 
 
 @dataclass(frozen=True)
 class DuoRecipe(Recipe):
     """A recipe of duo, with the choices of its loss."""
 
+    SETTINGS = "uniform"
     uniform: UniformConfig = field(default_factory=UniformConfig)
-
-    @property
-    def settings(self) -> UniformConfig:
-        return self.uniform
 
 
 @dataclass(frozen=True)
 class SphereRecipe(Recipe):
     """A recipe of sflm, with the choices of its network and its loss."""
 
+    SETTINGS = "sphere"
     net: SphereNetConfig = field(default_factory=SphereNetConfig)
     sphere: SphereLossConfig = field(default_factory=SphereLossConfig)
-
-    @property
-    def settings(self) -> SphereLossConfig:
-        return self.sphere
 
 
 @dataclass(frozen=True)
 class LatentRecipe(Recipe):
     """A recipe of latentmdm, with the choices of its networks and segments."""
 
+    SETTINGS = "segment_loss"
     net: LatentNetConfig = field(default_factory=LatentNetConfig)
     segments: SegmentConfig = field(default_factory=SegmentConfig)
     segment_loss: SegmentLossConfig = field(default_factory=SegmentLossConfig)
-
-    @property
-    def settings(self) -> SegmentLossConfig:
-        return self.segment_loss
 
 
 @dataclass(frozen=True)
 class FlexLatentRecipe(Recipe):
     """A recipe of flexlatent, with the choices of its networks, segments and loss."""
 
+    SETTINGS = "insertion"
     net: FlexLatentNetConfig = field(default_factory=FlexLatentNetConfig)
     segments: SegmentConfig = field(default_factory=SegmentConfig)
     insertion: SegmentInsertionConfig = field(default_factory=SegmentInsertionConfig)
-
-    @property
-    def settings(self) -> SegmentInsertionConfig:
-        return self.insertion
 
 
 PLAIN = ("loss", "start")

@@ -16,7 +16,7 @@ from anyorder.measure.intervals import Interval
 from anyorder.measure.passk import pass_differences
 from anyorder.report.runs import Material, RunFacts, family_mains
 from anyorder.report.sections.accuracy import repeated
-from anyorder.report.sections.insertion import sweeps
+from anyorder.report.sections.canvas import sweeps
 from anyorder.report.sections.order import METRICS, TAU, leftmost, line_order, place, writes_lines
 from anyorder.report.sections.similarity import METRIC, differences
 from anyorder.report.tables import (

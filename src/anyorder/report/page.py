@@ -10,10 +10,11 @@ traces (traces.py).
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -28,7 +29,7 @@ from anyorder.report.glossary import TERMS
 from anyorder.report.runs import Material, RunFacts, main_runs
 from anyorder.report.tables import TASKS, Absent, Figure, Section, Table, to_html
 from anyorder.report.traces import embed
-from anyorder.trace import Event, Trace
+from anyorder.trace import Trace
 
 _MARK = re.compile(r"\[\[([^|\]]+)(?:\|([^\]]+))?\]\]|`([^`]+)`|\*\*([^*]+)\*\*")
 
@@ -85,7 +86,7 @@ def render(page: Page) -> str:
         absent=_absent(page.absent, text),
         glossary=_glossary(text.used),
         made=_made(page),
-        opening=_options(page.opening),
+        opening=json.dumps(asdict(page.opening)),
         payload=embed(page.payload),
         script=f"{player.script()}\n{_asset('page.js')}",
     )
@@ -230,12 +231,6 @@ def _made(page: Page) -> str:
     return f"<dl>{rows}</dl><pre>{_command(page.command)}</pre>"
 
 
-def _options(opening: PlayerOpening) -> str:
-    compare = "null" if opening.compare is None else str(opening.compare)
-    step = "null" if opening.step is None else str(opening.step)
-    return f'{{"sample": {opening.sample}, "compare": {compare}, "step": {step}}}'
-
-
 @cache
 def _asset(name: str) -> str:
     return (files("anyorder.report") / "page_assets" / name).read_text(encoding="utf-8")
@@ -301,7 +296,7 @@ def lead(material: Material) -> str:
     gathered = material.gathered
     titles = dict.fromkeys(run.title for run in gathered)
     models = listed([f"[[{title}]]" if title in TERMS else title for title in titles])
-    tasks = "; ".join(map(_asked, gathered.tasks)) or "imported samples"
+    tasks = "; ".join(map(_task_in_words, gathered.tasks)) or "imported samples"
     return (
         "Some language models may write a text in any order. Do they, and what does it change? "
         f"This page looks at {_many(gathered.samples, 'program')} by {models} for "
@@ -312,7 +307,7 @@ def lead(material: Material) -> str:
 
 def player_text(material: Material) -> list[str]:
     """Instructions above the player."""
-    told = [
+    text = [
         "Every program of this report can be watched as it was written. A grey box is a [[slot]] "
         "that is still [[mask|masked]]; a token appears where and when it was "
         "[[reveal|revealed]]; the [[tree|statement tree]] beside it fills up.",
@@ -320,19 +315,18 @@ def player_text(material: Material) -> list[str]:
         "the top of each side has every sample; what is shown first is the longest program that "
         "both sides got right, not a typical one.",
     ]
-    events = [each for run in material.gathered for trace in run.traces for each in _events(trace)]
+    traces = (trace for run in material.gathered for trace in run.traces)
+    events = [event for trace in traces for event in trace.events or ()]
     if any(event.piece is None for event in events):
-        told.append("Some tokens are [[remask|remasked]]: masked again, and then written anew.")
+        text.append(
+            "Some tokens are [[remask|remasked]]: masked again, and then written once more."
+        )
     elif events:
-        told.append("Some tokens change after they were written, until the last step.")
-    return told
+        text.append("Some tokens change after they were written, until the last step.")
+    return text
 
 
-def _events(trace: Trace) -> tuple[Event, ...]:
-    return tuple(trace.events or ())
-
-
-def _asked(task: str) -> str:
+def _task_in_words(task: str) -> str:
     """A task in a few words, or its name alone if it is unknown."""
     base = task.partition(":")[0]
     named = f"[[{task}]]" if task in TERMS else f"`{task}`"

@@ -14,7 +14,7 @@ drawing and wording (sections/), and the planned schedule, which needs the model
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,18 +23,16 @@ from typing import Any
 import numpy as np
 
 from anyorder.bench.checks import PASSED
-from anyorder.bench.timing import Timing, timing
 from anyorder.families.config import Description
 from anyorder.families.descriptions import BASELINE, describe
 from anyorder.measure.arness_scores import arness
 from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order
-from anyorder.measure.passk import Rate, ks_up_to, pass_table
+from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, timing
 from anyorder.measure.placement_table import PlacementTable
 from anyorder.measure.programs import METRICS, Key, Programs, stored_verdicts
 from anyorder.measure.similarity_scores import SimilarityOptions, similarity
-from anyorder.measure.stored import stored_measures, traces_digest
-from anyorder.report.charts import Series, chart_colors
+from anyorder.report.charts import BarChart, BarGroup, BarPanel, Drawing, Series, bars, chart_colors
 from anyorder.report.tables import Table, interval_of, labels_of, policy_title
 from anyorder.trace import Run, Trace
 from anyorder.trace.run import VERDICTS_FILE, open_runs
@@ -97,10 +95,6 @@ class RunFacts:
     def folder(self) -> str:
         """Quoted for a command."""
         return shlex.quote(str(self.run.folder))
-
-    @property
-    def digest(self) -> str | None:
-        return traces_digest(self.run)
 
     @property
     def title(self) -> str:
@@ -221,9 +215,11 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
     config = run.card.config
     family = config.get("family") or traces[0].family or ""
     policy = (config.get("options") or {}).get("policy") or traces[0].policy or ""
-    stored = stored_measures(run)
-    measures = {**stored, "arness": stored.get("arness") or _computed_arness(run, traces)}
-    measures["order"] = (stored.get("order") or {}).get(MODE) or _computed_order(run, traces)
+    stored = run.measures()
+    measures = {**stored, "order": (stored.get("order") or {}).get(MODE)}
+    if any(trace.reveal_step is not None for trace in traces):
+        measures["arness"] = stored.get("arness") or arness(run).to_record(samples=False)
+        measures["order"] = measures["order"] or order(run, MODE).to_record(samples=False)
     return RunFacts(
         run=run,
         name=name,
@@ -236,31 +232,12 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
     )
 
 
-def _has_steps(traces: Sequence[Trace]) -> bool:
-    return any(trace.reveal_step is not None for trace in traces)
-
-
-def _computed_order(run: Run, traces: Sequence[Trace]) -> dict[str, Any] | None:
-    return order(run, MODE).to_record(samples=False) if _has_steps(traces) else None
-
-
-def _computed_arness(run: Run, traces: Sequence[Trace]) -> dict[str, Any] | None:
-    return arness(run).to_record(samples=False) if _has_steps(traces) else None
-
-
 def verdict_names(run: Run, extraction: str | None = None) -> dict[Key, str]:
     """(task id, sample) -> verdict of the run's only grading, or of the named one."""
     if not (run.folder / VERDICTS_FILE).is_file():
         return {}
-    several = extraction if len(set(run.verdicts()["grading"].to_pylist())) > 1 else None
-    chosen = stored_verdicts(run, several)  # fails if the grading is ambiguous
-    rows = run.verdicts().to_pylist()
-    return {
-        key: row["verdict"]
-        for row in rows
-        if (key := (row["task_id"], row["sample"])) in chosen
-        and (several is None or several in (row["grading"], row["task"], row["extraction"]))
-    }
+    several = len(set(run.verdicts()["grading"].to_pylist())) > 1
+    return stored_verdicts(run, extraction if several else None)
 
 
 def _timing(run: Run) -> Timing | None:
@@ -345,12 +322,22 @@ def _rows(runs: Sequence[RunFacts], reference: RunFacts) -> tuple[SimilarityToRe
     stored = {run.name: _stored(run, reference, graded) for run in runs}
     missing = [run for run in runs if not stored[run.name]]
     if missing:
-        records = _computed(missing, reference)
+        *own, base = (_programs(run) for run in (*missing, reference))
+        table = similarity(own, base, SimilarityOptions(ceiling=False))
         for run in missing:
-            stored[run.name] = [row for row in records if row["policy"] == run.name]
-    by_name = {run.name: run for run in runs}
-    rows = (_likeness(by_name[name], row) for name in by_name for row in stored[name] or ())
-    return tuple(row for row in rows if row.prompts)
+            stored[run.name] = [row.to_record() for row in table.rows if row.policy == run.name]
+    return tuple(
+        SimilarityToReference(
+            run,
+            row["filter"],
+            {name: interval_of(score) for name, score in row["scores"].items()},
+            row["prompts"],
+            row["per_prompt"],
+        )
+        for run in runs
+        for row in stored[run.name]
+        if row["prompts"]
+    )
 
 
 def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, Any]]:
@@ -364,23 +351,13 @@ def _stored(run: RunFacts, reference: RunFacts, graded: bool) -> list[dict[str, 
 def _measured_by(run: RunFacts, reference: RunFacts) -> bool:
     """Whether the run's folder holds its similarity to exactly these reference traces."""
     record = run.measures.get("similarity") or {}
-    return reference.digest is not None and record.get("reference_traces") == reference.digest
-
-
-def _computed(runs: Sequence[RunFacts], reference: RunFacts) -> list[dict[str, Any]]:
-    programs = [_programs(run) for run in (*runs, reference)]
-    table = similarity(programs[:-1], programs[-1:], SimilarityOptions(ceiling=False))
-    return [row.to_record() for row in table.rows]
+    digest = reference.run.traces_digest
+    return digest is not None and record.get("reference_traces") == digest
 
 
 def _programs(run: RunFacts) -> Programs:
-    verdicts = {key: verdict == "passed" for key, verdict in run.verdicts.items()}
+    verdicts = {key: verdict == PASSED for key, verdict in run.verdicts.items()}
     return Programs.of_run(run.run, run.name, verdicts=verdicts or None)
-
-
-def _likeness(run: RunFacts, row: Mapping[str, Any]) -> SimilarityToReference:
-    scores = {name: interval_of(score) for name, score in row["scores"].items()}
-    return SimilarityToReference(run, row["filter"], scores, row["prompts"], row["per_prompt"])
 
 
 def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
@@ -447,6 +424,26 @@ def series_of(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
     return tuple(found)
 
 
+def family_series(runs: Sequence[RunFacts]) -> tuple[Series, ...]:
+    """A series for each family."""
+    return tuple(
+        Series(*each) for each in dict.fromkeys((run.title, color_of(run)) for run in runs)
+    )
+
+
+def share_bars(
+    name: str,
+    alt: str,
+    value_label: str,
+    groups: Iterable[BarGroup],
+    series: tuple[Series, ...],
+    controls: tuple[str, ...] = (),
+) -> Drawing:
+    """Bars of shares from 0 to 1, in per cent."""
+    panel = BarPanel(value_label, tuple(groups), limits=(0, 1), percent=True)
+    return bars(BarChart(name, alt, series, (panel,), controls))
+
+
 def family_mains(runs: Sequence[RunFacts]) -> list[RunFacts]:
     """The run that represents each family.
 
@@ -454,7 +451,19 @@ def family_mains(runs: Sequence[RunFacts]) -> list[RunFacts]:
     problem, lowest temperature, insertion temperature nearest to 1, one line a step.
     """
     families = dict.fromkeys(run.family for run in runs)
-    return [_main([run for run in runs if run.family == family]) for family in families]
+    return [
+        min((run for run in runs if run.family == family), key=_plainness) for family in families
+    ]
+
+
+def _plainness(run: RunFacts) -> tuple[float, ...]:
+    return (
+        CONFIDENT.index(run.policy) if run.policy in CONFIDENT else len(CONFIDENT),
+        run.samples,
+        run.options.get("temperature") or 0,
+        abs((run.options.get("insertion_temperature") or 1.0) - 1),
+        run.options.get("k") or 1,
+    )
 
 
 def main_runs(runs: Sequence[RunFacts], most: int = 6) -> list[RunFacts]:
@@ -490,23 +499,6 @@ def split_tables(
     if not others:
         return (make(chosen),)
     return make(chosen), replace(make(others), title="The other runs", folded=True)
-
-
-def _main(runs: Sequence[RunFacts]) -> RunFacts:
-    ranks = {policy: number for number, policy in enumerate(CONFIDENT)}
-
-    def rank(run: RunFacts) -> tuple[float, ...]:
-        policy = ranks.get(run.policy, len(CONFIDENT))
-        free = abs((run.options.get("insertion_temperature") or 1.0) - 1)
-        return (
-            policy,
-            run.samples,
-            run.options.get("temperature") or 0,
-            free,
-            run.options.get("k") or 1,
-        )
-
-    return min(runs, key=rank)
 
 
 def sampling(runs: Sequence[RunFacts]) -> tuple[str, ...]:

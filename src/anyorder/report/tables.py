@@ -308,11 +308,6 @@ def foldable(heads: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...], title: 
     return Table(heads, rows, title, folded=len(rows) > MOST_ROWS)
 
 
-def label(text: str, small: str = "") -> Cell:
-    """The name of a row."""
-    return Cell(text, small)
-
-
 def rate(interval: Interval) -> Cell:
     """A share in per cent with its interval."""
     return Cell(percent(interval.estimate, 1), percent_bounds(interval, 1), number=True)

@@ -56,7 +56,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +63,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 from anyorder.measure.order_program import NOBODY, Token, order_tree
-from anyorder.measure.syntax import Statement, parse_answer
+from anyorder.measure.syntax import Statement, line_spans, parse_answer
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 
@@ -72,8 +71,6 @@ BASIC_PLANE = 0xFFFF
 
 # The line that names a node is cut at this length.
 NAME_LIMIT = 80
-
-_NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 def pack_tree(trace: Trace, string: Callable[[str], int]) -> dict[str, Any] | None:
@@ -119,7 +116,7 @@ def _name_spans(
     The span goes from its first to its last token there, since a line may hold several statements.
     A decorator is on another line and does not name its function.
     """
-    lines = _lines(source)
+    lines = line_spans(source)
     places: list[list[Token]] = [[] for _ in statements]
     for token in tokens:
         places[token.node].append(token)
@@ -133,14 +130,6 @@ def _name_spans(
         end = min(max((token.end for token in here), default=stop), stop)
         spans.append((start, min(end, start + NAME_LIMIT)))
     return spans
-
-
-def _lines(source: str) -> list[tuple[int, int]]:
-    """[start, end) of each line without its line end; lines as Python's parser counts them."""
-    ends = [match.span() for match in _NEWLINE.finditer(source)]
-    starts = [0, *(end for _, end in ends)]
-    stops = [*(start for start, _ in ends), len(source)]
-    return list(zip(starts, stops, strict=True))
 
 
 FORMAT = "anyorder-traces"

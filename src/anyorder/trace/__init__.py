@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from anyorder.trace.adapters import active_masks
 from anyorder.trace.interchange import read_jsonl, write_jsonl
 from anyorder.trace.run import Run, RunCard
-from anyorder.trace.snapshots import Snapshot, active_masks
-from anyorder.trace.trace import About, Candidate, Event, Trace
+from anyorder.trace.trace import About, Candidate, Event, Snapshot, Trace
 
 __all__ = [
     "About",

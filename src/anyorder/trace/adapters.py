@@ -14,8 +14,13 @@ The first two come bare, or in a dict under `histories` or `history`. The dict m
 `mask_id`, `prompt_length` (a number, or one per row), `task_id`, `prompt` and `entry_point`.
 A batch gives one trace per row.
 
+`History` follows slots through canvases, forwards: the positions of snapshot s that step s did not
+create are, in order, the positions in use of snapshot s-1. With insertion masks this is exact;
+without them the canvas must keep its length. Otherwise it is an error: adjacent masks look alike,
+and a guess would invent an order.
+
 Not here: opening files (apps/imports.py), because some need torch. Letters: B rows of a batch,
-L positions.
+L positions, S snapshots (steps + 1), N final slots with those of the prompt.
 """
 
 from __future__ import annotations
@@ -23,17 +28,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from anyorder.trace import checks
-from anyorder.trace.trace import About, Candidate, Trace
+from anyorder.trace.trace import About, Candidate, Trace, changes_of, spelled
 
 if TYPE_CHECKING:
     from anyorder.vocab import Vocab
 
+Rows = Sequence[ArrayLike] | NDArray[Any]
+
+ABSENT = -1
 LENGTH_NAMES = ("prompt_length", "prompt_len")
 RELEASE_FIELDS = ("sequences", "attention_masks", "insertion_masks", "prompt_len", "mask_id")
 SEGMENT_FIELDS = ("index", "prompt", "steps")
@@ -73,14 +81,14 @@ def recognise(content: Any) -> str:
     raise ValueError(f"a list of canvases or a dict is needed, not {type(content).__name__}")
 
 
-def told_mask_id(content: Any, told: int | None) -> int | None:
+def resolve_mask_id(content: Any, given: int | None) -> int | None:
     """The mask id from the content or the user; ValueError if they disagree."""
     found = content.get("mask_id") if isinstance(content, Mapping) else None
     if found is None:
-        return told
+        return given
     known = checks.count("mask_id", _scalar(found))
-    if told is not None and told != known:
-        raise ValueError(f"the file says mask_id {known}, not {told}: leave --mask-id out")
+    if given is not None and given != known:
+        raise ValueError(f"the file says mask_id {known}, not {given}: leave --mask-id out")
     return known
 
 
@@ -139,9 +147,9 @@ def _flexmdm(content: Any, reading: Reading) -> Iterator[Trace]:
     missing = [name for name in RELEASE_FIELDS if name not in content]
     if missing:
         raise ValueError(f"a FlexMDM trace has the field {missing[0]!r}, and this has not")
-    told = checks.count("prompt_len", _scalar(content["prompt_len"]))
-    if reading.prompt_length not in (None, told):
-        raise ValueError(f"the file says prompt_len {told}: leave --prompt-length out")
+    length = checks.count("prompt_len", _scalar(content["prompt_len"]))
+    if reading.prompt_length not in (None, length):
+        raise ValueError(f"the file says prompt_len {length}: leave --prompt-length out")
     masks = {name: np.asarray(content[name]) for name in ("attention_masks", "insertion_masks")}
     ids = np.asarray(content["sequences"])
     if ids.ndim != 2 or any(mask.shape != ids.shape for mask in masks.values()):
@@ -160,7 +168,7 @@ def _flexmdm(content: Any, reading: Reading) -> Iterator[Trace]:
     if (prompt := _text(content, "prompt")) is not None:
         about["prompt"] = prompt
     yield Trace.from_snapshots(
-        ids, reading.mask_id, vocab=reading.vocab, prompt_length=told, **masks, **about
+        ids, reading.mask_id, vocab=reading.vocab, prompt_length=length, **masks, **about
     )
 
 
@@ -301,3 +309,148 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 def _scalar(value: Any) -> Any:
     """A number or string, which loaders may wrap in an array without dimensions."""
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
+
+
+@dataclass(frozen=True)
+class History:
+    """What each final slot showed in each snapshot."""
+
+    shown: NDArray[np.int64]  # S N
+    """Ids; ABSENT before the slot was inserted."""
+    mask_id: int
+
+    @classmethod
+    def read(
+        cls,
+        snapshots: Rows,
+        mask_id: int,
+        insertion_masks: Rows | None = None,
+        attention_masks: Rows | None = None,
+    ) -> History:
+        """Follow the slots through the snapshots; ValueError if they cannot be followed."""
+        if len(snapshots) == 0:
+            raise ValueError("snapshots is empty: the first is the canvas before step 1")
+        rows = [_ids(number, row) for number, row in enumerate(snapshots)]
+        active = _masks("attention_masks", attention_masks, rows, default=True)
+        created = _masks("insertion_masks", insertion_masks, rows, default=False)
+        packed = [row[used] for row, used in zip(rows, active, strict=True)]
+        new = [mark[used] for mark, used in zip(created, active, strict=True)]
+        for step, (mark, used) in enumerate(zip(created, active, strict=True)):
+            if (mark & ~used).any():
+                raise ValueError(
+                    f"insertion_masks[{step}] marks position {int(np.argmax(mark & ~used))}, which "
+                    f"attention_masks[{step}] leaves out: only positions in use can be new"
+                )
+        if insertion_masks is None:
+            _check_fixed(packed)
+        return cls(_follow(packed, new), checks.count("mask_id", mask_id))
+
+    def trace(self, vocab: Vocab | None, prompt_length: int = 0, **about: Unpack[About]) -> Trace:
+        """The trace of all slots after the prompt."""
+        prompt_length = self._check_prompt(prompt_length)
+        shown = self.shown[:, prompt_length:]
+        insert = (shown != ABSENT).argmax(axis=0)
+        reveal, changes = changes_of(np.where(shown == ABSENT, self.mask_id, shown), self.mask_id)
+        return Trace.from_tokens(
+            vocab,
+            shown[-1],
+            prompt_ids=self.shown[-1, :prompt_length],
+            insert_step=insert,
+            reveal_step=reveal,
+            steps=len(shown) - 1,
+            events=spelled(vocab, changes),
+            **about,
+        )
+
+    def _check_prompt(self, length: int) -> int:
+        length = checks.count("prompt_length", length)
+        if length > int((self.shown[0] != ABSENT).sum()):
+            raise ValueError(
+                f"prompt_length = {length} is more than the first snapshot holds: "
+                "it counts the ids in front of the answer"
+            )
+        prompt = self.shown[:, :length]
+        moved = np.argwhere((prompt != prompt[-1]) | (prompt == self.mask_id))
+        if len(moved):
+            step, position = moved[0].tolist()
+            raise ValueError(
+                f"snapshot {step} changes, masks or inserts at position {position} of the prompt: "
+                f"prompt_length = {length} is too large, or these are snapshots of several samples"
+            )
+        return length
+
+
+def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[NDArray[np.bool_]]:
+    """Attention masks for snapshots padded on the right: all up to the last id that is no padding.
+
+    The first `prompt_length` positions are always in use, so a prompt may end with the pad id.
+    """
+    masks = []
+    for number, row in enumerate(snapshots):
+        ids = _ids(number, row)
+        used = np.flatnonzero(ids != pad_id)
+        length = max(prompt_length, int(used[-1]) + 1 if used.size else 0)
+        masks.append(np.arange(len(ids)) < length)
+    return masks
+
+
+def _follow(packed: list[NDArray[np.int32]], new: list[NDArray[np.bool_]]) -> NDArray[np.int64]:
+    """Number the slots in the order of their insertion, then sort them by final position.  # S N"""
+    numbers = [np.arange(len(packed[0]))]
+    born = len(packed[0])
+    for step in range(1, len(packed)):
+        kept, had = int((~new[step]).sum()), len(packed[step - 1])
+        if kept != had:
+            raise ValueError(
+                f"snapshot {step} keeps {kept} positions of the {had} in snapshot {step - 1}: "
+                "slots cannot vanish. insertion_masks[s] marks what step s created; pass "
+                "attention_masks too when snapshots are padded"
+            )
+        row = np.empty(len(packed[step]), dtype=np.int64)
+        row[~new[step]] = numbers[-1]
+        row[new[step]] = np.arange(born, born + int(new[step].sum()))
+        born += int(new[step].sum())
+        numbers.append(row)
+    place = np.argsort(numbers[-1])  # slot number -> final position
+    shown = np.full((len(packed), born), ABSENT, dtype=np.int64)  # S N
+    for step, row in enumerate(numbers):
+        shown[step, place[row]] = packed[step]
+    return shown
+
+
+def _check_fixed(packed: list[NDArray[np.int32]]) -> None:
+    for step in range(1, len(packed)):
+        if len(packed[step]) != len(packed[0]):
+            raise ValueError(
+                f"snapshot {step} has {len(packed[step])} positions and snapshot 0 has "
+                f"{len(packed[0])}: which slots are new cannot be told from ids alone. "
+                "Pass insertion_masks, where insertion_masks[s] marks what step s created"
+            )
+
+
+def _ids(number: int, row: ArrayLike) -> NDArray[np.int32]:
+    array = np.asarray(row)
+    if array.ndim != 1:
+        raise ValueError(
+            f"snapshot {number} has shape {array.shape}, a flat row of ids is needed: "
+            "for a batch, make one trace per row with [snapshot[row] for snapshot in snapshots]"
+        )
+    return checks.integers(f"snapshot {number}", array)
+
+
+def _masks(
+    name: str, masks: Rows | None, rows: list[NDArray[np.int32]], *, default: bool
+) -> list[NDArray[np.bool_]]:
+    if masks is None:
+        return [np.full(len(row), default) for row in rows]
+    if len(masks) != len(rows):
+        raise ValueError(f"{name} has {len(masks)} rows for {len(rows)} snapshots: one each")
+    result = []
+    for step, row in enumerate(rows):
+        mask = np.asarray(masks[step])
+        if mask.shape != row.shape:
+            raise ValueError(f"{name}[{step}] has shape {mask.shape}, its snapshot {row.shape}")
+        if not np.isin(mask, (0, 1)).all():
+            raise ValueError(f"{name}[{step}] holds values other than true and false")
+        result.append(mask.astype(bool))
+    return result

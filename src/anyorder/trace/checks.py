@@ -45,28 +45,14 @@ def integers(name: str, values: Any, *, lowest: int = 0) -> IntArray:
 
 def log_probs(name: str, values: Any) -> FloatArray:
     """A read-only float32 copy; NaN where a token was given, not drawn."""
-    array = _floats(name, values)
-    wrong = np.flatnonzero(np.isinf(array) | (array > LOG_PROB_SLACK))
-    if wrong.size:
-        first = int(wrong[0])
-        raise ValueError(
-            f"{name}[{first}] = {array[first]:g} is no log-probability: give finite numbers of at "
-            "most 0, NaN (null in JSON) where there is none"
-        )
-    return _frozen(array)
+    return _floats(
+        name, values, LOG_PROB_SLACK, "log-probability: give finite numbers of at most 0"
+    )
 
 
 def scores(name: str, values: Any) -> FloatArray:
     """A read-only float32 copy; NaN where nothing was ranked."""
-    array = _floats(name, values)
-    wrong = np.flatnonzero(np.isinf(array))
-    if wrong.size:
-        first = int(wrong[0])
-        raise ValueError(
-            f"{name}[{first}] = {np.asarray(values)[first]} is no score: give finite numbers, NaN "
-            "(null in JSON) where there is none"
-        )
-    return _frozen(array)
+    return _floats(name, values, math.inf, "score: give finite numbers")
 
 
 def count(name: str, value: Any, *, lowest: int = 0, highest: int = INT32_MAX) -> int:
@@ -101,14 +87,22 @@ def text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _floats(name: str, values: Any) -> FloatArray:
+def _floats(name: str, values: Any, most: float, wanted: str) -> FloatArray:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name}: a flat list of numbers is needed, got shape {array.shape}")
     if array.size and array.dtype.kind not in "fiu":
         raise ValueError(f"{name}: numbers are needed, got {array.dtype} values")
-    with np.errstate(over="ignore"):  # becomes infinite, which is refused later
-        return array.astype(np.float32)
+    with np.errstate(over="ignore"):  # becomes infinite, which is refused below
+        floats = array.astype(np.float32)
+    wrong = np.flatnonzero(np.isinf(floats) | (floats > most))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ValueError(
+            f"{name}[{first}] = {array[first]:g} is no {wanted}, NaN (null in JSON) where there is "
+            "none"
+        )
+    return _frozen(floats)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

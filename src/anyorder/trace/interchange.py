@@ -44,11 +44,8 @@ CANDIDATE_FIELDS = {"step", "segment", "text", "score", "taken"}
 
 def format_line(trace: Trace) -> str:
     """One line, in ASCII, because some readers split lines at characters such as U+2028 too."""
-    record: dict[str, Any] = {
-        "task_id": trace.task_id,
-        "sample": trace.sample,
-        "prompt": trace.prompt,
-    }
+    names = ("task_id", "sample", "prompt")
+    record: dict[str, Any] = {name: getattr(trace, name) for name in names}
     if trace.char_end is None or trace.insert_step is None:
         record["text"] = trace.text
     else:
@@ -66,16 +63,14 @@ def format_line(trace: Trace) -> str:
         if trace.events is not None:
             record["events"] = [[event.step, event.slot, event.piece] for event in trace.events]
         if trace.candidates is not None:
-            record["candidates"] = [_candidate_record(each) for each in trace.candidates]
+            record["candidates"] = [
+                {"step": step, "segment": segment, "text": piece, "score": score, "taken": taken}
+                for step, segment, _, piece, score, taken in trace.candidates
+            ]
     for name in ("entry_point", "policy"):
         if getattr(trace, name) is not None:
             record[name] = getattr(trace, name)
     return json.dumps(record, ensure_ascii=True, allow_nan=False)
-
-
-def _candidate_record(each: Candidate) -> dict[str, Any]:
-    known = {"step": each.step, "segment": each.segment, "text": each.piece}
-    return known | {"score": each.score, "taken": each.taken}
 
 
 def write_jsonl(path: Path, traces: Iterable[Trace]) -> None:
@@ -228,9 +223,7 @@ class _Fields:
 
     def segments(self, name: str) -> list[int]:
         wanted = f"whole numbers from 0 to {INT32_MAX}, -1 for none"
-        return self._list(
-            name, lambda value: _is_step(value) or (type(value) is int and value == -1), wanted
-        )
+        return self._list(name, lambda value: _is_step(value, least=-1), wanted)
 
     def numbers(self, name: str) -> list[float]:
         values = self._list(name, _is_number, "numbers, null where there is none")
@@ -243,10 +236,7 @@ class _Fields:
     def candidates(self, name: str) -> tuple[Candidate, ...]:
         values = self._list(name, _is_candidate, "{step, segment, text, score, taken} objects")
         return tuple(
-            Candidate(
-                each["step"], each["segment"], None, each["text"], each["score"], each["taken"]
-            )
-            for each in values
+            Candidate(token_ids=None, piece=each.pop("text"), **each) for each in map(dict, values)
         )
 
     def _list(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
@@ -259,13 +249,9 @@ class _Fields:
         return values
 
 
-def _is_step(value: Any) -> bool:
+def _is_step(value: Any, least: int = 0) -> bool:
     # `type`, not isinstance, because True is an int.
-    return type(value) is int and 0 <= value <= INT32_MAX
-
-
-def _is_segment(value: Any) -> bool:
-    return type(value) is int and -1 <= value <= INT32_MAX
+    return type(value) is int and least <= value <= INT32_MAX
 
 
 def _is_number(value: Any) -> bool:

@@ -26,7 +26,7 @@ import importlib.metadata
 import json
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -194,29 +194,24 @@ def _short(name: str, value: str) -> str:
     return value if len(value) <= SHOWN_VALUE else f"{value[: SHOWN_VALUE - 3]}..."
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_optional_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_integers(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(type(item) is int for item in value)
-
-
 def _is_text_dict(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(key, str) and isinstance(item, str) for key, item in value.items()
     )
 
 
-_CHECKS = {
-    **dict.fromkeys(("command", "python", "platform", "created"), _is_text),
-    **dict.fromkeys(("model_digest", "data_digest", "vocab_digest"), _is_optional_text),
-    **dict.fromkeys(("device", "dtype"), _is_optional_text),
-    **dict.fromkeys(("seeds", "parts"), _is_integers),
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(
+        ("command", "python", "platform", "created"), lambda value: isinstance(value, str)
+    ),
+    **dict.fromkeys(
+        ("model_digest", "data_digest", "vocab_digest", "device", "dtype"),
+        lambda value: value is None or isinstance(value, str),
+    ),
+    **dict.fromkeys(
+        ("seeds", "parts"),
+        lambda value: isinstance(value, list | tuple) and all(type(item) is int for item in value),
+    ),
     **dict.fromkeys(("versions", "files"), _is_text_dict),
     "config": lambda value: isinstance(value, dict),
     "agreement": lambda value: value is None or isinstance(value, dict),
@@ -228,6 +223,8 @@ _CHECKS = {
 CARD_FILE = "run.json"
 TRACES_FILE = "traces.parquet"
 VERDICTS_FILE = "verdicts.parquet"
+MEASURES_FILE, MEASURES_SCHEMA = "measures.json", 1
+"""It has a head (schema, digest of the measured traces, versions) and an entry for each measure."""
 PARTS_FOLDER = "parts"
 
 DIFFERENCES_SHOWN = 4
@@ -376,6 +373,25 @@ class Run:
             raise ValueError(f"{self.folder} has no {VERDICTS_FILE}")
         return parquet.read_parquet(path, remedy="restore the file")
 
+    @property
+    def traces_digest(self) -> str | None:
+        """The digest that ties measures to their traces."""
+        return self.card.files.get(TRACES_FILE)
+
+    def measures(self) -> dict[str, Any]:
+        """The entries of measures.json; none if they are of other traces or of another format."""
+        path = self.folder / MEASURES_FILE
+        try:
+            record = dict(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is damaged ({error}): delete it, and measure again") from None
+        if (record.get("schema"), record.get("traces")) != (MEASURES_SCHEMA, self.traces_digest):
+            return {}
+        head = ("schema", "traces", "versions")
+        return {name: entry for name, entry in record.items() if name not in head}
+
     def __repr__(self) -> str:
         extent = f", parts={len(self.done_parts())}"
         if self.complete:
@@ -413,7 +429,7 @@ class Run:
             return
         if not self._traces.is_file():
             raise ValueError(f"{self._traces} is missing: {remedy}")
-        if sha256_of(self._traces) != self.card.files.get(TRACES_FILE):
+        if sha256_of(self._traces) != self.traces_digest:
             raise ValueError(
                 f"{self._traces} does not have the digest in {CARD_FILE} (truncated, damaged or "
                 f"of another run): {remedy}"

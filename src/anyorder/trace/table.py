@@ -106,7 +106,7 @@ def to_table(traces: Sequence[Trace]) -> pa.Table:
 def from_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
     """The traces of a batch of rows."""
     columns = {
-        field.name: _numpy_rows(column)
+        field.name: numpy_rows(column)
         if pa.types.is_list(field.type) and field.name not in RECORDS
         else column.to_pylist()
         for field, column in zip(batch.schema, batch.columns, strict=True)
@@ -136,7 +136,7 @@ def read_batches(
             for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=there):
                 yield _completed(batch, names)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is damaged ({_first_line(error)}): {remedy}") from None
+            raise ValueError(f"{path} is damaged ({first_line(error)}): {remedy}") from None
 
 
 def read_traces(path: Path, *, remedy: str) -> Iterator[Trace]:
@@ -180,7 +180,7 @@ def read_parquet(path: Path, *, remedy: str) -> pa.Table:
     try:
         return pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged ({_first_line(error)}): {remedy}") from None
+        raise ValueError(f"{path} is damaged ({first_line(error)}): {remedy}") from None
 
 
 @contextmanager
@@ -194,7 +194,7 @@ def _opened(path: Path, remedy: str) -> Iterator[pq.ParquetFile]:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
-            f"{path} is truncated or not Parquet ({_first_line(error)}): {remedy}"
+            f"{path} is truncated or not Parquet ({first_line(error)}): {remedy}"
         ) from None
     with file:
         _check_schema(path, file.schema_arrow)
@@ -253,7 +253,7 @@ def _completed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _numpy_rows(column: pa.ListArray) -> list[Any]:
+def numpy_rows(column: pa.ListArray) -> list[Any]:
     """Rows of a list column as arrays, without a Python object per number."""
     flat = column.values.to_numpy(zero_copy_only=False)
     bounds = column.offsets.to_numpy()
@@ -261,5 +261,6 @@ def _numpy_rows(column: pa.ListArray) -> list[Any]:
     return [flat[bounds[i] : bounds[i + 1]] if valid[i] else None for i in range(len(column))]
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What a library says about a file, in one line."""
     return str(error).split("\n", 1)[0].rstrip(".")

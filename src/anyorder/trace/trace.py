@@ -4,12 +4,13 @@ A generation is a table with one row per token: `insert_step`, `reveal_step`, lo
 segment and its score, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots
 with insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means from the start.
 Where slots change (masked again, token replaced), `events` holds what they showed before their last
-reveal.
+reveal. `replay` gives any snapshot: slots are never deleted, so the slots of a step in their final
+order are the left-packed canvas of that step.
 
 A decoder of segments proposes content for every open segment, ranks the proposals by a score and
 commits the best. `candidates` holds them all: the paper's generation trace.
 
-Not here: decoding, measures, files (run.py).
+Not here: decoding, measures, files (run.py). Letters: S snapshots (steps + 1), N slots.
 """
 
 from __future__ import annotations
@@ -17,18 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anyorder.trace import checks
-from anyorder.trace import checks as consistency
 from anyorder.trace.checks import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from anyorder.trace.snapshots import Snapshot
     from anyorder.vocab import Vocab
 
 
@@ -60,17 +59,21 @@ class Proposal(NamedTuple):
     taken: bool
 
 
-def spelled(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tuple[Candidate, ...]:
-    """Proposals with their text; without a vocabulary token 17 is `<17>`."""
+def _spelled_candidates(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tuple[Candidate, ...]:
     found = []
     for each in proposed:
         ids = tuple(map(int, each.token_ids))
-        text = vocab.decode(ids) if vocab else "".join(f"<{number}>" for number in ids)
+        text = _decoded(vocab, ids)
         found.append(Candidate(each.step, each.segment, ids, text, each.score, each.taken))
     return tuple(found)
 
 
-def checked(name: str, values: Any) -> tuple[Candidate, ...] | None:
+def _decoded(vocab: Vocab | None, ids: Sequence[int]) -> str:
+    """The text of ids; without a vocabulary token 17 is `<17>`."""
+    return vocab.decode(ids) if vocab else "".join(f"<{number}>" for number in ids)
+
+
+def _candidates(name: str, values: Any) -> tuple[Candidate, ...] | None:
     """Candidates from outside in their stored types; None for an empty list."""
     found = []
     for number, (step, segment, token_ids, piece, score, taken) in enumerate(values):
@@ -102,6 +105,7 @@ def _score(name: str, value: Any) -> float | None:
 
 
 REPR_CHARACTERS = 40
+MASK_SIGN = "▁"
 
 
 class Event(NamedTuple):
@@ -113,6 +117,81 @@ class Event(NamedTuple):
     """The id shown; None for a mask, and for imported strings."""
     piece: str | None
     """The text shown; None for a mask."""
+
+
+class Change(NamedTuple):
+    """From snapshot `step` on, `slot` shows another token; None for a mask."""
+
+    step: int
+    slot: int
+    token_id: int | None
+
+
+def changes_of(shown: NDArray[np.int64], mask_id: int) -> tuple[NDArray[np.int64], list[Change]]:
+    """The step from which on each slot shows its last token (N), and all that it showed before.
+
+    `shown` (S N) has the id in each slot of each snapshot; a slot begins as a mask. One that is
+    still a mask at the end has the last step.
+    """
+    steps, final = len(shown) - 1, shown[-1]
+    differs = shown != final
+    reveal = np.where(differs.any(axis=0), steps + 1 - differs[::-1].argmax(axis=0), 0)
+    reveal[final == mask_id] = steps
+    before = np.vstack([np.full_like(shown[:1], mask_id), shown[:-1]])
+    early = np.arange(len(shown))[:, None] < reveal
+    changes = []
+    for step, slot in np.argwhere((shown != before) & early).tolist():
+        token = int(shown[step, slot])
+        changes.append(Change(step, slot, None if token == mask_id else token))
+    return reveal, changes
+
+
+def spelled(vocab: Vocab | None, changes: Sequence[Change]) -> list[Event]:
+    """The changes as events, with the text of their tokens."""
+    return [
+        Event(*change, None if change.token_id is None else _decoded(vocab, [change.token_id]))
+        for change in changes
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The canvas after `step` steps. N is the number of slots on it."""
+
+    step: int
+    slots: IntArray  # N
+    """Indices of the trace's tokens on the canvas, left to right."""
+    revealed: NDArray[np.bool_]  # N
+    pieces: tuple[str, ...]
+    """The text of each slot; empty where it is masked."""
+    token_ids: IntArray | None  # N
+    """Ids, valid where revealed; None for imported strings."""
+    prompt: str
+    prompt_ids: IntArray | None
+
+    @property
+    def masked(self) -> IntArray:
+        """The slots on the canvas that show no token yet."""
+        return self.slots[~self.revealed]
+
+    def text(self, mask: str = MASK_SIGN, *, prompt: bool = False) -> str:
+        """The canvas as text, `mask` for each masked slot."""
+        shown = zip(self.pieces, self.revealed.tolist(), strict=True)
+        body = "".join(piece if revealed else mask for piece, revealed in shown)
+        return self.prompt + body if prompt else body
+
+    def ids(self, mask_id: int, *, prompt: bool = False) -> IntArray:
+        """The canvas as ids, `mask_id` for each masked slot."""
+        if self.token_ids is None or self.prompt_ids is None:
+            raise ValueError("this trace holds strings, not ids: use text() instead of ids()")
+        body = np.where(self.revealed, self.token_ids, np.int32(mask_id))
+        return np.concatenate([self.prompt_ids, body]) if prompt else body
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 class About(TypedDict, total=False):
@@ -185,12 +264,12 @@ class Trace:
                 value = getattr(self, name)
                 if value is not None or name in _REQUIRED:
                     object.__setattr__(self, name, check(name, value))
-            consistency.check_tokens(self)
-            consistency.check_steps(self)
-            consistency.check_events(self)
-            consistency.check_candidates(self)
+            checks.check_tokens(self)
+            checks.check_steps(self)
+            checks.check_events(self)
+            checks.check_candidates(self)
         except ValueError as error:
-            raise ValueError(f"trace {self.task_id!r} sample {self.sample}: {error}") from None
+            raise ValueError(f"{self._name}: {error}") from None
 
     @classmethod
     def from_tokens(
@@ -216,9 +295,9 @@ class Trace:
         text, char_end = spell(vocab, ids)
         known: dict[str, Any] = {"task_id": "", "sample": 0, **about}
         if known.get("candidates") is not None:
-            known["candidates"] = spelled(vocab, known["candidates"])
+            known["candidates"] = _spelled_candidates(vocab, known["candidates"])
         if "prompt" not in known:
-            known["prompt"] = vocab.decode(prompt.tolist()) if vocab else spell(None, prompt)[0]
+            known["prompt"] = _decoded(vocab, prompt.tolist())
         return cls(
             text=text,
             prompt_ids=prompt,
@@ -249,7 +328,7 @@ class Trace:
         when the canvas grows; `attention_masks[s]` marks the positions in use, where snapshots
         are padded. A slot still masked at the end keeps the mask id and the last step.
         """
-        from anyorder.trace.snapshots import History  # which imports this file
+        from anyorder.trace.adapters import History  # which imports this file
 
         history = History.read(snapshots, mask_id, insertion_masks, attention_masks)
         return history.trace(vocab, prompt_length, **about)
@@ -277,10 +356,31 @@ class Trace:
         return tuple(self.text[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
     def replay(self, step: int) -> Snapshot:
-        """The canvas after `step` steps."""
-        from anyorder.trace.snapshots import replay
-
-        return replay(self, step)
+        """The canvas after `step` steps, 0..steps."""
+        insert, reveal = self.timing()
+        step = checks.count("step", step, highest=self.steps or 0)
+        slots = np.flatnonzero(insert <= step).astype(np.int32)
+        revealed = reveal <= step  # per final token; narrowed to `slots` below
+        pieces = list(self.pieces)
+        ids = None if self.token_ids is None else self.token_ids.copy()
+        for event in self.events or ():
+            if event.step > step:  # events are sorted by step
+                break
+            if reveal[event.slot] <= step:
+                continue
+            revealed[event.slot] = event.piece is not None
+            pieces[event.slot] = event.piece or ""
+            if ids is not None and event.token_id is not None:
+                ids[event.slot] = event.token_id
+        return Snapshot(
+            step=step,
+            slots=slots,
+            revealed=revealed[slots],
+            pieces=tuple(pieces[slot] if revealed[slot] else "" for slot in slots.tolist()),
+            token_ids=None if ids is None else ids[slots],
+            prompt=self.prompt,
+            prompt_ids=self.prompt_ids,
+        )
 
     def order(self) -> NDArray[np.intp]:
         """Token indices by reveal step, left to right within a step."""
@@ -335,14 +435,6 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def _segments(name: str, values: Any) -> IntArray:
-    return checks.integers(name, values, lowest=-1)
-
-
-def _seed(name: str, value: Any) -> int:
-    return checks.count(name, value, lowest=-checks.INT64_MAX, highest=checks.INT64_MAX)
-
-
 def _events(name: str, values: Any) -> tuple[Event, ...] | None:
     events = []
     for number, (step, slot, token_id, piece) in enumerate(values):
@@ -366,10 +458,10 @@ _COLUMNS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("prompt_ids", "token_ids", "char_end"), checks.integers),
     **dict.fromkeys(("insert_step", "reveal_step"), checks.integers),
     "log_prob": checks.log_probs,
-    "segment": _segments,
+    "segment": partial(checks.integers, lowest=-1),
     "score": checks.scores,
     "seconds": checks.seconds,
-    "seed": _seed,
+    "seed": partial(checks.count, lowest=-checks.INT64_MAX, highest=checks.INT64_MAX),
     "events": _events,
-    "candidates": checked,
+    "candidates": _candidates,
 }

@@ -27,14 +27,14 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from anyorder.files import sha256_of, sync
 from anyorder.hub.weights import load_weights, save_weights
 from anyorder.training.config import digest
 from anyorder.training.log import Meter
-from anyorder.training.optimiser import Ema, ShardedEma, optimiser_tensors, restore_optimiser
+from anyorder.training.optimiser import Ema, optimiser_tensors, restore_optimiser
 from anyorder.training.processes import (
     ALONE,
     Ranks,
@@ -42,10 +42,10 @@ from anyorder.training.processes import (
     file_names,
     local,
     rows_of,
-    save_part,
+    save_shard,
 )
 
-FORMAT, IN_PARTS = 1, 2
+FORMAT, SHARDED_FORMAT = 1, 2
 """Whole files, which all versions read, and sharded files."""
 PARTIAL = ".partial-"
 STEP = "step-"
@@ -53,7 +53,7 @@ SEAL = "sha256"
 """The field of state.json that is the digest of its other fields."""
 STEMS = ("model", "optimiser")
 AVERAGE_STEM = "ema"
-PARTS = "parts"
+SHARDS = "parts"
 """The field of state.json with the number of files of each kind, if they are sharded."""
 FIELDS = {"step": int, "versions": dict, "files": dict, "config": dict, "run": dict}
 FIELDS |= {"digest": str, "meter": dict}
@@ -65,18 +65,18 @@ class TrainingState:
     """The tensors that training changes."""
 
     net: nn.Module
-    ema: Ema | ShardedEma | None
+    ema: Ema | None
     optimiser: torch.optim.Optimizer
 
     @property
-    def parts(self) -> int | None:
+    def shards(self) -> int | None:
         """The number of processes that share the tensors; None: not sharded."""
         tensor = next(self.net.parameters())
         return None if rows_of(tensor) is None else tensor.device_mesh.size(-1)  # type: ignore[attr-defined]
 
     @property
-    def part(self) -> int:
-        """The number of this process's part."""
+    def shard(self) -> int:
+        """The number of this process's shard."""
         tensor = next(self.net.parameters())
         return 0 if rows_of(tensor) is None else tensor.device_mesh.get_local_rank(-1)  # type: ignore[attr-defined]
 
@@ -119,12 +119,12 @@ def save(
         assert not final.exists(), f"{final} exists: a run saves each step once"
         partial.mkdir(parents=True)
     ranks.wait()  # the others write into the folder too
-    digests = _write_parts(partial, trained, ranks) if trained.parts else None
+    digests = _write_shards(partial, trained, ranks) if trained.shards else None
     if ranks.first:
         if digests is None:
             _write_whole(partial, trained)
             digests = {path.name: sha256_of(path) for path in sorted(partial.iterdir())}
-        _complete(partial, final, {"step": step, "files": digests, **state}, trained.parts)
+        _complete(partial, final, {"step": step, "files": digests, **state}, trained.shards)
         for old in checkpoints(root)[:-keep]:
             # Renamed first: a kill in the middle must not leave a checkpoint with missing files.
             os.rename(old, root / f"{PARTIAL}{old.name}")
@@ -145,40 +145,40 @@ def _write_whole(folder: Path, trained: TrainingState) -> None:
     )
 
 
-def _write_parts(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str, str]:
+def _write_shards(folder: Path, trained: TrainingState, ranks: Ranks) -> dict[str, str]:
     """Write this process's files; returns the sha256 of all processes' files by name."""
-    parts, part = trained.parts, trained.part
+    shards, shard = trained.shards, trained.shard
     stems = _stems(trained.ema is not None)
-    names = {stem: file_names(stem, parts) for stem in stems}
-    mine = [folder / names[stem][part] for stem in stems]
-    if ranks.rank < (parts or 0):  # with shard=hybrid the other machines hold the same rows
-        save_part(mine[0], dict(trained.net.named_parameters()), part)
-        save_part(mine[1], optimiser_tensors(trained.optimiser), part)
+    names = {stem: file_names(stem, shards) for stem in stems}
+    mine = [folder / names[stem][shard] for stem in stems]
+    if ranks.rank < (shards or 0):  # with shard=hybrid the other machines hold the same rows
+        save_shard(mine[0], dict(trained.net.named_parameters()), shard)
+        save_shard(mine[1], optimiser_tensors(trained.optimiser), shard)
         if trained.ema is not None:
             with trained.ema.shown() as averaged:
-                save_part(mine[2], dict(averaged.named_parameters()), part)
+                save_shard(mine[2], dict(averaged.named_parameters()), shard)
         for path in mine:
             sync(path)
-        told = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
+        digests = b"".join(bytes.fromhex(sha256_of(path)) for path in mine)
     else:
-        told = bytes(32 * len(mine))
+        digests = bytes(32 * len(mine))
     # Sent as digests, so that rank 0 does not read the others' files again.
-    every = ranks.gathered(torch.frombuffer(bytearray(told), dtype=torch.uint8))
+    every = ranks.gathered(torch.frombuffer(bytearray(digests), dtype=torch.uint8))
     return {
-        names[stem][part]: bytes(every[part][32 * n : 32 * n + 32].tolist()).hex()
+        names[stem][shard]: bytes(every[shard][32 * n : 32 * n + 32].tolist()).hex()
         for n, stem in enumerate(stems)
-        for part in range(parts or 0)
+        for shard in range(shards or 0)
     }
 
 
-def _complete(partial: Path, final: Path, about: Mapping[str, Any], parts: int | None) -> None:
+def _complete(partial: Path, final: Path, about: Mapping[str, Any], shards: int | None) -> None:
     """Write state.json, sync all files and rename the folder, in this order."""
     document: dict[str, Any] = {
-        "format": FORMAT if parts is None else IN_PARTS,
+        "format": FORMAT if shards is None else SHARDED_FORMAT,
         "versions": versions(),
         **about,
     }
-    document |= {} if parts is None else {PARTS: parts}
+    document |= {} if shards is None else {SHARDS: shards}
     document[SEAL] = _seal(document)
     (partial / "state.json").write_text(
         json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8"
@@ -205,11 +205,11 @@ def read_state(folder: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
     # Before any field is used: a damaged setting must not look like another run's setting.
     if not isinstance(state, dict) or state.get(SEAL) != _seal(state):
         raise _damaged(folder, "state.json does not have its recorded sha256")
-    if state.get("format") not in (FORMAT, IN_PARTS):
+    if state.get("format") not in (FORMAT, SHARDED_FORMAT):
         raise ValueError(
-            f"checkpoint {folder} has format {state.get('format')} and this version reads "
-            f"{FORMAT} and {IN_PARTS}: go on with the version that wrote it, or train into "
-            "another folder"
+            f"checkpoint {folder} has format {state.get('format')}, and this version reads only "
+            f"{FORMAT} and {SHARDED_FORMAT}: use the version that wrote it, or train into another "
+            "folder"
         )
     wrong = _wrong_field(state)
     if wrong is not None:
@@ -237,11 +237,11 @@ def _wrong_field(state: Mapping[str, Any]) -> str | None:
         value = state.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             return name
-    parts = state.get(PARTS)
-    if state["format"] == IN_PARTS and (not isinstance(parts, int) or parts < 1):
-        return PARTS
+    shards = state.get(SHARDS)
+    if state["format"] == SHARDED_FORMAT and (not isinstance(shards, int) or shards < 1):
+        return SHARDS
     stems = _stems(bool(state["run"].get("ema")))
-    if state["files"].keys() != {name for stem in stems for name in file_names(stem, parts)}:
+    if state["files"].keys() != {name for stem in stems for name in file_names(stem, shards)}:
         return "files"
     if state["digest"] != digest(state["run"]):
         return "digest"
@@ -250,9 +250,9 @@ def _wrong_field(state: Mapping[str, Any]) -> str | None:
 
 def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> None:
     """Put a verified checkpoint's tensors into the network, the average and the optimiser."""
-    parts = state.get(PARTS)
+    shards = state.get(SHARDS)
     paths = {
-        stem: [folder / name for name in file_names(stem, parts)]
+        stem: [folder / name for name in file_names(stem, shards)]
         for stem in _stems(trained.ema is not None)
     }
     _load(paths["model"], trained.net)
@@ -265,7 +265,7 @@ def restore(folder: Path, trained: TrainingState, state: Mapping[str, Any]) -> N
     except ValueError as error:
         raise ValueError(
             f"checkpoint {folder} does not fit this network: {error}. "
-            "Choose another output folder to start anew"
+            "Choose another output folder for a new training"
         ) from error
 
 
@@ -300,8 +300,6 @@ def check_names(
 
 def _optimiser_state(paths: list[Path], trained: TrainingState) -> dict[str, Tensor]:
     """AdamW's tensors, sharded like their weights."""
-    if len(paths) == 1 and trained.parts is None:
-        return load_file(paths[0])
     weights = dict(trained.net.named_parameters())
     with TensorReader(paths) as stored:
         return {

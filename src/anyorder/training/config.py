@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anyorder.checks import positive, whole
+from anyorder.checks import one_of, positive, whole
 
 MAY_CHANGE = frozenset(
     {"minutes", "threads", "device", "save_every", "validate_every", "log_every", "keep"}
@@ -64,24 +64,24 @@ class TrainConfig:
     ema: float = 0.999
     """Decay of the averaged weights, at most (1 + n) / (10 + n) at update n; 0 = no averaging."""
     seed: int = 0
-    """Names all the noise of the run; the order of the data is the batch function's."""
+    """Seed of the first weights and of all noise; the order of the data has another seed."""
     log_every: int = 10
     """Steps between two training rows in metrics.jsonl."""
     validate_every: int = 200
     """Steps between two validations (and one at the end); 0 = never."""
     validate_batches: int = 4
-    """How many of the given validation batches are used."""
+    """Number of held-out batches in one validation."""
     save_every: int = 200
     """Steps between two checkpoints (and one at every end)."""
     keep: int = 2
-    """Newest checkpoints kept."""
+    """Number of newest checkpoints that stay on disk."""
     threads: int = 0
-    """Threads of torch on CPU; 0 leaves torch's own choice."""
+    """Threads of torch on CPU; 0: torch chooses."""
     device: str = "cpu"
     """Where to train: cpu, cuda or cuda:1."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """What the network computes in. With bfloat16 the weights themselves, their moments, their
-    average and the gradients' sums over processes stay in float32."""
+    """Precision of the computations. With bfloat16 the weights themselves, their moments, their
+    average and the sums of gradients over processes stay in float32."""
     shard: Literal["full", "hybrid", "none"] = "full"
     """Several processes (torchrun): divide weights, gradients and moments among all of them, among
     those of one machine, or keep them whole in each. One process ignores it."""
@@ -93,13 +93,15 @@ class TrainConfig:
     compile: bool = False
     """Compile each layer with torch.compile."""
     lora: int = 0
-    """Rank of low-rank adapters that are trained in place of the layers' weights; 0 = none."""
+    """Rank of the low-rank adapters (LoRA) that are trained instead of the layers' weights;
+    0 = none."""
     lora_scale: float = 2.0
     """Factor on what adapters add (alpha / rank)."""
     lora_targets: tuple[str, ...] = ()
-    """Names of the linear maps that get adapters; none given: all of every layer."""
+    """Names of the linear maps that get adapters; unset: all maps of every layer."""
     minutes: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
-    """Stop cleanly after this many minutes; unset: never. Running again goes on as long again."""
+    """Save and stop after this many minutes; unset: never. The same command again continues for as
+    long again."""
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()
@@ -114,8 +116,7 @@ class TrainConfig:
             )
         if self.warmup >= self.steps:
             raise ValueError(
-                f"warmup={self.warmup} leaves nothing of steps={self.steps}: "
-                "lower warmup or raise steps"
+                f"warmup={self.warmup} is not below steps={self.steps}: lower warmup or raise steps"
             )
 
     def _check_whole_numbers(self) -> None:
@@ -147,14 +148,10 @@ class TrainConfig:
             )
 
     def _check_machine(self) -> None:
-        choices = {
-            "optimiser": ("adamw", "muon"),
-            "dtype": ("float32", "float64", "bfloat16"),
-            "reduce": ("step", "micro"),
-        }
-        for name, known in (choices | {"shard": ("full", "hybrid", "none")}).items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose {', '.join(known)}")
+        one_of("dtype", self.dtype, ("float32", "float64", "bfloat16"))
+        one_of("shard", self.shard, ("full", "hybrid", "none"))
+        one_of("reduce", self.reduce, ("step", "micro"))
+        one_of("optimiser", self.optimiser, ("adamw", "muon"))
         positive("lora_scale", self.lora_scale)
         object.__setattr__(self, "lora_targets", tuple(self.lora_targets))  # JSON has lists only
         for name in ("lora_scale", "lora_targets"):

@@ -34,22 +34,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.families.mdm.planner import PlannerHead
 from anyorder.families.sflm.net import DiT
@@ -57,7 +56,7 @@ from anyorder.nets.stack import Stack
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training.config import TrainConfig
-from anyorder.training.optimiser import Ema, ShardedEma, trained_parameters
+from anyorder.training.optimiser import trained_parameters
 from anyorder.training.processes import Ranks, put, whole_of
 
 
@@ -126,49 +125,6 @@ BUCKET = 1 << 25
 """Gradient values in one message."""
 
 
-class ParallelNet(Protocol):
-    """A network as the loop uses it, replicated or sharded."""
-
-    net: nn.Module
-
-    def loss(
-        self, net: nn.Module, objective: Objective, batch: Batch, noise: Noise
-    ) -> LossParts: ...
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradients of a micro batch; `last`: it is this process's last in the step."""
-        ...
-
-    def clip(self, limit: float) -> Tensor:
-        """Complete the step's gradient and clip it to `limit`; returns its norm before."""
-        ...
-
-    def average(self, decay: float) -> Ema | ShardedEma:
-        """An average of the weights as they are now."""
-        ...
-
-    def whole(self, net: nn.Module) -> nn.Module | None:
-        """`net` (this one, or its average) with all its weights, in rank 0; None elsewhere."""
-        ...
-
-    def rest(self) -> None:
-        """After passes without gradients: free gathered weights, which the next step changes."""
-        ...
-
-
-def spread(
-    net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None = None
-) -> ParallelNet:
-    """Put a network on this process's device; one on meta gets its values from `weights`."""
-    kind = Replicated if ranks.count == 1 or config.shard == "none" else Sharded
-    return kind(net, config, ranks, weights)
-
-
-def _casting(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
-    half = config.dtype == "bfloat16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=half)
-
-
 def _fill(net: nn.Module, device: torch.device, weights: Weights | None, prefix: str = "") -> None:
     """Give memory and first weights to a network on the meta device."""
     empty = {name for name, value in net.named_parameters() if value.is_meta}
@@ -185,23 +141,32 @@ def _fill(net: nn.Module, device: torch.device, weights: Weights | None, prefix:
 
 
 class Replicated:
-    """All weights in every process."""
+    """A network on this process's device, with all weights in every process."""
 
     def __init__(
-        self, net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None
+        self, net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None = None
     ) -> None:
+        """A network on meta gets its values from `weights`."""
         self.net, self.config, self.ranks = net, config, ranks
         self.device = ranks.device(config.device)
         if config.dtype == "float64":
             net.double()
-        _fill(net, self.device, weights)
+        self._place(weights)
         self.parameters = list(trained_parameters(net).values())
 
-    def loss(self, net: nn.Module, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
-        with _casting(self.config, self.device):
-            return objective(net, batch, noise)
+    def _place(self, weights: Weights | None) -> None:
+        _fill(self.net, self.device, weights)
+
+    def loss(self, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
+        half = self.config.dtype == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            return self._loss(objective, batch, noise)
+
+    def _loss(self, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
+        return objective(self.net, batch, noise)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Add the gradients of a micro batch; `last`: it is this process's last in the step."""
         loss.backward()
         if last and self.ranks.count > 1:
             self._average()
@@ -229,16 +194,15 @@ class Replicated:
             grad.copy_(part.view_as(grad))
 
     def clip(self, limit: float) -> Tensor:
-        return nn.utils.clip_grad_norm_(self.parameters, limit)
+        """Clip the step's gradient to `limit`; returns its norm before."""
+        return whole_of(nn.utils.clip_grad_norm_(self.parameters, limit))
 
-    def average(self, decay: float) -> Ema:
-        return Ema(self.net, decay)
-
-    def whole(self, net: nn.Module) -> nn.Module | None:
-        return net if self.ranks.first else None
+    def whole(self) -> nn.Module | None:
+        """The network with all its weights, in rank 0; None elsewhere."""
+        return self.net if self.ranks.first else None
 
     def rest(self) -> None:
-        pass
+        """After passes without gradients: free gathered weights, which the next step changes."""
 
 
 class _ZeroGradients(torch.autograd.Function):
@@ -282,36 +246,27 @@ class _Root(nn.Module):
         return loss, parts
 
 
-class Sharded:
-    """Some rows of every weight in each process."""
+class Sharded(Replicated):
+    """A network with some rows of every weight in each process."""
 
-    def __init__(
-        self, net: nn.Module, config: TrainConfig, ranks: Ranks, weights: Weights | None
-    ) -> None:
-        self.net, self.config, self.ranks = net, config, ranks
-        self.device = ranks.device(config.device)
-        if config.dtype == "float64":
-            net.double()
-        self._shape = without_memory(net)  # before sharding replaces the weights
-        half = config.dtype == "bfloat16"
+    def _place(self, weights: Weights | None) -> None:
+        self._shape = without_memory(self.net)  # before sharding replaces the weights
+        half = self.config.dtype == "bfloat16"
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if half else None,
             reduce_dtype=torch.float32 if half else None,
         )
-        mesh = _mesh(config, ranks, self.device)
+        mesh = _mesh(self.config, self.ranks, self.device)
         # Layers first: the root then gathers only the weights that no layer has.
-        for layer in units(net):
+        for layer in units(self.net):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
-        inner = _Root(net)
+        inner = _Root(self.net)
         self.root = fully_shard(inner, mesh=mesh, mp_policy=policy)
         assert isinstance(self.root, FSDPModule)
         _fill(inner, self.device, weights, prefix="net.")
-        self.parameters = list(trained_parameters(net).values())
 
-    def loss(self, net: nn.Module, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
-        assert net is self.net
-        with _casting(self.config, self.device):
-            loss, parts = self.root(objective, batch, noise)  # type: ignore[operator]
+    def _loss(self, objective: Objective, batch: Batch, noise: Noise) -> LossParts:
+        loss, parts = self.root(objective, batch, noise)  # type: ignore[operator]
         return replace(parts, loss=loss)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
@@ -320,19 +275,11 @@ class Sharded:
         self.root.set_requires_all_reduce(last)  # hybrid: reduce over machines once a step
         loss.backward()
 
-    def clip(self, limit: float) -> Tensor:
-        norm = nn.utils.clip_grad_norm_(self.parameters, limit)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
-
-    def average(self, decay: float) -> ShardedEma:
-        return ShardedEma(self.net, decay)
-
     @torch.no_grad()
-    def whole(self, net: nn.Module) -> nn.Module | None:
-        assert net is self.net
+    def whole(self) -> nn.Module | None:
         found = copy.deepcopy(self._shape) if self.ranks.first else None
         targets = {} if found is None else dict(found.to_empty(device="cpu").named_parameters())
-        for name, weight in net.named_parameters():
+        for name, weight in self.net.named_parameters():
             gathered = whole_of(weight)  # one at a time, so that no GPU must hold them all
             if targets:
                 targets[name].copy_(gathered)
@@ -365,8 +312,8 @@ def _mesh(config: TrainConfig, ranks: Ranks, device: torch.device) -> DeviceMesh
     machines, rest = divmod(ranks.count, ranks.local_count)
     if rest:
         raise ValueError(
-            f"{ranks.count} processes on machines with {ranks.local_count} here and others "
-            "elsewhere: start as many on each, or give shard=full"
+            f"shard=hybrid needs equally many processes on each machine, and {ranks.count} is not "
+            f"a multiple of {ranks.local_count}: start as many on each, or give shard=full"
         )
     names = ("machine", "process")
     return init_device_mesh(device.type, (machines, ranks.local_count), mesh_dim_names=names)

@@ -2,11 +2,11 @@
 
 A row of metrics.jsonl is one JSON object: `kind` "train" (means over the steps since the last row)
 or "validation". Rows do not depend on interruptions: resumption cuts off rows after the checkpoint,
-and the checkpoint holds the sums of an unfinished row. Only `TIME_FIELDS` differ between equal
-runs.
+and the checkpoint holds the sums of an unfinished row. Only `seconds` and `tokens_per_second`
+differ between equal runs.
 
 The reporter writes to standard error: step, loss, nats per token, tokens per second, and the time
-left (the remaining steps at the pace so far, or the rest of the given minutes if that is less). Its
+left (of the remaining steps at the speed so far, or of the given minutes if that is less). Its
 numbers are those of the last row, or of the unfinished row if rows are rarer than `QUIET_SECONDS`.
 When to log is decided in loop.py.
 """
@@ -20,7 +20,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import IO, Any
 
 from rich.console import Console
@@ -29,7 +28,6 @@ from torch import Tensor
 
 from anyorder.files import replacing
 
-TIME_FIELDS = ("seconds", "tokens_per_second")
 COLLECTED = frozenset({"loss", "nats", "tokens", "read", "grad_norm"})
 """Numbers that the loop collects at every step; a family's extras need other names."""
 
@@ -38,10 +36,10 @@ class MetricsFile:
     """metrics.jsonl, opened to continue after `step`."""
 
     def __init__(self, path: Path, step: int) -> None:
-        kept = rows_up_to(path, step)
+        rows = rows_up_to(path, step)
         # Replaced as a whole, so that a kill here loses no rows.
         with replacing(path) as file:
-            file.write("".join(kept).encode())
+            file.write("".join(rows).encode())
         self._handle: IO[str] = path.open("a", encoding="utf-8")
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -56,21 +54,11 @@ class MetricsFile:
         self._handle.close()
 
 
-class NoFile:
-    """Replaces `MetricsFile` in all processes but rank 0."""
-
-    def write(self, row: Mapping[str, Any]) -> None: ...
-
-    def sync(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def rows_up_to(path: Path, step: int) -> list[str]:
     """The lines of metrics.jsonl whose step is at most `step`; a torn last line is dropped."""
     if not path.exists():
         return []
-    kept = []
+    found = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if number == len(lines) and not line.endswith("\n"):
@@ -82,8 +70,8 @@ def rows_up_to(path: Path, step: int) -> list[str]:
                 f"{path}, line {number} is not a metrics row: repair or delete the file to go on"
             ) from error
         if row_step <= step:
-            kept.append(line)
-    return kept
+            found.append(line)
+    return found
 
 
 class Meter:
@@ -214,12 +202,7 @@ class Reporter:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -37,16 +37,17 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.files import alone_in
 from anyorder.hub.weights import usable_device
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.training import checkpoint
 from anyorder.training.config import MAY_CHANGE, TrainConfig, digest, fixed_fields
-from anyorder.training.distributed import Weights, prepared, spread
-from anyorder.training.log import COLLECTED, Meter, MetricsFile, NoFile, Reporter, how_to_go_on
+from anyorder.training.distributed import Replicated, Sharded, Weights, prepared
+from anyorder.training.log import COLLECTED, Meter, MetricsFile, Reporter, how_to_go_on
 from anyorder.training.optimiser import (
+    Ema,
     learning_rate_factor,
     make_optimiser,
     set_learning_rate,
@@ -139,7 +140,7 @@ def check_same_run(folder: Path, before: Mapping[str, Any], run: Mapping[str, An
     more = f" and {len(differ) - SHOWN} more" if len(differ) > SHOWN else ""
     raise ValueError(
         f"{folder} was trained with another configuration: {', '.join(differ[:SHOWN])}{more}. "
-        "Give the earlier values to go on, or choose another output folder to start anew "
+        "Give the earlier values to go on, or choose another output folder for a new training "
         f"(free to change: {', '.join(sorted(MAY_CHANGE))})"
     )
 
@@ -222,8 +223,8 @@ class FitOptions:
     about: Mapping[str, Any] = field(default_factory=dict)
     """JSON about the network and the data (family, shape, digests): resuming checks it."""
     export: Callable[[nn.Module], None] | None = None
-    """Called at the end, or when the minutes are over, with the (averaged) weights; by rank 0 only,
-    with a whole network on CPU if the trained one is sharded."""
+    """Called at the end, or when the minutes are over, by rank 0 only, with the network, which has
+    the (averaged) weights until the call returns; with a whole one on CPU if it is sharded."""
     weights: Weights | None = None
     """The first weights of a network on the meta device."""
     progress: bool = True
@@ -297,7 +298,9 @@ class _Trainer:
         self.ranks = present()
         self.mine = self.ranks.micro_batches(config.accumulate)
         self.device = self.ranks.device(config.device)
-        self.spread = spread(net, config, self.ranks, options.weights)
+        alone = self.ranks.count == 1 or config.shard == "none"
+        kind = Replicated if alone else Sharded
+        self.parallel = kind(net, config, self.ranks, options.weights)
         self.net = net
         self.objective = objective
         self.config = config
@@ -307,7 +310,7 @@ class _Trainer:
         about = {f"{ABOUT}{name}": value for name, value in options.about.items()}
         fields = fixed_fields(config) | {"levels": list(options.levels)} | about
         self.run_fields = json.loads(json.dumps(fields))  # as a checkpoint gives them back
-        self.ema = self.spread.average(config.ema) if config.ema else None
+        self.ema = Ema(net, config.ema) if config.ema else None
         self.optimiser = make_optimiser(net, config)
         self.trained = checkpoint.TrainingState(net, self.ema, self.optimiser)
         self.meter = Meter()
@@ -321,9 +324,8 @@ class _Trainer:
     def resumed(self) -> Iterator[int]:
         """Restore the newest checkpoint, if there is one, and open the log; yields the step."""
         self._resume()
-        self.metrics: MetricsFile | NoFile
+        self.metrics: MetricsFile | None = None  # rank 0 alone writes
         if not self.ranks.first:
-            self.metrics = NoFile()
             yield self.step
             return
         path = self.out / METRICS
@@ -391,8 +393,8 @@ class _Trainer:
         if reason != "done" and self.ranks.first:
             elsewhere = "a signal to another process" if reason == "interrupted" else None
             received = signals.received or elsewhere
-            told = how_to_go_on(self.step, config.steps, self.newest, received)
-            print(told, file=sys.stderr, flush=True)
+            advice = how_to_go_on(self.step, config.steps, self.newest, received)
+            print(advice, file=sys.stderr, flush=True)
         return FitResult(reason, self.step, last_validation, self.newest)
 
     def _why_stop(self, signals: StopSignals, seconds: float) -> Reason:
@@ -420,20 +422,20 @@ class _Trainer:
                     f"{config.micro_batch} (batch / accumulate): make them agree"
                 )
             batch = batch.to(self.device)
-            parts = self.spread.loss(self.net, self.objective, batch, Noise(config.seed, index))
+            parts = self.parallel.loss(self.objective, batch, Noise(config.seed, index))
             # The gradient is averaged over processes later, the logged loss is summed (_totals).
-            self.spread.backward(parts.loss / len(self.mine), last=micro == self.mine[-1])
+            self.parallel.backward(parts.loss / len(self.mine), last=micro == self.mine[-1])
             loss = parts.loss / config.accumulate
             assert not COLLECTED & parts.extras.keys(), "an extra has the name of a metric"
             sums = {"loss": loss, "nats": parts.nats, "tokens": parts.tokens}
             for name, value in {**sums, "read": batch.length.sum(), **parts.extras}.items():
                 numbers[name] = numbers.get(name, 0.0) + value.detach()
         numbers = self._totals(numbers)
-        numbers["grad_norm"] = self.spread.clip(config.clip or float("inf"))
+        numbers["grad_norm"] = self.parallel.clip(config.clip or float("inf"))
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         if self.ema is not None:
-            self.ema.update(self.net)
+            self.ema.update()
         self.step += 1
         self.meter.add(numbers, time.perf_counter() - started)
 
@@ -448,8 +450,11 @@ class _Trainer:
     def _log(self, reporter: Reporter) -> None:
         self._check_finite()
         rate = self.config.lr * learning_rate_factor(self.step - 1, self.config)
-        row = self.meter.row(self.step, rate)
-        self.metrics.write(row)
+        self._record(self.meter.row(self.step, rate), reporter)
+
+    def _record(self, row: Mapping[str, Any], reporter: Reporter) -> None:
+        if self.metrics is not None:
+            self.metrics.write(row)
         reporter.row(row)
 
     def _check_finite(self) -> None:
@@ -458,16 +463,17 @@ class _Trainer:
         if found is None:
             return
         step, name, value = found
-        kept = f"the last checkpoint is {self.newest}" if self.newest else "no checkpoint exists"
+        last = f"the last checkpoint is {self.newest}" if self.newest else "no checkpoint exists"
         raise Diverged(
-            f"{name} is {value} at step {step}: training stopped, {kept}. The same settings would "
+            f"{name} is {value} at step {step}: training stopped, {last}. The same settings would "
             "meet the same step again: train into another folder with a lower lr, a longer warmup "
             "or a smaller clip"
         )
 
     def _save(self) -> None:
         self._check_finite()
-        self.metrics.sync()  # before the checkpoint: resumption cuts rows but cannot add them
+        if self.metrics is not None:
+            self.metrics.sync()  # before the checkpoint: resumption cuts rows but cannot add them
         state = {
             "config": self.config.as_json(),
             "run": self.run_fields,
@@ -478,26 +484,26 @@ class _Trainer:
         self.newest = checkpoint.save(self.root, self.step, self.trained, state, keep, self.ranks)
 
     @contextmanager
-    def _weights_to_use(self) -> Iterator[nn.Module]:
-        shown = nullcontext(self.net) if self.ema is None else self.ema.shown()
-        with shown as net:
-            yield net.eval()
+    def _weights_to_use(self) -> Iterator[None]:
+        """Inside the block, the network has its averaged weights and is in evaluation mode."""
+        with nullcontext() if self.ema is None else self.ema.shown():
+            self.net.eval()
+            yield
 
     def _export(self, export: Callable[[nn.Module], None]) -> None:
-        with self._weights_to_use() as net:
-            whole = self.spread.whole(net)
+        with self._weights_to_use():
+            whole = self.parallel.whole()
             if whole is not None:
                 export(whole.eval())
         self.ranks.wait()
 
     def _validate(self, validation: Sequence[Batch], reporter: Reporter) -> float | None:
         row: dict[str, Any] = {"kind": "validation", "step": self.step}
-        with self._weights_to_use() as net:
-            losses = partial(self.spread.loss, net, self.objective)
+        with self._weights_to_use():
+            losses = partial(self.parallel.loss, self.objective)
             row |= validate(losses, validation, self.options.levels, self.device, self.ranks)
-            self.spread.rest()
+            self.parallel.rest()
         row["seconds"] = round(self.meter.seconds, 3)
-        self.metrics.write(row)
-        reporter.row(row)
+        self._record(row, reporter)
         value: float | None = row["nats_per_token"]
         return value

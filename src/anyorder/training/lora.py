@@ -26,7 +26,12 @@ INNER = ".base_layer"
 
 def adapt(net: nn.Module, config: TrainConfig, additions: set[str]) -> None:
     """Add adapters to the layers' linear maps, in place; freeze all but them and `additions`."""
-    peft = _peft()
+    try:
+        import peft
+    except ImportError as error:
+        raise ValueError(
+            "lora needs the library peft: pip install 'anyorder[hf]', or leave lora out"
+        ) from error
     targets = _targets(net, config.lora_targets, additions)
     settings = peft.LoraConfig(
         r=config.lora,
@@ -57,8 +62,8 @@ def first_adapters(net: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
 
 def inner_names(net: nn.Module) -> dict[str, str]:
     """Plain name -> name with adapters, for all weights that a plain network has."""
-    return {name.replace(INNER, ""): name for name, _ in net.named_parameters()
-            if not _is_adapter(name)}  # fmt: skip
+    names = (name for name, _ in net.named_parameters() if not _is_adapter(name))
+    return {name.replace(INNER, ""): name for name in names}
 
 
 @torch.no_grad()
@@ -88,17 +93,9 @@ def _targets(net: nn.Module, wanted: tuple[str, ...], additions: set[str]) -> li
     unknown = sorted(set(wanted) - set(known))
     if unknown or not maps:
         raise ValueError(
-            f"no layer has a map called {', '.join(unknown) or 'anything'}: choose lora_targets "
-            f"among {', '.join(known) or 'the maps of another network'}"
+            f"no layer has a linear map called {', '.join(unknown)}: choose lora_targets among "
+            f"{', '.join(known)}"
+            if maps
+            else "this network has no layers with linear maps: leave lora out"
         )
     return [name for name in maps if not wanted or name.rpartition(".")[2] in wanted]
-
-
-def _peft() -> Any:
-    try:
-        import peft
-    except ImportError as error:
-        raise ValueError(
-            "lora needs the library peft: pip install 'anyorder[hf]', or leave lora out"
-        ) from error
-    return peft

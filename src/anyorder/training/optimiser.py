@@ -12,8 +12,8 @@ on one CPU thread, 55 tensors, 0.33M parameters, a step took 0.6 ms fused, 2.4 m
     average_n = d_n average_{n-1} + (1 - d_n) weights_n,   d_n = min(decay, (1 + n) / (10 + n))
 
 average_0 are the initial weights, and n = 1, 2, ... counts the updates. The warm-up of the decay
-lets the average follow the fast first steps. Buffers are copied, not averaged. `Ema` has a network
-of its own; `ShardedEma` swaps its averages with the weights of a sharded network while in use.
+lets the average follow the fast first steps. Buffers are not averaged. `Ema` swaps its averages
+with the weights of the network while they are in use.
 
 Not here: clipping, and when to update or which weights to use (loop.py).
 """
@@ -22,13 +22,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from anyorder.training.config import TrainConfig
 from anyorder.training.muon import MuonAdamW
@@ -174,74 +173,36 @@ def warm_decay(decay: float, update: int) -> float:
 
 
 class Ema:
-    """The averaged copy of a network."""
+    """The averages of the trained weights; of a sharded network, of this process's rows."""
 
     def __init__(self, net: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.updates = 0
-        self._average = AveragedModel(net, multi_avg_fn=self._mix)
-        self._average.requires_grad_(False)
-        self._average.eval()
-        # AveragedModel replaces the average at its first update; the initial weights count as
-        # that update here, so that the warm-up is the published one from the first step on.
-        self._average.n_averaged.fill_(1)
-
-    @property
-    def module(self) -> nn.Module:
-        """The network with averaged weights, in evaluation mode."""
-        module = self._average.module
-        assert isinstance(module, nn.Module)
-        return module
-
-    @contextmanager
-    def shown(self) -> Iterator[nn.Module]:
-        """The network with averaged weights."""
-        yield self.module
-
-    @torch.no_grad()
-    def update(self, net: nn.Module) -> None:
-        self.updates += 1
-        self._average.update_parameters(net)
-
-    def _mix(self, average: Sequence[Tensor], current: Sequence[Tensor], _: Tensor | int) -> None:
-        # The count is ours and not the tensor that is passed in: reading that would wait for a GPU.
-        weight = 1.0 - warm_decay(self.decay, self.updates)
-        torch._foreach_lerp_(list(average), list(current), weight)
-
-
-class ShardedEma:
-    """The average of this process's rows of a sharded network's trained weights."""
-
-    def __init__(self, net: nn.Module, decay: float) -> None:
-        assert not list(net.buffers()), "a sharded network has no buffers"
         self.decay = decay
         self.updates = 0
         self._net = net
-        self._average = {
-            name: local(weight).detach().clone() for name, weight in trained_parameters(net).items()
-        }
+        self._averages = [weight.clone() for weight in self._weights()]
 
     @contextmanager
     def shown(self) -> Iterator[nn.Module]:
         """The network itself, with the averaged weights inside the block."""
-        self._exchange()
+        weights = self._weights()  # the same after the block, even if it changes the network
+        self._exchange(weights)
         try:
             yield self._net
         finally:
-            self._exchange()
+            self._exchange(weights)
 
-    def update(self, net: nn.Module) -> None:
-        assert net is self._net
+    def update(self) -> None:
+        """Follow one step of the optimiser."""
         self.updates += 1
         weight = 1.0 - warm_decay(self.decay, self.updates)
-        torch._foreach_lerp_(list(self._average.values()), self._weights(), weight)
+        torch._foreach_lerp_(self._averages, self._weights(), weight)
 
     def _weights(self) -> list[Tensor]:
         return [local(weight).detach() for weight in trained_parameters(self._net).values()]
 
-    def _exchange(self) -> None:
+    def _exchange(self, weights: list[Tensor]) -> None:
         # In place and weight by weight: memory for one copy, and FSDP keeps its tensors.
-        for average, weight in zip(self._average.values(), self._weights(), strict=True):
-            kept = weight.clone()
+        for average, weight in zip(self._averages, weights, strict=True):
+            current = weight.clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(current)

@@ -31,7 +31,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -133,7 +133,10 @@ class Ranks:
         if self.count == 1 or device.type != "cuda":
             return device
         if device.index is not None:
-            raise ValueError(f"device={name!r} for {self.count} processes: give cuda, one GPU each")
+            raise ValueError(
+                f"device={name!r} names one GPU for {self.count} processes: give device=cuda, and "
+                "each process takes its own"
+            )
         return torch.device("cuda", self.local_rank)
 
     def micro_batches(self, accumulate: int) -> range:
@@ -165,9 +168,9 @@ class Ranks:
         """The largest number over all processes."""
         if self.count == 1:
             return number
-        told = torch.tensor(number)
-        dist.all_reduce(told, dist.ReduceOp.MAX)
-        return int(told)
+        value = torch.tensor(number)
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return int(value)
 
     def of_first(self, number: int) -> int:
         """The number of rank 0, in all processes."""
@@ -197,12 +200,11 @@ def launched() -> Ranks:
     names |= {"local_rank": "LOCAL_RANK", "local_count": "LOCAL_WORLD_SIZE"}
     if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return ALONE
-    missing = [name for name in (*names.values(), "MASTER_ADDR", "MASTER_PORT")
-               if name not in os.environ]  # fmt: skip
+    missing = {*names.values(), "MASTER_ADDR", "MASTER_PORT"} - os.environ.keys()
     if missing:
         raise ValueError(
-            f"RANK and WORLD_SIZE are set and {', '.join(missing)} not: start several processes "
-            "with torchrun, or unset them for one"
+            f"RANK and WORLD_SIZE are set, but not {', '.join(sorted(missing))}: start several "
+            "processes with torchrun, or unset both to train in one process"
         )
     return Ranks(**{field: int(os.environ[name]) for field, name in names.items()})
 
@@ -224,7 +226,7 @@ def joined(device: str) -> Iterator[Ranks]:
         return
     kind = torch.device(device).type
     if kind not in BACKENDS:
-        raise ValueError(f"device={device!r} cannot train with several processes: cpu or cuda")
+        raise ValueError(f"device={device!r} cannot train with several processes: give cpu or cuda")
     if kind == "cuda":
         torch.cuda.set_device(usable_device(str(ranks.device(device))))
     store, _, _ = next(iter(rendezvous("env://", ranks.rank, ranks.count, timeout=TIMEOUT)))
@@ -238,24 +240,24 @@ def joined(device: str) -> Iterator[Ranks]:
     try:
         yield ranks
     except Exception as error:
-        last_word = _last_word(ranks, store, error)
-        if last_word is None:
+        last_error = _last_error(ranks, store, error)
+        if last_error is None:
             raise
-        raise last_word from error
+        raise last_error from error
     # Not after a failure: NCCL would wait for messages that never come, before the error is
     # printed. The end of the process removes the group without waiting.
     dist.destroy_process_group()
 
 
-def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | None:
+def _last_error(ranks: Ranks, store: Store, error: Exception) -> BaseException | None:
     """The exception that this process should end with; None: the error itself."""
     try:
-        spoken = store.add(_FAILED, 1) > 1  # atomic: only the first process to fail reports
+        reported = store.add(_FAILED, 1) > 1  # atomic: only the first process to fail reports
     except RuntimeError:  # the process that holds the store has ended, and has reported why
-        spoken = True
-    if spoken:
+        reported = True
+    if reported:
         return SystemExit(1)
-    if _is_missing_somebody(error):
+    if _is_lost_peer(error):
         return ValueError(
             f"a process of this training has ended without a message (seen by rank {ranks.rank}: "
             f"{str(error).splitlines()[0]}): look for a lack of memory, then repeat the command "
@@ -266,7 +268,7 @@ def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException | 
     return None
 
 
-def _is_missing_somebody(error: Exception) -> bool:
+def _is_lost_peer(error: Exception) -> bool:
     """Whether a message between processes failed, and not something in this process."""
     kinds = (dist.DistBackendError, dist.DistNetworkError)
     said = str(error).lower()
@@ -280,12 +282,12 @@ Rows = tuple[int, int]
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds, in the same memory."""
+    """The rows of a tensor that this process holds, in the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def rows_of(tensor: Tensor) -> Rows | None:
-    """The rows of that part; None: the tensor is not sharded."""
+    """Which rows those are; None: the tensor is not sharded."""
     if not isinstance(tensor, DTensor):
         return None
     mesh = tensor.device_mesh
@@ -293,10 +295,10 @@ def rows_of(tensor: Tensor) -> Rows | None:
     return cut(tensor.shape[0], mesh.size(dimension), mesh.get_local_rank(dimension))
 
 
-def cut(rows: int, parts: int, part: int) -> Rows:
-    """The rows of one part."""
-    each = -(-rows // parts)
-    return min(part * each, rows), min((part + 1) * each, rows)
+def cut(rows: int, shards: int, shard: int) -> Rows:
+    """The rows of one shard."""
+    each = -(-rows // shards)
+    return min(shard * each, rows), min((shard + 1) * each, rows)
 
 
 @torch.no_grad()
@@ -306,12 +308,12 @@ def put(tensor: Tensor, whole: Tensor) -> None:
     local(tensor).copy_(whole if rows is None else whole[rows[0] : rows[1]])
 
 
-def like(part: Tensor, model: Tensor) -> Tensor:
-    """A tensor sharded like `model`, made from this process's part."""
+def like(shard: Tensor, model: Tensor) -> Tensor:
+    """A tensor sharded like `model`, made from this process's shard."""
     if not isinstance(model, DTensor):
-        return part
+        return shard
     return DTensor.from_local(
-        part.to(local(model).device),
+        shard.to(local(model).device),
         model.device_mesh,
         model.placements,
         run_check=False,
@@ -325,25 +327,25 @@ def whole_of(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def file_names(stem: str, parts: int | None) -> list[str]:
-    """The files of one kind of tensors: one, or one for each part."""
-    if parts is None:
+def file_names(stem: str, shards: int | None) -> list[str]:
+    """The files of one kind of tensors: one, or one for each shard."""
+    if shards is None:
         return [f"{stem}.safetensors"]
-    return [f"{stem}-{part:05d}-of-{parts:05d}.safetensors" for part in range(parts)]
+    return [f"{stem}-{shard:05d}-of-{shards:05d}.safetensors" for shard in range(shards)]
 
 
-def save_part(path: Path, tensors: Mapping[str, Tensor], part: int) -> None:
-    """Write this process's rows; tensors without rows go into the first part."""
+def save_shard(path: Path, tensors: Mapping[str, Tensor], shard: int) -> None:
+    """Write this process's rows; tensors without rows go into the first shard."""
     found = {
         name: local(tensor).detach().contiguous().cpu()
         for name, tensor in tensors.items()
-        if rows_of(tensor) is not None or part == 0
+        if rows_of(tensor) is not None or shard == 0
     }
     save_file(found, path)
 
 
 class TensorReader:
-    """The tensors in one file or in the files of all parts, read on request."""
+    """The tensors in one file or in the files of all shards, read on request."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = list(paths)
@@ -365,12 +367,7 @@ class TensorReader:
             self._stack = opening.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files = []
         self._stack.close()
 

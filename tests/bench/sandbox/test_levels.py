@@ -22,12 +22,12 @@ from anyorder.bench.sandbox import (
     Limits,
     Sandbox,
     canaries,
-    link,
+    client,
     probe,
 )
 from anyorder.bench.sandbox.client import Probe
 
-SOURCE = Path(link.__file__).resolve().parents[3]
+SOURCE = Path(client.__file__).resolve().parents[3]
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="confinement of Linux")
 
@@ -64,7 +64,7 @@ def test_less_than_asked_for_is_refused_with_a_remedy(without: str) -> None:
     if probe().level < 2:
         pytest.skip("this machine offers less anyhow")
     use = [name for name in ("rlimits", "seccomp", "landlock") if name != without]
-    with pytest.raises(ValueError, match=r"level [01] only, and 2 is asked for.*run in a Linux"):
+    with pytest.raises(ValueError, match=r"level [01] only, and level 2 is required.*in a Linux"):
         Sandbox(use=use)
 
 
@@ -116,14 +116,14 @@ def test_proving_a_level_makes_no_file(
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *, wrapped: bool) -> None:
     """A system without namespaces for us, and perhaps for bubblewrap."""
-    real: Any = link.Link.__init__
+    real: Any = client.Link.__init__
 
     def begin(self: Any, use: Any, preload: Any, grader: Any, *, wrap: bool) -> None:
         if "namespaces" in use and (not wrap or wrapped):
-            raise link.Refused("Operation not permitted")
+            raise client.Refused("Operation not permitted")
         real(self, use, preload, grader, wrap=wrap)
 
-    monkeypatch.setattr(link.Link, "__init__", begin)
+    monkeypatch.setattr(client.Link, "__init__", begin)
 
 
 @linux
@@ -140,7 +140,7 @@ def test_without_namespaces_it_goes_on_a_level_lower(monkeypatch: pytest.MonkeyP
 
 def test_the_command_for_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
-    command = link._wrapper()
+    command = client._wrapper()
     assert command[0] == "/somewhere/bwrap" and command[-1] == "--"
     assert {"--unshare-all", "--die-with-parent", "--as-pid-1"} <= set(command)
     pairs = list(pairwise(command))
@@ -210,7 +210,7 @@ def test_a_user_without_privileges_proves_the_same_levels() -> None:
 
 @linux
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_BOOTSTRAP", "raise SystemError('no such luck')")
+    monkeypatch.setattr(client, "_BOOTSTRAP", "raise SystemError('no such luck')")
     with pytest.raises(Broken, match="did not start: SystemError: no such luck"):
         Sandbox()
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from anyorder.bench.sandbox import Broken, Limits, Sandbox, link
+from anyorder.bench.sandbox import Broken, Limits, Sandbox, client
 
 if sys.platform != "linux":
     pytest.skip("processes of Linux", allow_module_level=True)
 
-SOURCE = Path(link.__file__).resolve().parents[3]
+SOURCE = Path(client.__file__).resolve().parents[3]
 PROGRAM = "def f(x):\n    return x + 1\n"
 Family = Callable[[Sandbox | int], set[int]]
 LEVELS = pytest.mark.parametrize("level", [3, 2])

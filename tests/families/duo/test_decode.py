@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from uniform_chain import posterior
 
 import anyorder
 from anyorder.decode.canvas import Canvas, Decoded
@@ -23,7 +24,7 @@ from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
-from anyorder.trace.snapshots import spelled
+from anyorder.trace.trace import spelled
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", "d"])
@@ -121,9 +122,7 @@ def test_a_step_has_the_closed_forms_law() -> None:
     alphas = 1 - (1 - 1e-3) * torch.linspace(1, 1e-5, steps + 1, dtype=torch.float64)
     prob = torch.zeros(1, STATES.count, dtype=torch.float64)
     prob[0, :4] = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    law = uniform.posterior(
-        prob, torch.tensor([0]), alphas[step - 1 : step], alphas[step : step + 1]
-    )
+    law = posterior(prob, torch.tensor([0]), alphas[step - 1 : step], alphas[step : step + 1])
     observed = torch.bincount(STATES.number[rows.ids[:, 0]], minlength=STATES.count)
     assert stats.chisquare(observed, samples * law[0]).pvalue > 1e-4
 

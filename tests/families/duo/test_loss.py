@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
+from uniform_chain import bound_by_ratios
 
 from anyorder.data.batches import Batch
 from anyorder.families.duo import loss as uniform_objective
@@ -77,7 +78,7 @@ def test_expectation_is_the_enumerated_one() -> None:
             chance *= alpha * (canvases[:, place] == clean) + (1 - alpha) / STATES.count
         for place, clean in enumerate(answer):
             number = STATES.number[torch.full((len(canvases),), clean)]
-            nats = uniform.bound_by_ratios(
+            nats = bound_by_ratios(
                 log_prob[:, place].exp(),
                 STATES.number[canvases[:, place]],
                 number,

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from anyorder.families.flexmdm.runs import (
+from anyorder.families.flexmdm.compat import (
     RevealChoice,
     force_unmask,
     meaningful_ids,

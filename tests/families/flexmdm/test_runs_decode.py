@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas
+from anyorder.families.flexmdm.compat import runs_of
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.flexmdm.decode import decode
-from anyorder.families.flexmdm.runs import runs_of
 from anyorder.nets.denoiser import Look
 from anyorder.trace.trace import Trace
 from anyorder.vocab import Vocab

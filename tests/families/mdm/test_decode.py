@@ -370,7 +370,7 @@ def test_too_few_logits_are_named() -> None:
         ({"posterior": "filtered"}, "untempered one at temperature 0"),
         ({"ties": "leftmost", "policy": "random"}, "no ties"),
         ({"ties": "rightmost"}, "leftmost"),
-        ({"block": 0}, "at least one slot"),
+        ({"block": 0}, "block must be at least 1"),
         ({"top_p": 0.9}, "at temperature 0"),
         ({"top_k": 3, "policy": "random", "mode": "compat"}, "at temperature 0"),
     ],

@@ -19,7 +19,8 @@ from anyorder.families.mdm.planner import PlannedNet, planner_names
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Noise
-from anyorder.training import FitOptions, TrainConfig, fit
+from anyorder.training.config import TrainConfig
+from anyorder.training.loop import FitOptions, fit
 
 VOCAB = stories_vocab()
 SHAPE = TransformerConfig(

@@ -184,7 +184,8 @@ def test_training_begins_at_ln_v_and_learns(architecture: str, tmp_path: Path) -
 
 def test_a_run_that_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     from anyorder.data import Batches, StoriesConfig, StoriesSource, stories_vocab
-    from anyorder.training import FitOptions, TrainConfig, fit
+    from anyorder.training.config import TrainConfig
+    from anyorder.training.loop import FitOptions, fit
 
     class Killed(BaseException):
         pass

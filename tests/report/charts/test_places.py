@@ -8,11 +8,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from anyorder.report.charts.sheet import linear_ticks, log_ticks, shown, spread, written
+from anyorder.report.charts.sheet import linear_ticks, log_ticks, shown, with_room, written
 
 pytest.importorskip("matplotlib", reason="no matplotlib: pip install anyorder[report]")
 
-from anyorder.report.charts.draw_lines import apart
+from anyorder.report.charts.draw_plots import move_apart
 from anyorder.report.charts.draw_segment_trace import STRONG, WEAK, folded, strength
 from anyorder.report.charts.sheet import text_width, wrapped
 
@@ -53,7 +53,7 @@ def test_numbers_are_short() -> None:
 
 @given(st.lists(st.floats(0, 100), max_size=6))
 def test_names_lie_apart_in_their_order(places: list[float]) -> None:
-    found = apart(places, 15, 100)
+    found = move_apart(places, 15, 100)
     ranked = sorted(range(len(places)), key=lambda i: places[i])
     ordered = [found[i] for i in ranked]
     assert all(b - a >= 15 - 1e-6 for a, b in pairwise(ordered))
@@ -91,5 +91,5 @@ def test_a_better_score_is_stronger() -> None:
 
 @given(NUMBERS, st.floats(0, 100))
 def test_limits_hold_what_they_are_for(low: float, span: float) -> None:
-    bottom, top = spread(low, low + span)
+    bottom, top = with_room(low, low + span)
     assert bottom < low <= low + span < top

@@ -1,9 +1,8 @@
 """The inputs of `anyorder data`: its flags, opened into a plan of sources and benchmarks.
 
 **Sources** are local files (.jsonl, .jsonl.gz, .parquet) or datasets of the hub, read row by row. A
-position is (file, row of that file), so resumption reads nothing twice: it skips lines of JSON
-without parsing them, and whole row groups of Parquet without reading them. A dataset of the hub is
-streamed at one revision, which is recorded; no code of a dataset is run.
+position is (file, row of that file), so resumption skips rows without parsing them. A dataset of
+the hub is streamed at one revision, which is recorded; no code of a dataset is run.
 
 **Benchmarks** that must not be in the training data, and the parts that are searched for:
 
@@ -12,8 +11,7 @@ streamed at one revision, which is recorded; no code of a dataset is run.
     GSM8K       statement: the question; tests: the worked answer
 
 The columns of a file tell which benchmark it is. All rows count: some of MBPP's 974 are training
-rows, but MBPP+ uses some of those. How parts are compared is data/filters.py; small files that are
-read by index are data/sources.py.
+rows, but MBPP+ uses some of those. How parts are compared is data/filters.py.
 """
 
 from __future__ import annotations
@@ -31,9 +29,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anyorder import __version__
+from anyorder.apps.jobs import Count, Name, Number
 from anyorder.bench.tasks import gsm8k, humaneval, mbpp
 from anyorder.bench.tasks.problem import BenchmarkRows, Columns, Row, kind_of, read_file, read_rows
+from anyorder.checks import at_least
 from anyorder.data.filters import BenchmarkProblem, parsed
 from anyorder.data.published import CorpusRecipe, CorpusSource, Mode, SourceLimits, find_corpus
 from anyorder.files import sha256_of
@@ -248,11 +247,7 @@ class OpenedBenchmark:
     items: tuple[BenchmarkProblem, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "digest": self.digest,
-            "items": len(self.items),
-        }
+        return {"name": self.name, "digest": self.digest, "items": len(self.items)}
 
 
 def _humaneval(row: Row, number: int) -> BenchmarkProblem:
@@ -289,14 +284,13 @@ def _gsm8k(row: Row, number: int) -> BenchmarkProblem:
     return BenchmarkProblem(f"GSM8K/{number}", {"statement": row["question"], "tests": worked})
 
 
-_NATIVE_MBPP = {"native": mbpp.KINDS["native"]}
-_KINDS: dict[str, tuple[dict[str, Columns], Callable[[Row, int], BenchmarkProblem]]] = {
+_KINDS: tuple[tuple[str, dict[str, Columns], Callable[[Row, int], BenchmarkProblem]], ...] = (
     # HumanEval's and MBPP's native files share columns but for the assertion: MBPP goes first.
-    "MBPP ": (_NATIVE_MBPP, _mbpp),
-    "HumanEval": (humaneval.KINDS, _humaneval),
-    "MBPP": (mbpp.KINDS, _mbpp),
-    "GSM8K": (gsm8k.KINDS, _gsm8k),
-}
+    ("MBPP", {"native": mbpp.KINDS["native"]}, _mbpp),
+    ("HumanEval", humaneval.KINDS, _humaneval),
+    ("MBPP", mbpp.KINDS, _mbpp),
+    ("GSM8K", gsm8k.KINDS, _gsm8k),
+)
 _HUBS = (humaneval.HUBS["humaneval"], mbpp.FULL_HUB, gsm8k.HUB)
 
 
@@ -304,7 +298,7 @@ def open_benchmarks(given: Sequence[str]) -> tuple[OpenedBenchmark, ...]:
     """The benchmarks in these files; without files, those of the hub."""
     if NOTHING in given:
         if len(given) > 1:
-            raise ValueError("--against none stands alone: leave it out, or the files")
+            raise ValueError("give --against none alone, or files: not both")
         return ()
     try:
         found = [read_file(Path(name)) for name in given] or [read_rows(None, hub) for hub in _HUBS]
@@ -319,18 +313,13 @@ def open_benchmarks(given: Sequence[str]) -> tuple[OpenedBenchmark, ...]:
 
 
 def _opened_benchmark(rows: BenchmarkRows) -> OpenedBenchmark:
-    name, read = _kind(rows)
-    items = tuple(read(row, number) for number, row in enumerate(rows.records))
-    return OpenedBenchmark(name, rows.digest, items)
-
-
-def _kind(rows: BenchmarkRows) -> tuple[str, Callable[[Row, int], BenchmarkProblem]]:
-    for name, (kinds, read) in _KINDS.items():
+    for name, kinds, read in _KINDS:
         if any(set(columns) <= set(rows.records[0]) for columns in kinds.values()):
-            kind_of(rows, kinds, name.strip())
-            return name.strip(), read
+            kind_of(rows, kinds, name)
+            items = tuple(read(row, number) for number, row in enumerate(rows.records))
+            return OpenedBenchmark(name, rows.digest, items)
     raise ValueError(
-        f"{rows.where} is no file of {', '.join(name for name in _KINDS if name.strip() == name)}: "
+        f"{rows.where} is no file of {', '.join(name for name, *_ in _KINDS[1:])}: "
         f"its columns are {', '.join(rows.records[0])}"
     )
 
@@ -338,9 +327,6 @@ def _kind(rows: BenchmarkRows) -> tuple[str, Callable[[Row, int], BenchmarkProbl
 Dedup = Literal["near", "exact", "none"]
 Files = Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE..", help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALIAS..", help_behavior_hint="")]
-Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
-Share = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
-Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Place = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 Way = Annotated[Dedup | None, tyro.conf.arg(metavar="near|exact|none", help_behavior_hint="")]
 
@@ -371,8 +357,8 @@ class DataJob:
     near: float = 0.8
     """The similarity from which rows are near duplicates."""
     max_tokens: Count = None
-    """The longest row with what stands around it; unset: the recipe's limit."""
-    validation: Share = None
+    """The most tokens of a row, with those around prompt and answer; unset: the recipe's limit."""
+    validation: Number = None
     """The share of rows that is never trained on; unset: the recipe's."""
     seed: int = 0
     """Chooses the validation rows."""
@@ -385,15 +371,13 @@ class DataJob:
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("max_tokens", 2), ("shard_rows", 1), ("workers", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value}: give a whole number from {least} on")
+            at_least(f"--{name.replace('_', '-')}", getattr(self, name), least)
         if not 0 < self.near <= 1:
-            raise ValueError(f"near is {self.near}: give a similarity above 0 and up to 1")
+            raise ValueError(f"--near is {self.near}: give a similarity above 0 and up to 1")
         if self.validation is not None and not 0 <= self.validation < 1:
-            raise ValueError(f"validation is {self.validation}: give a share from 0 to below 1")
+            raise ValueError(f"--validation is {self.validation}: give a share from 0 to below 1")
         if self.near != DataJob.near and self.ways != "near":
-            raise ValueError("near has no effect without near duplicates: give --dedup near")
+            raise ValueError("--near has no effect without near duplicates: give --dedup near")
 
     @property
     def ways(self) -> Dedup:
@@ -439,7 +423,7 @@ class DataPlan:
     def warnings(self) -> list[str]:
         """Warnings to print before anything is read."""
         found = [
-            f"{source.spec.alias} is {source.spec.licence}: what is trained on it is not for "
+            f"{source.spec.alias} is {source.spec.licence}: a model trained on it is not for "
             f"commercial use (--without {source.spec.alias} leaves it out of a mixture)"
             for source in self.sources
             if not source.spec.commercial
@@ -451,7 +435,7 @@ class DataPlan:
 
 def open_plan(job: DataJob) -> DataPlan:
     """Open what the flags name."""
-    from anyorder.apps.pipeline.corpus import open_vocab
+    from anyorder.apps.corpus import open_vocab
 
     recipe = find_corpus(job.recipe)
     if job.mode not in recipe.limits:
@@ -470,8 +454,3 @@ def open_plan(job: DataJob) -> DataPlan:
         validation=recipe.validation if job.validation is None else job.validation,
         out=job.out or Path("data") / recipe.name,
     )
-
-
-def made_by() -> str:
-    """The program that wrote a manifest."""
-    return f"anyorder {__version__}"

@@ -53,13 +53,13 @@ def play(job: PlayJob, *, as_json: bool = False) -> None:
     check_extra()
     from anyorder.apps.play.work import GenerationQueue, LoadedModels
 
-    shelf = LoadedModels(job.model, device=job.device)
+    models = LoadedModels(job.model, device=job.device)
     if job.model is not None:
-        shelf.get(job.model)  # report a wrong name here, not on the page
-    desk = GenerationQueue(shelf)
+        models.get(job.model)  # report a wrong name here, not on the page
+    queue = GenerationQueue(models)
     with _listening(job.port) as listener:
         token = secrets.token_urlsafe(16)
-        server, address = make_server(desk, listener, token)
+        server, address = make_server(queue, listener, token)
         if as_json:
             print(json.dumps({"address": address}), flush=True)
         else:
@@ -71,7 +71,7 @@ def play(job: PlayJob, *, as_json: bool = False) -> None:
         except KeyboardInterrupt:  # uvicorn passes it on after it has stopped cleanly
             print("\nended", file=sys.stderr)
         finally:
-            desk.close()
+            queue.close()
 
 
 def check_extra() -> None:
@@ -99,7 +99,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def make_server(desk: Any, listener: socket.socket, token: str) -> tuple[Any, str]:
+def make_server(queue: Any, listener: socket.socket, token: str) -> tuple[Any, str]:
     """The server for a bound socket, and the address of its page."""
     import uvicorn
 
@@ -111,11 +111,11 @@ def make_server(desk: Any, listener: socket.socket, token: str) -> tuple[Any, st
         """Stops all generations first on a signal, so that no open stream delays the end."""
 
         def handle_exit(self, sig: int, frame: Any) -> None:
-            desk.stop_all()
+            queue.stop_all()
             super().handle_exit(sig, frame)
 
     config = uvicorn.Config(
-        build_app(desk, token, port),
+        build_app(queue, token, port),
         log_level="warning",
         access_log=False,  # it would write the token to the terminal with every request
         server_header=False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from anyorder.apps.jobs import attribute_docs
@@ -30,6 +30,8 @@ NAMES: dict[str, tuple[Iterable[str], ...]] = {
 """The registries of a text option's names; a family accepts some of them."""
 OPEN_ENDED = {"quota", "velocity"}
 """Options whose names may carry a number, as in threshold:0.9 or top_k:4."""
+Kind = Literal["choice", "text", "number", "whole", "switch"]
+KINDS: dict[type, Kind] = {bool: "switch", int: "whole", float: "number"}
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 8192
 SLOWEST = 2.0
@@ -49,7 +51,7 @@ class Field:
     """One input of the form."""
 
     name: str
-    kind: Literal["choice", "text", "number", "whole", "switch"]
+    kind: Kind
     help: str
     default: str
     """The value that applies if it is left alone, as text."""
@@ -89,20 +91,14 @@ def _option_fields(model: Model) -> list[Field]:
     return sorted(found, key=lambda each: ranks.get(each.name, len(ranks)))
 
 
-def _kind(hint: Any) -> tuple[Literal["choice", "text", "number", "whole", "switch"], list[str]]:
+def _kind(hint: Any) -> tuple[Kind, list[str]]:
     """The kind of input for a type, and the choices that the type lists."""
-    parts = [each for each in (get_args(hint) or (hint,)) if each is not type(None)]
+    if get_origin(hint) is not Literal:  # X | None is X
+        parts = [each for each in get_args(hint) if each is not type(None)]
+        hint = parts[0] if len(parts) == 1 else hint
     if get_origin(hint) is Literal:
         return "choice", [str(each) for each in get_args(hint)]
-    if len(parts) == 1 and get_origin(parts[0]) is Literal:
-        return "choice", [str(each) for each in get_args(parts[0])]
-    if parts == [bool]:
-        return "switch", []
-    if parts == [int]:
-        return "whole", []
-    if parts == [float]:
-        return "number", []
-    return "text", []
+    return KINDS.get(hint, "text"), []
 
 
 def _accepted(model: Model, option: str) -> list[str]:
@@ -123,7 +119,7 @@ def _size_fields(model: Model) -> list[Field]:
         return []
     about = {
         "max_new_tokens": "Free slots after a prompt or in a plain <fill>; on a canvas that "
-        "grows, at most so many in all.",
+        "grows, the most slots in all.",
         "max_length": "The largest canvas, the prompt included.",
     }
     defaults = {name: getattr(model.card, name) for name in about}
@@ -169,17 +165,17 @@ class GenerationRequest:
         seed = record["seed"]
         if isinstance(seed, str) and re.fullmatch("[0-9]{1,19}", seed):
             seed = int(seed)  # JavaScript numbers are exact up to 2^53 only
-        asked = cls(**{**record, "seed": seed, "settings": _plain(record["settings"])})
-        asked._check()
-        return asked
+        wanted = cls(**{**record, "seed": seed, "settings": _plain(record["settings"])})
+        wanted._check()
+        return wanted
 
     @property
     def title(self) -> str:
         """Distinguishes generations of one prompt. Without the policy: the trace shows that."""
         others = {"seed": self.seed, **self.settings}
         others.pop("policy", None)
-        told = (f"{name.replace('_', ' ')} {value}" for name, value in others.items())
-        return ", ".join([self.model, *told])
+        words = (f"{name.replace('_', ' ')} {value}" for name, value in others.items())
+        return ", ".join([self.model, *words])
 
     def _check(self) -> None:
         if len(self.prompt) > MOST_CHARACTERS:
@@ -211,20 +207,20 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings)
 
 
-def prepared(model: Model, asked: GenerationRequest) -> tuple[list[Request], Any]:
+def prepared(model: Model, wanted: GenerationRequest) -> tuple[list[Request], Any]:
     """The requests and resolved options; `BadInput` carries the library's message and a field."""
     try:
-        return model.prepare(asked.prompt, **asked.settings)
+        return model.prepare(wanted.prompt, **wanted.settings)
     except ValueError as error:
-        raise BadInput(str(error), _field_of(str(error), model, asked)) from None
+        raise BadInput(str(error), _field_of(str(error), model, wanted)) from None
 
 
-def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | None:
+def _field_of(message: str, model: Model, wanted: GenerationRequest) -> str | None:
     """The field to correct: it fails alone, or the message disappears without it."""
 
     def fails(settings: Mapping[str, Any]) -> bool:
         try:
-            model.prepare(asked.prompt, **settings)
+            model.prepare(wanted.prompt, **settings)
         except ValueError as error:
             return str(error) == message
         return False
@@ -232,16 +228,12 @@ def _field_of(message: str, model: Model, asked: GenerationRequest) -> str | Non
     if fails({}):
         return "prompt"
     # If several fit, prefer the one that the message names first.
-    places = {name: message.find(name) for name in asked.settings}
+    places = {name: message.find(name) for name in wanted.settings}
     names = sorted(places, key=lambda name: (places[name] < 0, places[name]))
     for name in names:
-        if fails({name: asked.settings[name]}):
+        if fails({name: wanted.settings[name]}):
             return name
     for name in names:
-        if not fails({key: value for key, value in asked.settings.items() if key != name}):
+        if not fails({key: value for key, value in wanted.settings.items() if key != name}):
             return name
     return None
-
-
-def as_json(form: Iterable[Field]) -> list[dict[str, Any]]:
-    return [asdict(each) for each in form]

@@ -32,7 +32,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from anyorder.apps.play.form import BadInput, GenerationRequest, as_json, form_of
+from anyorder.apps.play.form import BadInput, GenerationRequest, form_of
 from anyorder.apps.play.work import GenerationQueue, PlayGeneration, as_event, prompts_for
 from anyorder.report import player
 
@@ -53,9 +53,9 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 HOSTS = ("127.0.0.1", "localhost")
 
 
-def build_app(desk: GenerationQueue, token: str, port: int) -> ASGIApp:
+def build_app(queue: GenerationQueue, token: str, port: int) -> ASGIApp:
     """The application; `token` is the first part of every path."""
-    server = _Server(desk)
+    server = _Server(queue)
     routes = [
         Route("/", server.file),
         Route("/{name:str}", server.file),
@@ -110,12 +110,12 @@ class _Guard:
             return "this host name is not served: open the address that `anyorder play` printed"
         origin = request.headers.get("origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
-            return "pages of other sites may not ask here"
+            return "pages of other sites may not send requests to this server"
         given = request.scope["path"].partition("/")[2].partition("/")[0]
         # In constant time, so that the duration does not reveal how much of a guess is right.
         if not secrets.compare_digest(given.encode(errors="replace"), self.token.encode()):
             return (
-                "the token is missing or of another start: open the address that `anyorder play` "
+                "the token is missing or out of date: open the address that `anyorder play` "
                 "printed last"
             )
         return None
@@ -128,8 +128,8 @@ async def _refuse(request: Request, error: BadInput) -> Response:
 class _Server:
     """The handlers of the requests."""
 
-    def __init__(self, desk: GenerationQueue) -> None:
-        self.desk = desk
+    def __init__(self, queue: GenerationQueue) -> None:
+        self.queue = queue
 
     async def file(self, request: Request) -> Response:
         name = request.path_params.get("name", "page.html")
@@ -139,8 +139,8 @@ class _Server:
         return Response(content, media_type=KINDS[Path(name).suffix])
 
     async def models(self, request: Request) -> Response:
-        known = await run_in_threadpool(self.desk.shelf.known)
-        chosen = self.desk.shelf.named or next(
+        known = await run_in_threadpool(self.queue.models.known)
+        chosen = self.queue.models.named or next(
             (each.name for each in known if each.any_order), None
         )
         return JSONResponse({"models": [asdict(each) for each in known], "chosen": chosen})
@@ -153,25 +153,25 @@ class _Server:
         return JSONResponse(await run_in_threadpool(self._describe, name))
 
     def _describe(self, name: str) -> dict[str, Any]:
-        model = self.desk.model(name)
+        model = self.queue.model(name)
         return {
             "model": name,
             "family": model.family.name,
             "summary": model.family.summary,
-            "form": as_json(form_of(model)),
+            "form": [asdict(each) for each in form_of(model)],
             "prompts": prompts_for(model),
         }
 
     async def generate(self, request: Request) -> Response:
-        asked = GenerationRequest.read(await _body(request))
-        work = await run_in_threadpool(self.desk.prepare, asked)
-        self.desk.start(work, asyncio.get_running_loop())
+        wanted = GenerationRequest.read(await _body(request))
+        work = await run_in_threadpool(self.queue.prepare, wanted)
+        self.queue.start(work, asyncio.get_running_loop())
         return _EventStream(work)
 
     async def stop(self, request: Request) -> Response:
         record = await _body(request)
         tab = record.get("tab") if isinstance(record, dict) else None
-        return JSONResponse({"stopped": isinstance(tab, str) and self.desk.stop(tab)})
+        return JSONResponse({"stopped": isinstance(tab, str) and self.queue.stop(tab)})
 
 
 class _EventStream(StreamingResponse):

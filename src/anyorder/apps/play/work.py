@@ -1,16 +1,13 @@
 """The work of the playground: generations in threads, step by step; models; prompts. No HTTP here.
 
 **Generations.** A tab has one generation at a time. It ends when it is done, when it is stopped, or
-when the page closes: its watcher then raises in the decoder. Messages are bounded: if the page does
-not read, the decoder waits.
+when the page closes: its watcher then raises in the decoder. If the page does not read its
+messages, the decoder waits.
 
 **Segments in place.** The player's live mode moves nothing. But a trace lists the empty segments of
 a fixed canvas behind all others, because the text ends at the first, and a decoder that erases
 (latentmdm, mode compat) empties segments that had tokens. So while a canvas is watched, an emptied
 segment keeps its place and its width (`InPlace`).
-
-**Models.** A model is a shipped name or a folder; `load` reads safetensors and JSON only. Models
-load one at a time, so that two tabs with the same model load it once.
 
 **Prompts.** Held-out stories, as they are and with one line of the program as a gap. Whether a
 family fills a gap of a given length, of any length, or none is found by trying.
@@ -33,6 +30,7 @@ from typing import Any
 
 import torch
 
+from anyorder.apps.jobs import flags_of
 from anyorder.apps.play.form import BadInput, GenerationRequest, prepared
 from anyorder.bench.tasks import Problem, find_task
 from anyorder.decode.canvas import ANSWER, Decoded
@@ -189,18 +187,18 @@ class Stopped(Exception):
 class PlayGeneration:
     """One generation."""
 
-    asked: GenerationRequest
+    wanted: GenerationRequest
     model: Model
     requests: list[Request]
     options: Any
     stop: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
-    _told: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue)
+    _messages: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue)
     _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(UNREAD))
 
     async def messages(self) -> AsyncIterator[Message]:
         """The messages, until the generation ends."""
-        while (message := await self._told.get()) is not None:
+        while (message := await self._messages.get()) is not None:
             self._room.release()
             yield message
 
@@ -215,39 +213,39 @@ class PlayGeneration:
             (seen,) = rows
             step = seen.step
             for message in live.messages(in_place(seen)):
-                self._tell(loop, ("step", message))
-            if self.stop.wait(self.asked.pause):
+                self._send(loop, ("step", message))
+            if self.stop.wait(self.wanted.pause):
                 raise Stopped
 
         try:
-            self._tell(loop, ("begun", self._beginning()))
-            (trace,) = self.model.decode(self.requests, self.options, self.asked.seed, watch)
-            self._tell(loop, ("done", self._result(trace)))
+            self._send(loop, ("begun", self._beginning()))
+            (trace,) = self.model.decode(self.requests, self.options, self.wanted.seed, watch)
+            self._send(loop, ("done", self._result(trace)))
         except Stopped:
-            self._say(loop, ("stopped", {"step": step}))
+            self._put(loop, ("stopped", {"step": step}))
         except (ValueError, RuntimeError, MemoryError) as error:
-            self._say(loop, ("failed", {"message": str(error) or type(error).__name__}))
+            self._put(loop, ("failed", {"message": str(error) or type(error).__name__}))
         finally:
             # Before the stream ends, because the page may then start the next generation.
             self.finished.set()
-            self._say(loop, None)
+            self._put(loop, None)
 
     def _may_change(self) -> bool:
         """Whether shown tokens may change: the family has no masks, or masks tokens again."""
         return self.model.family.reader is None or getattr(self.options, "remask", None) is not None
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
+    def _send(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
         """Send a message when there is room for it; raise `Stopped` if `stop` is set."""
         while True:
             if self.stop.is_set():
                 raise Stopped
             if self._room.acquire(timeout=LOOK_AGAIN):
                 break
-        self._say(loop, message)
+        self._put(loop, message)
 
-    def _say(self, loop: asyncio.AbstractEventLoop, message: Message | None) -> None:
+    def _put(self, loop: asyncio.AbstractEventLoop, message: Message | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: the server has ended
-            loop.call_soon_threadsafe(self._told.put_nowait, message)
+            loop.call_soon_threadsafe(self._messages.put_nowait, message)
 
     def _beginning(self) -> dict[str, Any]:
         """What the player needs before the first step."""
@@ -260,35 +258,33 @@ class PlayGeneration:
         }
 
     def _result(self, trace: Trace) -> dict[str, Any]:
-        trace = replace(trace, task_id=self.asked.task)
-        name = f"{Path(self.asked.model).name}-{trace.policy}-seed{trace.seed}"
+        trace = replace(trace, task_id=self.wanted.task)
+        name = f"{Path(self.wanted.model).name}-{trace.policy}-seed{trace.seed}"
         return {
-            "payload": pack([TraceGroup(self.asked.title, [trace], timed=True)]),
+            "payload": pack([TraceGroup(self.wanted.title, [trace], timed=True)]),
             "text": trace.text,
             "steps": trace.steps,
             "line": trace.to_jsonl(),
             "file": "".join(c if c.isalnum() or c in "-_." else "_" for c in name) + ".jsonl",
-            "command": command_for(self.asked),
+            "command": command_for(self.wanted),
         }
 
 
-def command_for(asked: GenerationRequest) -> str:
+def command_for(wanted: GenerationRequest) -> str:
     """The command that makes the same sample, with its run folder."""
-    prompt = ["--prompt", asked.prompt]
-    if asked.prompt.startswith("-"):  # else it would be read as a flag
-        prompt = [f"--prompt={asked.prompt}"]
-    words = ["anyorder", "sample", asked.model, *prompt, "--seed", str(asked.seed)]
-    for name, value in asked.settings.items():
-        flag = "--" + name.replace("_", "-")
-        words += [flag] if value is True else [] if value is False else [flag, str(value)]
-    return shlex.join(words)
+    prompt = ["--prompt", wanted.prompt]
+    if wanted.prompt.startswith("-"):  # else it would be read as a flag
+        prompt = [f"--prompt={wanted.prompt}"]
+    words = ["anyorder", "sample", wanted.model, *prompt, "--seed", str(wanted.seed)]
+    given = {name: value for name, value in wanted.settings.items() if value is not False}
+    return shlex.join([*words, *flags_of(given)])
 
 
 class GenerationQueue:
     """Runs generations in a pool of threads, one at a time for each tab."""
 
-    def __init__(self, shelf: LoadedModels, *, workers: int = WORKERS) -> None:
-        self.shelf = shelf
+    def __init__(self, models: LoadedModels, *, workers: int = WORKERS) -> None:
+        self.models = models
         # Set in each worker, because OpenMP keeps the count per thread.
         threads = max(1, (os.cpu_count() or 1) // workers)
         self._pool = ThreadPoolExecutor(
@@ -297,23 +293,23 @@ class GenerationQueue:
         self._lock = threading.Lock()
         self._busy: dict[str, PlayGeneration] = {}
 
-    def prepare(self, asked: GenerationRequest) -> PlayGeneration:
+    def prepare(self, wanted: GenerationRequest) -> PlayGeneration:
         """Load and check, without decoding; `BadInput` names the field to correct."""
-        model = self.model(asked.model)
-        requests, options = prepared(model, asked)
-        return PlayGeneration(asked, model, requests, options)
+        model = self.model(wanted.model)
+        requests, options = prepared(model, wanted)
+        return PlayGeneration(wanted, model, requests, options)
 
     def model(self, name: str) -> Model:
         """The model of that name; `BadInput` says why it cannot be opened."""
         try:
-            return self.shelf.get(name)
+            return self.models.get(name)
         except (ValueError, OSError) as error:
             raise BadInput(str(error), "model") from None
 
     def start(self, work: PlayGeneration, loop: asyncio.AbstractEventLoop) -> None:
         """Start a generation; refused while the tab's last one runs."""
         with self._lock:
-            tab = work.asked.tab
+            tab = work.wanted.tab
             before = self._busy.get(tab)
             if before is not None and not before.finished.is_set():
                 raise BadInput("this tab is generating: stop that first, or wait for it")

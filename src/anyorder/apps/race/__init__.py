@@ -8,7 +8,7 @@ A round is one problem. Every lane decodes its samples of it, one at a time (bat
 process with a fixed number of threads. The order of the lanes is shuffled for each round, so that
 noise on the machine hits all lanes alike. Timing comes first, before any worker process starts.
 
-Wall seconds are the trace's: decoding alone (bench/timing.py). CPU seconds also include making the
+Wall seconds are the trace's: decoding alone (measure/passk.py). CPU seconds also include making the
 trace, so on an idle machine they are a little higher.
 
 Each stage stores its result in the race's folder. If you repeat the command after a kill, it
@@ -18,12 +18,12 @@ continues with the first round whose `rounds/00007.json` is missing.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,7 @@ from anyorder.apps.race.beside import (
     Infilled,
     Nats,
     can_grade,
-    fill_all,
-    judged,
+    infilled,
     nats_of,
     usable_texts,
 )
@@ -52,13 +51,13 @@ from anyorder.apps.race.plan import (
     fillers,
     planned,
     release,
-    write_json,
 )
 from anyorder.apps.race.results import (
     Conditions,
     MeasuredLane,
     Results,
     markdown,
+    save_figure,
     tables_of,
     timed,
     with_fronts,
@@ -66,9 +65,8 @@ from anyorder.apps.race.results import (
 from anyorder.apps.sample import SamplingTask
 from anyorder.bench.checks import PASSED
 from anyorder.data.keyed import Permutation
-from anyorder.files import alone_in, replacing
-from anyorder.measure.intervals import Interval
-from anyorder.report.tables import Table
+from anyorder.files import alone_in, replacing, write_json
+from anyorder.report.tables import Table, interval_of
 from anyorder.trace import Run, Trace
 
 
@@ -113,7 +111,7 @@ def run_rounds(
             order = [lanes[place] for place in round_order(len(lanes), seed, number)]
             # The round's file comes after its traces: it marks the round as complete.
             done[number] = _round(order, number, subject, runs)
-            _write_round(out, number, done[number])
+            write_json(_path(out, number), vars(done[number]))
         advance(sum(lane.samples for lane in lanes))
     for run in runs.values():
         run.finish()
@@ -139,11 +137,6 @@ def _round(
 
 def _path(out: Path, number: int) -> Path:
     return out / ROUNDS / f"{number:05d}.json"
-
-
-def _write_round(out: Path, number: int, done: Round) -> None:
-    with replacing(_path(out, number)) as file:
-        file.write(json.dumps(vars(done)).encode() + b"\n")
 
 
 def _read(out: Path, number: int) -> Round | None:
@@ -183,7 +176,6 @@ class FinishedRace:
     """race.json, race.md and the figure's files."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return self.results.to_record() | {"files": [str(path) for path in self.files]}
 
 
@@ -194,7 +186,9 @@ def race(job: RaceJob, *, progress: bool = True) -> FinishedRace:
     with alone_in(job.out), threads(job.threads):
         claim(plan)
         try:
-            rounds = _timed(plan, progress)
+            total = len(plan.subject.problems) * sum(lane.samples for lane in plan.lanes)
+            with progress_bar("racing", total, shown=progress) as advance:
+                rounds = run_rounds(plan.lanes, plan.subject, job.out, advance)
         except BaseException:
             release(plan)  # so that a corrected command can use the same folder
             raise
@@ -204,12 +198,6 @@ def race(job: RaceJob, *, progress: bool = True) -> FinishedRace:
         infill = _infill(plan, progress)
         results = _results(plan, rounds, measured, nats, texts, infill)
         return _write(plan, results)
-
-
-def _timed(plan: RacePlan, progress: bool) -> list[Round]:
-    total = len(plan.subject.problems) * sum(lane.samples for lane in plan.lanes)
-    with progress_bar("racing", total, shown=progress) as advance:
-        return run_rounds(plan.lanes, plan.subject, plan.job.out, advance)
 
 
 def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, MeasuredLane]:
@@ -228,14 +216,12 @@ def _graded(plan: RacePlan, rounds: list[Round], progress: bool) -> dict[str, Me
 
 def _measured(lane: Lane, rounds: list[Round], passed: dict[str, list[bool]]) -> MeasuredLane:
     table = Run.open(lane.folder).table(["task_id", "seconds", "forwards"])
-    rows = {task_id: ([], []) for task_id in passed}  # type: dict[str, tuple[list[float], list[float]]]
-    for task_id, seconds, forwards in zip(*(c.to_pylist() for c in table.columns), strict=True):
-        rows[task_id][0].append(seconds)
-        rows[task_id][1].append(forwards)
+    tasks, seconds, forwards = (column.to_pylist() for column in table.columns)
+    places = [[at for at, task in enumerate(tasks) if task == each.problem] for each in rounds]
     return MeasuredLane(
-        seconds=[rows[each.problem][0] for each in rounds],
+        seconds=[[seconds[at] for at in rows] for rows in places],
         cpu_seconds=[each.cpu_seconds[lane.key] for each in rounds],
-        forwards=[rows[each.problem][1] for each in rounds],
+        forwards=[[forwards[at] for at in rows] for rows in places],
         passed=passed,
     )
 
@@ -251,14 +237,11 @@ def _likelihood(plan: RacePlan, progress: bool) -> tuple[dict[str, Nats], int]:
     found = {}
     with progress_bar("likelihood", len(models) * len(texts), shown=progress) as advance:
         for each in plan.entrants:
-
-            def compute(model: Any = each.model) -> dict[str, Any]:
-                return nats_of(model, texts, advance).to_record()
-
+            compute = partial(nats_of, each.model, texts, advance)
             about = {"texts": [text.task_id for text in texts], "draws": DRAWS}
-            record = _kept(plan, each, "likelihood.json", about, compute)
+            record = _stored(plan, each, "likelihood.json", about, compute)
             mean = record.pop("nats_per_answer")
-            found[each.name] = Nats(**record, interval=None if mean is None else _interval(mean))
+            found[each.name] = Nats(**record, interval=None if mean is None else interval_of(mean))
     return found, len(texts)
 
 
@@ -269,25 +252,21 @@ def _infill(plan: RacePlan, progress: bool) -> dict[str, Infilled]:
     found = {}
     with progress_bar("infilling", len(able), shown=progress) as advance:
         for each in able if gaps else ():
-
-            def compute(model: Any = each.model) -> dict[str, Any]:
-                programs = fill_all(model, gaps, options[model], plan.job.seed)
-                return judged(model, plan.task, gaps, programs, plan.job).to_record()
-
+            compute = partial(infilled, each.model, plan.task, gaps, options[each.model], plan.job)
             about = {"gaps": [gap.problem.task_id for gap in gaps], "seed": plan.job.seed}
-            record = _kept(plan, each, "infill.json", about, compute)
+            record = _stored(plan, each, "infill.json", about, compute)
             programs = tuple(tuple(row.values()) for row in record["programs"])
-            found[each.name] = Infilled(record["told"], _interval(record["rate"]), programs)
+            found[each.name] = Infilled(record["told"], interval_of(record["rate"]), programs)
             advance(1)
     return found
 
 
-def _kept(
+def _stored(
     plan: RacePlan,
     entrant: Entrant,
     name: str,
     about: dict[str, Any],
-    compute: Callable[[], dict[str, Any]],
+    compute: Callable[[], Nats | Infilled],
 ) -> dict[str, Any]:
     """The stored result if it has the same inputs and weights; else compute and store it."""
     path = plan.job.out / entrant.name / name
@@ -299,17 +278,9 @@ def _kept(
             stored = {}  # damaged: computed again, since nothing timed is lost
         if stored.get("about") == about:
             return dict(stored["found"])
-    found = compute()
+    found = compute().to_record()
     write_json(path, {"about": about, "found": found})
-    return dict(found)
-
-
-def _interval(record: dict[str, Any]) -> Interval:
-    """Read an interval from JSON, in which NaN is null."""
-    told: dict[str, Any] = {
-        key: math.nan if value is None else value for key, value in record.items()
-    }
-    return Interval(**told)
+    return found
 
 
 def _results(
@@ -326,15 +297,11 @@ def _results(
         lane.way: lane.key for lane in reversed(plan.lanes) if lane.entrant is plan.entrants[0]
     }
     lanes = [timed(lane, measured[lane.key], measured[reference[lane.way]]) for lane in plan.lanes]
-    job = plan.job
+    same = ("samples", "temperature", "seed", "threads", "device")
     conditions = Conditions(
         task=plan.task.name,
         problems=len(plan.subject.problems),
-        samples=job.samples,
-        temperature=job.temperature,
-        seed=job.seed,
-        threads=job.threads,
-        device=job.device,
+        **{name: getattr(plan.job, name) for name in same},
         processors=os.cpu_count() or 1,
         load=sum(loads) / len(loads) if loads else None,
         reference=plan.entrants[0].name,
@@ -353,8 +320,6 @@ def _results(
 
 
 def _write(plan: RacePlan, results: Results) -> FinishedRace:
-    from anyorder.apps.race.results import save_figure
-
     tables = tuple(tables_of(results))
     page = plan.job.out / PAGE_FILE
     with replacing(page) as file:

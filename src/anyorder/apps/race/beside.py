@@ -1,13 +1,12 @@
 """Two measurements beside a race: the likelihood of held-out texts, and infilling. Not timed.
 
-**Likelihood**, in nats per answer (families/likelihood.py). The texts are the task's problems with
-their solutions, the same for every entrant. Every text is evaluated with DRAWS stratified draws;
-the interval is over texts, so it covers both the texts and the noise of the draws.
+**Likelihood**, in nats per answer (families/likelihood.py), over the same texts for every entrant:
+the task's problems with their solutions. Every text is evaluated with DRAWS stratified draws; the
+interval is over texts, so it covers both the texts and the noise of the draws.
 
 **Infilling.** The middle third of a correct program's lines, rounded up, is hidden; the model fills
-it, and the program must pass its checks again, in the sandbox. Decoding is at temperature 0 with
-the family's default steps. How much a family knows of the gap depends on its canvas; the tables say
-it:
+it at temperature 0, and the program must pass its checks again. How much a family knows of the gap
+depends on its canvas; the tables say it:
 
     tokens    the number of hidden tokens: a fixed canvas has no other way (mdm, duo, sflm)
     lines     the number of hidden lines (latentmdm, where a segment is a line)
@@ -20,15 +19,17 @@ entrant cannot hold is left out for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from anyorder.apps.jobs import RaceJob
+from anyorder.apps.train import batch_config
 from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, Verdict, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task
-from anyorder.data.batches import BatchConfig, Example, collate, tokenise
+from anyorder.data.batches import Example, collate, tokenise
 from anyorder.data.segments import SegmentConfig
 from anyorder.decode.canvas import ANSWER
 from anyorder.families.likelihood import likelihood_of, nats_per_answer
@@ -56,7 +57,6 @@ class Nats:
     """Mean nats per answer, over texts; None: the family has no likelihood."""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         mean = None if self.interval is None else self.interval.to_record()
         return {"name": self.name, "exact": self.exact, "nats_per_answer": mean}
 
@@ -64,11 +64,8 @@ class Nats:
 def usable_texts(models: Sequence[Model], problems: Sequence[Problem]) -> list[Problem]:
     """The problems whose solution fits every model for which this can be checked."""
     known = [model for model in models if _cuts(model)]
-    return [
-        problem
-        for problem in problems
-        if problem.solution is not None and all(_holds(model, problem) for model in known)
-    ]
+    solved = [problem for problem in problems if problem.solution is not None]
+    return [problem for problem in solved if all(_holds(model, problem) for model in known)]
 
 
 def nats_of(
@@ -80,7 +77,10 @@ def nats_of(
         advance(len(problems))
         return Nats(NONE if likelihood is None else NO_CUT, False, None)
     draws = 1 if likelihood.exact else DRAWS
-    config, found = batch_config(model), []
+    frame, canvas = model.family.frame(model.config, model.vocab), model.card.max_new_tokens
+    align = model.trained_on.get("align", "left")
+    config = batch_config(model.family, frame, canvas, align, segments=_segments(model))
+    found = []
     for number, problem in enumerate(problems):
         example = _example(model, problem)
         rows = [replace(example, index=number * draws + draw) for draw in range(draws)]
@@ -93,22 +93,6 @@ def nats_of(
             return Nats(f"none: {problem.task_id}: {error}", False, None)
         advance(1)
     return Nats(likelihood.name, likelihood.exact, mean_interval(found))
-
-
-def batch_config(model: Model) -> BatchConfig:
-    """The batch settings that the model's training rows were made with."""
-    answers = model.family.answers
-    before, after = model.family.frame(model.config, model.vocab)
-    fills = answers == "canvas"
-    return BatchConfig(
-        canvas=model.card.max_new_tokens if fills else None,
-        align=model.trained_on.get("align", "left") if fills else "left",
-        ending="eos" if answers in ("eos", "canvas") else "none",
-        before=before,
-        after=after,
-        segments=_segments(model),
-        pad_slots=answers == "slots",
-    )
 
 
 def _cuts(model: Model) -> bool:
@@ -172,11 +156,8 @@ class Infilled:
     """(task id, the program, its verdict)"""
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        rows = [
-            {"task_id": task_id, "program": program, "verdict": verdict}
-            for task_id, program, verdict in self.programs
-        ]
+        names = ("task_id", "program", "verdict")
+        rows = [dict(zip(names, row, strict=True)) for row in self.programs]
         return {"told": self.told, "rate": self.rate.to_record(), "programs": rows}
 
 
@@ -218,19 +199,13 @@ def prompt_of(model: Model, gap: Gap) -> str:
 
 def usable_gaps(fillers: Mapping[Model, dict[str, Any]], gaps: Sequence[Gap]) -> list[Gap]:
     """The gaps that fit every model with its decoding options."""
-    return [
-        gap
-        for gap in gaps
-        if all(_holds_gap(model, gap, options) for model, options in fillers.items())
-    ]
-
-
-def _holds_gap(model: Model, gap: Gap, options: dict[str, Any]) -> bool:
-    try:
-        model.prepare(prompt_of(model, gap), **options)
-    except ValueError:  # too long, or its vocabulary or segments cannot hold it
-        return False
-    return True
+    found = []
+    for gap in gaps:
+        with suppress(ValueError):  # too long, or its vocabulary or segments cannot hold it
+            for model, options in fillers.items():
+                model.prepare(prompt_of(model, gap), **options)
+            found.append(gap)
+    return found
 
 
 def can_grade(problem: Problem, task: Task, job: RaceJob) -> None:
@@ -244,20 +219,16 @@ def _run(items: Sequence[Item], task: Task, job: RaceJob) -> Iterator[Verdict]:
     return grade(items, workers=job.workers, limits=limits, minimum_level=level)
 
 
-def fill_all(model: Model, gaps: Sequence[Gap], options: dict[str, Any], seed: int) -> list[str]:
-    """Fill the gaps; returns whole programs without their prompts."""
+def infilled(
+    model: Model, task: Task, gaps: Sequence[Gap], options: dict[str, Any], job: RaceJob
+) -> Infilled:
+    """Fill the gaps, and run the programs against their problems' checks."""
     prompts = [prompt_of(model, gap) for gap in gaps]
-    traces = model.sample(prompts, seed=seed, batch=BATCH, **options)
-    return [
+    traces = model.sample(prompts, seed=job.seed, batch=BATCH, **options)
+    programs = [
         (trace.prompt + trace.text)[len(gap.problem.prompt) :]
         for gap, trace in zip(gaps, traces, strict=True)
     ]
-
-
-def judged(
-    model: Model, task: Task, gaps: Sequence[Gap], programs: Sequence[str], job: RaceJob
-) -> Infilled:
-    """Run the filled programs against their problems' checks."""
     items = [
         Item(number, program, gap.problem.checks, gap.problem.prologue)
         for number, (gap, program) in enumerate(zip(gaps, programs, strict=True))

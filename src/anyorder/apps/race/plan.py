@@ -3,12 +3,11 @@
 A race writes nothing before its plan is complete. A folder holds one race: models, weights, data
 and settings. The same command continues it; another race in the same folder is refused.
 
-**Fairness.** Parameters and training texts must agree within 2 %, the data exactly. The parameters
-are counted. The corpus is in the recipe (config.json). The training texts are in card.json if that
-describes these weights (shipped models), else steps x batch of the recipe, plus the texts of the
-model that it began with. Only a known difference is a reason to refuse; what is unknown is
-reported. Texts are compared, not tokens, because families make different numbers of predictions of
-one text (a canvas is filled with EOS, an insertion model sees a part).
+**Fairness.** Parameters and training texts must agree within 2 %, the data exactly. The training
+texts are in card.json if that describes these weights (shipped models), else steps x batch of the
+recipe, plus the texts of the model that it began with. Only a known difference is a reason to
+refuse; what is unknown is reported. Texts are compared, not tokens, because families make different
+numbers of predictions of one text (a canvas is filled with EOS, an insertion model sees a part).
 
 **Points.** A *point* is a set of decoding options with its own cost: steps, or segments a step. A
 family's description lists its points; `--grid` overrides them. Every point runs in two ways:
@@ -17,14 +16,10 @@ family's description lists its points; `--grid` overrides them. Every point runs
                draw noise there too
     several    k attempts at the race's temperature, the same for every family
 
-Everything else is the family's default: policy confidence (average for segments), exact mode. A
-family without points races at its defaults, a model with a planner head at policy planner.
+All other options have the family's defaults; a model with a planner head uses policy planner.
 
-**Lanes.** A *lane* is an entrant at one point in one way. Its folder is the run that `anyorder
-sample MODEL --task T --batch 1 ...` makes, so `grade`, `measure`, `report` and `reproduce` accept
-it. Only the order in which its samples are made differs.
-
-Not here: the rounds (__init__.py), likelihoods and infilling (beside.py).
+**Lanes.** A *lane* is an entrant at one point in one way. Its folder is a run of `anyorder sample`
+with batch 1, so `grade`, `measure`, `report` and `reproduce` accept it.
 """
 
 from __future__ import annotations
@@ -46,7 +41,7 @@ from anyorder.apps.sample import SamplingTask, plan_run
 from anyorder.bench.tasks import Task, find_task
 from anyorder.families.descriptions import describe
 from anyorder.families.family import Family
-from anyorder.files import LOCK_FILE, replacing, sha256_of
+from anyorder.files import LOCK_FILE, sha256_of, write_json
 from anyorder.model import CONFIG_FILE, WEIGHTS_FILE, Model, Request, load, shipped_folder
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE
@@ -96,7 +91,6 @@ class Fairness:
         return not self.differences
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "equal": self.equal,
             "tolerance": TOLERANCE,
@@ -138,9 +132,9 @@ def compare(facts: Sequence[Facts]) -> Fairness:
         "training texts", {each.name: each.texts for each in facts if each.texts is not None}
     )
     for name in COMPARED:
-        told = {each.name: each.corpus[name] for each in facts if name in each.corpus}
-        if len(set(map(str, told.values()))) > 1:
-            differences.append(f"the data differ in {name}: {_listed(told)}")
+        known = {each.name: each.corpus[name] for each in facts if name in each.corpus}
+        if len(set(map(str, known.values()))) > 1:
+            differences.append(f"the data differ in {name}: {_listed(known)}")
     if len({each.vocabulary for each in facts}) > 1:
         differences.append("the vocabularies differ, and with them the tokens of a text")
     return Fairness(
@@ -166,11 +160,8 @@ def _apart(what: str, values: Mapping[str, int]) -> list[str]:
     low, high = min(values.values()), max(values.values())
     if high <= low * (1 + TOLERANCE):
         return []
-    return [f"{what} differ by {_percent(low, high)}: {_listed(values)}"]
-
-
-def _percent(low: int, high: int) -> str:
-    return f"{100 * (high / low - 1):.1f} %" if low else "more than any factor"
+    by = f"{100 * (high / low - 1):.1f} %" if low else "more than any factor"
+    return [f"{what} differ by {by}: {_listed(values)}"]
 
 
 def _listed(values: Mapping[str, Any]) -> str:
@@ -184,9 +175,8 @@ def _texts(
     folder: Path, recipe: Mapping[str, Any], later: tuple[Path, ...] = ()
 ) -> tuple[int | None, str]:
     """Training texts, or why they are unknown; `later`: the models that began with this one."""
-    told = _carded(folder)
-    if told is not None:
-        return told, ""
+    if (texts := _carded(folder)) is not None:
+        return texts, ""
     train = recipe.get("train", {})
     if not {"steps", "batch"} <= set(train):
         return None, "its config.json does not say how it was trained"
@@ -198,10 +188,10 @@ def _texts(
     chain = (*later, folder.resolve())
     place = _start_of(folder, start, chain)
     if place is None:
-        return None, f"it began with {start}, which is not there as it was: its texts are not known"
+        return None, f"it began with {start}, which is gone or has changed: its texts are not known"
     # A model from elsewhere has no recipe.
-    told = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})
-    before, why = _texts(place, told, chain)
+    older = json.loads((place / CONFIG_FILE).read_bytes()).get("recipe", {})
+    before, why = _texts(place, older, chain)
     return (None, f"{start}: {why}") if before is None else (own + before, "")
 
 
@@ -287,9 +277,9 @@ def points_of(
     """The points of an entrant: `--grid` for its name, then for its family, then the defaults."""
     own = own_options(net)
     # A grid for the whole family does not apply to a planner head, which sets its own steps.
-    told = grids.get(name) or (None if own else grids.get(family.name))
+    given = grids.get(name) or (None if own else grids.get(family.name))
     usual = (own,) if own else describe(family.name).race_points
-    return list(told or map(RacePoint, usual))
+    return list(given or map(RacePoint, usual))
 
 
 def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[RacePoint]]:
@@ -300,9 +290,7 @@ def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[Ra
         if not colon or not settings:
             raise ValueError(f"--grid {word!r}: write NAME:OPTION=V,V, such as mdm:steps=8,16,32")
         if name not in known:
-            raise ValueError(
-                f"--grid {word!r}: nobody called {name!r} races: choose from {', '.join(known)}"
-            )
+            raise ValueError(f"--grid {word!r}: no {name!r} races: choose from {', '.join(known)}")
         points = found.setdefault(name, [])
         for point in _points(word, settings):
             if point not in points:
@@ -322,7 +310,7 @@ def _points(word: str, settings: str) -> list[RacePoint]:
                 f"--grid {word!r}: the temperature is the same for all: set --temperature"
             )
         if option in options:
-            raise ValueError(f"--grid {word!r}: {option} is there twice: give its values at once")
+            raise ValueError(f"--grid {word!r}: {option} is given twice: join its values")
         options[option] = [_value(value.strip()) for value in values.split(",")]
     return [
         RacePoint(dict(zip(options, values, strict=True))) for values in product(*options.values())
@@ -435,17 +423,8 @@ def _lane(
     given = {**options, **point.options}
     folder = job.out / entrant.name / (f"{point.slug}-drawn" if drawn else point.slug)
     samples = job.samples if drawn else 1
-    sampling = SampleJob(
-        model=model.name,
-        task=job.task,
-        data=job.data,
-        limit=job.limit,
-        samples=samples,
-        seed=job.seed,
-        batch=1,
-        device=job.device,
-        out=folder,
-    )
+    same = {name: getattr(job, name) for name in ("task", "data", "limit", "seed", "device")}
+    sampling = SampleJob(model=model.name, samples=samples, batch=1, out=folder, **same)
     line = command("sample", sampling, given)
     planned = plan_run(sampling, given, model, subject, command=line)
     rows = planned.requests
@@ -454,8 +433,11 @@ def _lane(
 
 
 RACE_FILE = "race.json"
-SETTINGS = ("models", "task", "data", "limit", "samples", "temperature", "grid", "seed", "threads")
-"""The fields of a job that its rounds depend on, besides the device."""
+SETTINGS = (
+    *("models", "task", "data", "limit", "samples", "temperature", "grid", "seed", "threads"),
+    "device",
+)
+"""The fields of a job that its rounds depend on."""
 
 
 @dataclass(frozen=True)
@@ -476,9 +458,8 @@ class RacePlan:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, weights and data that identify this race."""
-        told = {name: getattr(self.job, name) for name in SETTINGS}
-        digests = {each.name: each.model.digest for each in self.entrants}
-        record = {**told, "device": self.job.device, "digests": digests}
+        record = {name: getattr(self.job, name) for name in SETTINGS}
+        record["digests"] = {each.name: each.model.digest for each in self.entrants}
         record["data_digest"] = self.task.digest
         # Through JSON, so that it compares equal to what `claim` reads back (tuples become lists).
         return dict(json.loads(json.dumps(record)))
@@ -568,9 +549,3 @@ def release(plan: RacePlan) -> None:
     for folder in (*folders, rounds):
         with suppress(OSError):  # absent, or it holds a file that is not ours
             folder.rmdir()
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a JSON file atomically."""
-    with replacing(path) as file:
-        file.write(json.dumps(record, indent=1, allow_nan=False).encode() + b"\n")

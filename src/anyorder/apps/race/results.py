@@ -67,22 +67,12 @@ class TimedLane:
         return self.seconds.times(self.rate.k)
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
-        numbers = {
-            name: getattr(self, name).to_record()
-            for name in ("seconds", "median_seconds", "cpu_seconds", "forwards", "against")
+        own = {
+            name: value.to_record() if isinstance(value, Interval) else value
+            for name, value in vars(self).items()
         }
-        return {
-            "lane": self.lane,
-            "entrant": self.entrant,
-            "family": self.family,
-            "setting": self.setting,
-            "way": self.way,
-            "rates": [rate.to_record() for rate in self.rates],
-            **numbers,
-            "total_seconds": self.total_seconds.to_record(),
-            "front": self.front,
-        }
+        rates = [rate.to_record() for rate in self.rates]
+        return own | {"rates": rates, "total_seconds": self.total_seconds.to_record()}
 
 
 @dataclass(frozen=True)
@@ -134,7 +124,6 @@ class Results:
         return sorted(found, key=lambda lane: lane.total_seconds.estimate)
 
     def to_record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "conditions": vars(self.conditions) | {"busy": self.conditions.busy},
             "fairness": self.fairness.to_record(),
@@ -201,12 +190,8 @@ FRONT = "*"
 
 def tables_of(results: Results) -> list[Table]:
     """All tables of a race."""
-    found = [_entrants(results)]
-    for way in (ONE, SEVERAL):
-        lanes = results.of_way(way)
-        if lanes:
-            found.append(_race(results, way, lanes))
-    return found
+    ways = {way: lanes for way in (ONE, SEVERAL) if (lanes := results.of_way(way))}
+    return [_entrants(results), *(_race(results, way, lanes) for way, lanes in ways.items())]
 
 
 def markdown(tables: Sequence[Table], heading: str) -> str:
@@ -229,7 +214,7 @@ def _entrants(results: Results) -> Table:
                 f"{each.parameters:,}",
                 "unknown" if each.texts is None else f"{each.texts:,}",
                 missing() if nats is None else _nats(nats),
-                "not asked" if nats is None else nats.name,
+                "not measured" if nats is None else nats.name,
                 missing() if filled is None else _percent(filled.rate),
                 missing() if filled is None else filled.told,
             )
@@ -242,8 +227,8 @@ def _entrants(results: Results) -> Table:
     notes += [f"not known: {line}" for line in results.fairness.unknown]
     if results.nats:
         notes.append(
-            f"nats per answer: {results.texts} held-out texts, less is better; what is <= is a "
-            "bound, and the truth may be far below it"
+            f"nats per answer: {results.texts} held-out texts, less is better; after <= a bound, "
+            "and the truth may be far below it"
         )
     if results.gaps or results.gaps_left_out:
         notes.append(
@@ -324,11 +309,9 @@ def save_figure(results: Results, folder: Path) -> list[Path]:
 def figure(results: Results) -> Drawing:
     """One panel for one attempt, one for several."""
     colors = _colors(results)
-    panels = []
-    for way in (ONE, SEVERAL):
-        lanes = results.of_way(way)
-        if lanes:
-            panels.append(_panel(lanes, way, colors))
+    panels = [
+        _panel(lanes, way, colors) for way in (ONE, SEVERAL) if (lanes := results.of_way(way))
+    ]
     warning = ""
     if not results.fairness.equal:
         warning = f"{UNEQUAL}: {'; '.join(results.fairness.differences)}"
@@ -352,12 +335,8 @@ def _panel(lanes: list[TimedLane], way: str, colors: dict[str, str]) -> FrontPan
         FrontSeries(
             name,
             colors[name],
-            # From the cheapest on, so that the line that joins them does not turn back.
-            tuple(
-                _point(lane)
-                for lane in sorted(lanes, key=lambda lane: lane.total_seconds.estimate)
-                if lane.entrant == name
-            ),
+            # The lanes come cheapest first, so the line that joins them does not turn back.
+            tuple(_point(lane) for lane in lanes if lane.entrant == name),
         )
         for name in dict.fromkeys(colors)
     )

@@ -18,8 +18,7 @@ import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from anyorder.bench.sandbox.limits import (
     CPU_LIMIT,
@@ -33,10 +32,13 @@ from anyorder.bench.sandbox.limits import (
     Failed,
     Kind,
     Limits,
+    Record,
     one_line,
 )
-from anyorder.bench.sandbox.link import Link, Record
 from anyorder.bench.sandbox.wire import Remote, WireError, decode, encode
+
+if TYPE_CHECKING:
+    from anyorder.bench.sandbox.client import Link
 
 
 def apply(before: Any, after: Any) -> Any:
@@ -197,12 +199,7 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def _target(self, function: str | Remote) -> str | int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["error", "timeout", "memory", "syntax", "blocked"]
 
@@ -177,7 +177,21 @@ class Remote:
 REQUEST = struct.Struct("<BBxxIdQQII")
 """What, which descriptors, child's number; for START: seconds, memory, stack, files, threads."""
 RECORD = struct.Struct("<BxxxIidQ")
-"""Why it ended, child's number, wait status, processor seconds, most resident bytes."""
+"""The fields of a `Record`."""
+
+
+class Record(NamedTuple):
+    """A server's record of a child that has ended."""
+
+    why: int
+    number: int
+    """The child's."""
+    status: int
+    """As `wait` gives it."""
+    cpu_seconds: float
+    memory_bytes: int
+    """The most that was resident."""
+
 
 START, STOP, COLLECT = 1, 2, 3
 """A new child; kill one; say how one ended whose channel has closed."""

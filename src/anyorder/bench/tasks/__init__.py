@@ -1,11 +1,5 @@
 """Tasks by name: where problems, their tests and the way to grade an answer come from.
 
-    stories                 the built-in corpus, held-out problems
-    humaneval humaneval+    OpenAI's function heads, with evalplus's tests
-    mbpp mbpp+              Google's short functions, with evalplus's tests
-    livecodebench           contest problems
-    gsm8k                   word problems, answered by a program
-
 A variant follows a colon, its parts separated by commas: `mbpp:test`, `mbpp:378,compat`,
 `livecodebench:v6`. docs/tasks.md has the table. Nothing here runs or judges programs.
 """
@@ -52,7 +46,7 @@ def register_task(name: str, load: Callable[[Mapping[str, Any], Wish], Task]) ->
     if name in TASKS:
         raise ValueError(f"there is a task {name!r} already: choose another name")
     if not name or set(name) & set(":, "):
-        raise ValueError(f"{name!r} names no task: a colon begins its variant, leave ':, ' out")
+        raise ValueError(f"a task cannot be called {name!r}: use no colon, comma or space")
     TASKS[name] = load
 
 
@@ -76,7 +70,7 @@ def find_task(
     if colon and not after:
         raise ValueError(f"{name!r} names no variant after the colon: write one, or leave it out")
     if after and variant is not None and after != variant:
-        raise ValueError(f"two variants, {after!r} and {variant!r}: give one")
+        raise ValueError(f"you gave two variants, {after!r} and {variant!r}: give one")
     chosen = after or variant or ""
     wish = Wish(
         data=None if data is None else str(data),

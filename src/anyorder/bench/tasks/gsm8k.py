@@ -1,13 +1,9 @@
 """The task `gsm8k`: grade-school word problems, answered by a program (LatentMDM, S-FLM).
 
 The program defines `simple_math_problem()`. Its result is compared with the number after `####`,
-commas removed: integers equal, else within 1e-3 (comparison "number"). The prompt is the question
-and a newline, as in the training of the published models.
-
-The published evaluator runs the program with 13 builtins and one second; `sorted`, `list` or `zip`
-are a NameError there and the answer counts as wrong. The variant `compat` does the same; else a
-program has all of Python and five seconds. `__import__` is among the builtins of `compat`, because
-`import math` must work; the published evaluator allows no other module than math.
+commas removed: integers equal, else within 1e-3 (comparison "number"). The variant `compat` gives a
+program the 13 builtins and the second of the published evaluator. `__import__` is among them,
+because `import math` must work; the published evaluator allows no other module than math.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from anyorder.bench.tasks.problem import (
     Hub,
     Problem,
     Wish,
-    distinct,
+    benchmark,
     fill,
     find_template,
     kind_of,
@@ -77,14 +73,8 @@ def load_gsm8k(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
         )
         for number, row in enumerate(rows.records)
     ]
-    return Benchmark(
-        name=wish.name("gsm8k"),
-        digest=rows.digest,
-        extraction="function",
-        limits=PUBLISHED_LIMITS if compat else LIMITS,
-        template=template,
-        found=distinct(problems, rows.where),
-    )
+    limits = PUBLISHED_LIMITS if compat else LIMITS
+    return benchmark(wish.name("gsm8k"), rows, problems, template, "function", limits)
 
 
 def gold(answer: str, where: str) -> int | float:

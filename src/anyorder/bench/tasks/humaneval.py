@@ -1,16 +1,9 @@
-"""The tasks `humaneval` and `humaneval+`: 164 function heads with a docstring (OpenAI, evalplus).
-
-Both have the same problems and prompts, so one set of samples serves both. The files:
+"""The tasks `humaneval` and `humaneval+`, and the native format of evalplus (docs/tasks.md).
 
     HumanEval.jsonl.gz            `test` holds `check(candidate)`
     HumanEvalPlus-OriginFmt-...   the same columns, `test` with evalplus's inputs and answers
     HumanEvalPlus-...             native: `base_input`, `plus_input`, the canonical solution as the
                                   reference, `atol`; its `test` is HumanEval's
-
-Helpers that a prompt defines and its test uses (poly, encode_cyclic, encode_shift) come from the
-prompt. HumanEval/32 has many right answers: evalplus accepts x with |poly(xs, x)| <= atol. Its
-OriginFmt test calls `_poly(*candidate(*inp), inp)`, arguments exchanged, which no program passes;
-it is repaired here.
 
 `tightened` stops two kinds of wrong programs that OriginFmt tests let through. `np.allclose`
 broadcasts, and an empty array is close to anything: `return []` passes wherever a float is
@@ -18,13 +11,9 @@ expected. And where the answer is computed beside the call, from the same object
 empties its argument must only answer for an empty one. The variant `compat` leaves all tests as
 published.
 
-This file also reads the native format of MBPP+. JSON has neither tuples nor complex numbers, so its
-inputs have lost types. They are restored from the row's `assertion` text, whose calls are Python:
-where every example has a tuple, the input gets a tuple; tables hold the exceptions. The result
-equals the inputs of the OriginFmt file (a test compares all 378). Answers are compared as there:
-exactly, else within `atol` (1e-6 for floats where it is 0); as sets in seven problems; in three by
-whether anything but None came back. Mbpp/255 asks for all combinations: five of its 112 inputs,
-with answers of 6 to 130 million values, are left out in both formats.
+JSON has neither tuples nor complex numbers, so the native inputs of MBPP+ have lost types. They are
+restored from the row's `assertion` text, whose calls are Python: where every example has a tuple,
+the input gets a tuple; tables hold the exceptions.
 """
 
 from __future__ import annotations
@@ -35,7 +24,6 @@ from typing import Any
 
 from anyorder.bench.checks import Calls, Check, Script
 from anyorder.bench.tasks.problem import (
-    CODE_LIMITS,
     PROLOGUE,
     Benchmark,
     BenchmarkRows,
@@ -44,7 +32,7 @@ from anyorder.bench.tasks.problem import (
     Problem,
     Row,
     Wish,
-    distinct,
+    benchmark,
     fill,
     find_template,
     kind_of,
@@ -92,13 +80,6 @@ def tightened(test: str) -> str:
     """A test of an OriginFmt file that lets fewer wrong programs through (see above)."""
     test = test.replace(_STRETCHED, _SAME_SHAPE)
     return COPYING + test.replace(_SHARED, _COPIED) if _SHARED in test else test
-
-
-def reference_calls(
-    function: str, inputs: Sequence[Sequence[Any]], program: str, atol: float
-) -> Calls:
-    """Calls whose answers come from a reference, floats compared as evalplus does."""
-    return Calls(function, tuple(map(tuple, inputs)), reference=program, compare="close", atol=atol)
 
 
 def mbpp_calls(row: Row, number: int, program: str, *, plus: bool) -> Calls:
@@ -217,14 +198,7 @@ def _benchmark(task: str, wish: Wish) -> Benchmark:
     _check_edition(rows, kind, task)
     compat = "compat" in wish.variant
     problems = read_each(rows, lambda row, where: _problem(row, task, kind, template, compat))
-    return Benchmark(
-        name=wish.name(task),
-        digest=rows.digest,
-        extraction=EXTRACTION,
-        limits=CODE_LIMITS,
-        template=template,
-        found=distinct(problems, rows.where),
-    )
+    return benchmark(wish.name(task), rows, problems, template, EXTRACTION)
 
 
 def _check_edition(rows: BenchmarkRows, kind: str, task: str) -> None:
@@ -278,4 +252,7 @@ def _native(row: Row) -> Check:
         code = _ANY_ROOT.format(inputs=inputs, atol=row["atol"])
         return _script(row["prompt"], "find_zero", code)
     program = f"{PROLOGUE}{row['prompt']}{row['canonical_solution']}"
-    return reference_calls(row["entry_point"], inputs, program, float(row["atol"]))
+    calls = tuple(map(tuple, inputs))
+    return Calls(
+        row["entry_point"], calls, reference=program, compare="close", atol=float(row["atol"])
+    )

@@ -2,17 +2,8 @@
 
 The columns are those of livecodebench/code_generation_lite. A problem with `func_name` in its
 metadata is a method (of `Solution`, if the starter code has that class) called with JSON values;
-any other is a program that reads and prints. Public and private tests all count.
-
-A variant selects by contest date, both days included:
-
-    v5                       2024-10-01..2025-01-31
-    v6                       2025-02-01..2025-05-31 (with v5: Dream-Coder's window, 2410 to 2505)
-    2024-08-01..2025-01-31   any window
-
-The dataset's own version tags are its files (test5.jsonl holds what release_v5 added): give such a
-file and no variant to get exactly that. The published limit is 6 s for each test; here CODE_LIMITS
-hold for one run of the program: for each case of standard input, or for all calls together.
+any other is a program that reads and prints. Public and private tests all count. A variant selects
+by contest date, both days included (docs/tasks.md).
 
 Test cases are JSON, or JSON in a pickle in zlib in base64. Upstream unpickles what it downloads,
 which may run anything. Here no unpickler is used: the opcodes are read one by one, and only a
@@ -27,20 +18,18 @@ import json
 import pickletools
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from anyorder.bench.checks import Calls, Check, Console
 from anyorder.bench.tasks.problem import (
-    CODE_LIMITS,
     Benchmark,
     Columns,
     Hub,
     Problem,
     Row,
     Wish,
-    distinct,
+    benchmark,
     fill,
     find_template,
     kind_of,
@@ -65,19 +54,15 @@ _STRINGS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Test:
-    """One test case: an input, and the output it must give."""
-
-    given: str
-    wanted: str
+Test = tuple[str, str]
+"""One test case: an input, and the output it must give."""
 
 
 def read_tests(packed: str | list[Any], where: str) -> list[Test]:
     """The test cases of a column: a list, its JSON, or its packed form."""
     try:
         cases = packed if isinstance(packed, list) else _unpacked(packed)
-        return [Test(_text(case["input"]), _text(case["output"])) for case in cases]
+        return [(_text(case["input"]), _text(case["output"])) for case in cases]
     except (ValueError, KeyError, TypeError, binascii.Error, zlib.error) as error:
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"{where} cannot be read ({reason}): download the file again") from None
@@ -184,14 +169,7 @@ def load_livecodebench(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
         return _problem(row, template, where) if first <= _day(row, where) <= last else None
 
     chosen = [problem for problem in read_each(rows, inside) if problem is not None]
-    return Benchmark(
-        name=wish.name("livecodebench"),
-        digest=rows.digest,
-        extraction=EXTRACTION,
-        limits=CODE_LIMITS,
-        template=template,
-        found=distinct(chosen, rows.where),
-    )
+    return benchmark(wish.name("livecodebench"), rows, chosen, template, EXTRACTION)
 
 
 def _window(variant: str | None) -> tuple[date, date]:
@@ -237,7 +215,7 @@ def _problem(row: Row, template: str, where: str) -> Problem:
         task_id=f"LiveCodeBench/{row['question_id']}",
         prompt=fill(template, values),
         entry_point=function.split(".")[0] if function else None,
-        checks=(_calls(function, tests, where) if function else _console(tests),),
+        checks=(_calls(function, tests, where) if function else Console(tuple(tests)),),
         prologue=PROLOGUE,
     )
 
@@ -257,12 +235,8 @@ def _function(row: Row, where: str) -> str | None:
 def _calls(function: str, tests: list[Test], where: str) -> Check:
     """Each line of an input is one argument."""
     try:
-        inputs = tuple(tuple(map(json.loads, test.given.split("\n"))) for test in tests)
-        expected = tuple(json.loads(test.wanted) for test in tests)
+        inputs = tuple(tuple(map(json.loads, given.split("\n"))) for given, _ in tests)
+        expected = tuple(json.loads(wanted) for _, wanted in tests)
     except ValueError as error:
         raise ValueError(f"{where}: a test is not JSON ({error}): download it again") from None
     return Calls(function, inputs, expected, compare="returned")
-
-
-def _console(tests: list[Test]) -> Check:
-    return Console(tuple((test.given, test.wanted) for test in tests))

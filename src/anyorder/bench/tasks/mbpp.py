@@ -1,33 +1,28 @@
-"""The tasks `mbpp` and `mbpp+`: short functions from a sentence (Google, evalplus).
+"""The tasks `mbpp` and `mbpp+`: short functions from a sentence (docs/tasks.md).
 
-Ids are `Mbpp/11` in all files, so samples of one serve the others. The columns tell the files
-apart:
+The columns tell the files apart:
 
     mbpp.jsonl            974 problems with three tests; the splits are ranges of ids
     sanitized-mbpp.json   427 of them, checked by hand
     MbppPlus-OriginFmt-.. 378 of those; `test_list` is the base, `test` has evalplus's inputs
     MbppPlus-...          the same in the native format (humaneval.py)
 
-The entry point is the first top-level function of the reference that the tests call. Mbpp/601 also
-takes the class Pair from the program, because its tests show it. Mbpp/367 and 927 build trees of a
-class Node that only the reference shows: a program cannot know it, so they are not graded.
-
-In the OriginFmt file the tests of Mbpp/737, 787 and 794 compute whether the answer is right and
-forget to assert it, so that anything passes. They are repaired here, and all tests of that file are
-tightened (humaneval.py). The variant `compat` leaves them, and grades only the first three tests of
-each problem, as the paper's release does; otherwise all count (28 of the 378 have more).
+Mbpp/601 also takes the class Pair from the program, because its tests show it. Mbpp/367 and 927
+build trees of a class Node that only the reference shows: a program cannot know it, so they are not
+graded. In the OriginFmt file the tests of Mbpp/737, 787 and 794 forget to assert their result; they
+are repaired, except in the variant `compat`, which also grades only the first three tests of each
+problem, as the paper's release does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from anyorder.bench.checks import Check, Script
+from anyorder.bench.checks import Script
 from anyorder.bench.tasks.humaneval import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls, tightened
 from anyorder.bench.tasks.problem import (
-    CODE_LIMITS,
     PROLOGUE,
     Benchmark,
     BenchmarkRows,
@@ -36,8 +31,8 @@ from anyorder.bench.tasks.problem import (
     Problem,
     Row,
     Wish,
+    benchmark,
     defined_names,
-    distinct,
     entry_point,
     fill,
     find_template,
@@ -105,20 +100,6 @@ _FORGOTTEN = "        exact_match = exp == (out is not None)\n"
 _ASSERTED = f"{_FORGOTTEN}    assert exact_match\n"
 
 
-@dataclass(frozen=True)
-class _Read:
-    """One row in terms that all files share."""
-
-    number: int
-    sentence: str
-    entry_point: str
-    tests: tuple[str, ...]
-    checks: tuple[Check, ...]
-    prologue: str
-    solution: str
-    note: str = ""
-
-
 def load_mbpp(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     """MBPP with its own tests."""
     chosen = wish.variant_in("mbpp", VARIANTS)
@@ -144,41 +125,29 @@ def load_mbpp_plus(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     return _benchmark("mbpp+", wish, rows, _WITH_PLUS[kind])
 
 
-def _benchmark(
-    task: str, wish: Wish, rows: BenchmarkRows, read: Callable[[Row, str, bool], _Read]
-) -> Benchmark:
+_Read = tuple[Problem, Sequence[str]]
+"""A problem whose prompt is the sentence alone, and its tests, of which the template shows some."""
+_Reader = Callable[[Row, str, bool], _Read]
+"""(row, where, compat) -> what one row holds."""
+
+
+def _benchmark(task: str, wish: Wish, rows: BenchmarkRows, read: _Reader) -> Benchmark:
     template = find_template(wish.template, TEMPLATES, FIELDS, task)
     compat = "compat" in wish.variant
     ranges = [SPLITS[part] for part in wish.variant if part in SPLITS]
 
-    def inside(row: Row, where: str) -> _Read | None:
+    def inside(row: Row, where: str) -> Problem | None:
         number = _number(row, where)
-        return read(row, where, compat) if all(number in part for part in ranges) else None
+        if not all(number in part for part in ranges):
+            return None
+        problem, tests = read(row, where, compat)
+        values = {"prompt": problem.prompt, "tests": "\n".join(tests[:SHOWN_TESTS])}
+        values["entry_point"] = problem.entry_point or ""
+        return replace(problem, prompt=fill(template, values))
 
-    found = [row for row in read_each(rows, inside) if row is not None]
-    found.sort(key=lambda row: row.number)
-    return Benchmark(
-        name=wish.name(task),
-        digest=rows.digest,
-        extraction=EXTRACTION,
-        limits=CODE_LIMITS,
-        template=template,
-        found=distinct([_problem(row, template) for row in found], rows.where),
-    )
-
-
-def _problem(found: _Read, template: str) -> Problem:
-    shown = "\n".join(found.tests[:SHOWN_TESTS])
-    values = {"prompt": found.sentence, "tests": shown, "entry_point": found.entry_point}
-    return Problem(
-        task_id=f"Mbpp/{found.number}",
-        prompt=fill(template, values),
-        entry_point=found.entry_point,
-        checks=found.checks,
-        prologue=found.prologue,
-        solution=found.solution,
-        note=found.note,
-    )
+    found = [problem for problem in read_each(rows, inside) if problem is not None]
+    found.sort(key=lambda problem: int(problem.task_id.removeprefix("Mbpp/")))
+    return benchmark(wish.name(task), rows, found, template, EXTRACTION)
 
 
 def _number(row: Row, where: str) -> int:
@@ -211,16 +180,16 @@ def _read_base(row: Row, where: str, compat: bool) -> _Read:
     if unknown := others - own:
         note = f"its tests need {', '.join(sorted(unknown))}, which only the reference defines"
     check = Script(code, needed_setup(code, (PROLOGUE, imports), remote), remote)
-    return _Read(
-        number=_number(row, where),
-        sentence=row.get("prompt") or row.get("text", ""),
+    problem = Problem(
+        task_id=f"Mbpp/{_number(row, where)}",
+        prompt=row.get("prompt") or row.get("text", ""),
         entry_point=entry,
-        tests=tuple(row["test_list"]),
         checks=() if note else (check,),
         prologue=f"{PROLOGUE}{imports}\n",
         solution=row["code"].replace("\r\n", "\n"),
         note=note,
     )
+    return problem, row["test_list"]
 
 
 def _read_plus(row: Row, where: str, compat: bool) -> _Read:
@@ -234,16 +203,16 @@ def _read_plus(row: Row, where: str, compat: bool) -> _Read:
         note = "the published test does not assert its result; repaired"
     if not compat:
         code = tightened(code)
-    return _Read(
-        number=number,
-        sentence=row["prompt"],
+    problem = Problem(
+        task_id=f"Mbpp/{number}",
+        prompt=row["prompt"],
         entry_point=entry,
-        tests=tuple(row["test_list"]),
         checks=(Script(code, needed_setup(code, (PROLOGUE,), (entry,)), (entry,)),),
         prologue=PROLOGUE,
         solution=row["code"],
         note=note,
     )
+    return problem, row["test_list"]
 
 
 def _read_native(row: Row, where: str, *, plus: bool) -> _Read:
@@ -252,26 +221,25 @@ def _read_native(row: Row, where: str, *, plus: bool) -> _Read:
     tests = [line for line in row["assertion"].split("\n") if line.startswith("assert")]
     # The native prompt is a docstring: the sentence, then one of the tests.
     lines = row["prompt"].strip().strip('"').strip().split("\n")
-    sentence = "\n".join(line for line in lines if not line.startswith("assert"))
-    return _Read(
-        number=number,
-        sentence=sentence,
+    problem = Problem(
+        task_id=f"Mbpp/{number}",
+        prompt="\n".join(line for line in lines if not line.startswith("assert")),
         entry_point=row["entry_point"],
-        tests=tuple(tests),
         checks=(mbpp_calls(row, number, f"{PROLOGUE}{program}", plus=plus),),
         prologue=PROLOGUE,
         solution=program,
         note=LEFT_OUT.get(number, "") if plus else "",
     )
+    return problem, tests
 
 
-_BASE: dict[str, Callable[[Row, str, bool], _Read]] = {
+_BASE: dict[str, _Reader] = {
     "full": _read_base,
     "sanitized": _read_base,
     "plus": _read_base,
     "native": lambda row, where, compat: _read_native(row, where, plus=False),
 }
-_WITH_PLUS: dict[str, Callable[[Row, str, bool], _Read]] = {
+_WITH_PLUS: dict[str, _Reader] = {
     "plus": _read_plus,
     "native": lambda row, where, compat: _read_native(row, where, plus=True),
 }

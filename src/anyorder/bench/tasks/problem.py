@@ -4,12 +4,10 @@ A task gives problems in a fixed order, a digest of its data for the run card, a
 limits and extraction. It does not sample, run or judge programs.
 
 Templates: `{prompt}` is a field of the problem, `{{` and `}}` are single braces; other braces stay,
-so that a template may hold code. A field that the task does not have is an error. A template that
-needs chat markup writes it out.
+so that a template may hold code.
 
-Rows: a file is JSON lines or one JSON list, plain or gzipped, whatever its name. The digest is
-over the rows, so that neither compression nor the spelling of the JSON changes it. Datasets of the
-hub are loaded by `datasets` and `huggingface_hub`, imported on request; no code of a dataset runs.
+Rows: the digest is over the rows, so that neither compression nor the spelling of the JSON changes
+it. No code of a dataset runs.
 
 Names: read from the syntax tree, nothing is run. A test that calls `poly` where the prompt defines
 `poly` must use the prompt's; else a sample could define its own and make the test pass.
@@ -286,16 +284,23 @@ def read_each(rows: BenchmarkRows, read: Callable[[Row, str], Found]) -> list[Fo
     return found
 
 
-def distinct(problems: Sequence[Problem], where: str) -> tuple[Problem, ...]:
-    """The problems, if there are any and no two have one id."""
+def benchmark(
+    name: str,
+    rows: BenchmarkRows,
+    problems: Sequence[Problem],
+    template: str,
+    extraction: str,
+    limits: Mapping[str, float] = CODE_LIMITS,
+) -> Benchmark:
+    """A task of these problems, if there are any and no two have one id."""
     if not problems:
-        raise ValueError(f"{where}: no problem left: choose another variant or file")
+        raise ValueError(f"{rows.where}: no problem left: choose another variant or file")
     seen: set[str] = set()
     for problem in problems:
         if problem.task_id in seen:
-            raise ValueError(f"{where}: {problem.task_id} is there twice: remove one of the rows")
+            raise ValueError(f"{rows.where}: {problem.task_id} comes twice: remove one of the rows")
         seen.add(problem.task_id)
-    return tuple(problems)
+    return Benchmark(name, rows.digest, extraction, limits, template, tuple(problems))
 
 
 def _is_dataset(name: str) -> bool:
@@ -412,18 +417,10 @@ def defined_names(code: str) -> list[str]:
     return [node.name for node in parsed(code).body if isinstance(node, _Definition)]
 
 
-def called_names(code: str) -> set[str]:
-    """Plain names that the code calls."""
-    return {
-        node.func.id
-        for node in ast.walk(parsed(code))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-
-
 def entry_point(reference: str, tests: str) -> str | None:
     """The first top-level function of the reference that the tests call."""
-    called = called_names(tests)
+    calls = (node.func for node in ast.walk(parsed(tests)) if isinstance(node, ast.Call))
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
     functions = (node.name for node in parsed(reference).body if isinstance(node, ast.FunctionDef))
     return next((name for name in functions if name in called), None)
 

@@ -1,3 +1,1 @@
 """Autoregressive models: the baseline family."""
-
-from __future__ import annotations

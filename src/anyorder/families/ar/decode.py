@@ -17,6 +17,7 @@ from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Posterior, pick
 from anyorder.decode.loop import run
 from anyorder.families.ar.config import ArOptions
+from anyorder.nets.denoiser import text_logits
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab
@@ -85,9 +86,8 @@ class _Stepper:
         self.log_prob = torch.zeros(len(canvases), most, dtype=torch.float64, device=device)
 
     def advance(self, step: int) -> None:
-        logits = self.net.head(self._state(step)).float()  # B V
-        logits[:, self.vocab.mask_id] = -torch.inf
-        logits[:, self.vocab.size :] = -torch.inf
+        every = self.net.head(self._state(step))  # B V
+        logits = text_logits(every, self.vocab, [self.vocab.mask_id])
         # Keyed by the position, so that a row does not depend on the others in its batch.
         noise = uniform(0, int(Stream.TOKEN), self.key, self.start + step - 1)
         token = pick(logits, self.draw, noise)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from anyorder.decode.canvas import fixed_canvas
+from anyorder.decode.canvas import Canvas
 from anyorder.families.ar.config import DESCRIPTION, ArOptions
 from anyorder.families.ar.decode import check, decode, resolve
 from anyorder.families.ar.loss import causal_mean
-from anyorder.families.backbone import plain_network
-from anyorder.families.family import Family, no_frame
+from anyorder.families.family import Family, Network, no_frame
+from anyorder.nets.denoiser import start_backbone
+from anyorder.nets.shapes import TransformerConfig
+from anyorder.nets.transformer import Transformer
 
 FAMILY = Family(
     name=DESCRIPTION.name,
     summary=DESCRIPTION.summary,
     causal=True,
     answers="eos",
-    network=plain_network(),
+    network=Network(
+        complete=lambda backbone, recipe, eos: backbone,
+        read=lambda record: TransformerConfig(**record),
+        build=Transformer,
+        start=start_backbone,
+    ),
     frame=no_frame,
-    canvas=fixed_canvas,
+    canvas=Canvas.of_text,
     options=ArOptions,
     resolve=resolve,
     check=check,

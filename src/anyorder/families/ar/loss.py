@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from torch import nn
+from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective, token_nats
+from anyorder.families.family import Objective
 from anyorder.nets.transformer import Transformer
-from anyorder.process import masking as causal
-from anyorder.process.masking import LossParts
+from anyorder.process.masking import LossParts, mean_over_tokens, predictors
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
 
@@ -19,7 +19,8 @@ def causal_mean(vocab: Vocab) -> Objective:
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
         assert isinstance(net, Transformer)
         # No padding mask: pads are on the right, where a causal network does not look.
-        states = net.hidden(batch.ids)[causal.predictors(batch.answer)]
-        return causal.mean_over_tokens(token_nats(net, states, batch.ids[batch.answer]))
+        logits = net.head(net.hidden(batch.ids)[predictors(batch.answer)])
+        targets = batch.ids[batch.answer]
+        return mean_over_tokens(functional.cross_entropy(logits, targets, reduction="none"))
 
     return objective

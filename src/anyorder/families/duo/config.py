@@ -1,9 +1,4 @@
-"""The settings of duo: uniform-state diffusion over a fixed canvas.
-
-The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
-in decode.py fills the options in and checks them. An option that the chosen path would not use is
-an error, never ignored.
-"""
+"""The settings of duo: uniform-state diffusion over a fixed canvas."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ class DuoOptions:
 
     @property
     def policy(self) -> str:
-        """Nothing is chosen: every slot is drawn anew in every step."""
+        """Nothing is chosen: every slot is drawn again in every step."""
         return "ancestral"
 
 
@@ -43,7 +38,7 @@ class UniformConfig:
     infill: float = 0.0
     """Share of the examples in which only a random span of the answer is corrupted."""
     curriculum: int = 0
-    """The first so many batches (steps times accumulate) show soft tokens; 0: none do."""
+    """Show soft tokens in this many first batches (steps times accumulate); 0: in none."""
     tau: float = 1e-3
     """curriculum: the temperature of soft tokens; small ones are nearly one token."""
 

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import (
     Draw,
@@ -42,7 +43,7 @@ from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import LAST_TIME
 from anyorder.process.uniform import BRANCH, STATE, LogLinear, any_state, mixture
-from anyorder.trace.snapshots import Change, changes_of
+from anyorder.trace.trace import Change, changes_of
 from anyorder.vocab import Vocab
 
 SCHEDULE = LogLinear()
@@ -64,10 +65,6 @@ class _Rows:
     def keep(self, rows: Tensor) -> None:
         """Drop the other rows, and the columns that only they needed."""
         keep_rows(self, rows, "real")
-
-
-def check(canvases: Sequence[Canvas], options: DuoOptions) -> None:
-    """Every canvas can be decoded: any number of steps serves any number of slots."""
 
 
 def check_network(net: object, options: DuoOptions) -> None:
@@ -246,10 +243,8 @@ def _noise(rows: _Rows, row: Tensor, slot: Tensor, step: int, use: int) -> Tenso
 
 def resolve(options: DuoOptions) -> DuoOptions:
     """The same options, checked."""
-    if options.steps is not None and options.steps < 1:
-        raise ValueError(f"steps must be at least 1, not {options.steps}")
-    if options.tail not in ("ancestral", "greedy"):
-        raise ValueError(f"tail must be 'ancestral' or 'greedy', not {options.tail!r}")
+    at_least("steps", options.steps)
+    one_of("tail", options.tail, ("ancestral", "greedy"))
     if find_stopping(options.eos).waits:
         raise ValueError(
             "eos='last' ranks the slots of masked models, and duo ranks nothing: choose plain, "

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
 from anyorder.families.duo.config import UniformConfig
+from anyorder.families.family import Objective
 from anyorder.nets.denoiser import States
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform

@@ -1,3 +1,1 @@
 """flexlatent: insertion over segments. `family.py` lists its parts."""
-
-from __future__ import annotations

@@ -2,10 +2,6 @@
 
 Its clock is that of flexmdm, its policies are those of latentmdm. The clock decides how many
 segments a step reveals, so there is no k.
-
-The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
-in decode.py fills the options in and checks them. An option that the chosen path would not use is
-an error, never ignored.
 """
 
 from __future__ import annotations
@@ -86,9 +82,9 @@ class FlexLatentOptions(DrawOptions, ClockOptions):
     """How to decode with flexlatent. Unset choices follow `clock` and `policy`."""
 
     policy: str = "average"
-    """average, minimum, first, left_to_right or random: which open segments first."""
+    """Which segments are revealed first: average, minimum, first, left_to_right or random."""
     slots: int | None = None
-    """At most so many segments; unset: as many as in training."""
+    """The most segments of a text; unset: as many as in training."""
     ties: Literal["random", "leftmost"] | None = None
     """Who wins among equal scores. Unset: random."""
     candidates: bool = False

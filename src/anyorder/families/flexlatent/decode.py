@@ -34,7 +34,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher
+from anyorder.checks import at_least
+from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
 from anyorder.decode.loop import run
@@ -42,7 +43,12 @@ from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
-from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
+from anyorder.families.latentmdm.candidates import (
+    Candidates,
+    SegmentChoice,
+    SegmentSelector,
+    check_lengths,
+)
 from anyorder.nets.denoiser import ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
@@ -92,13 +98,11 @@ class SegmentGrowth:
         # All numbers that a row may ever use: the tables then never grow.
         numbers = max(len(canvas.grows) + canvas.room for canvas in canvases)
         shape = (len(canvases), numbers)
-        length = torch.tensor([len(canvas.prompt) for canvas in canvases])
+        prompts, length = padded([canvas.prompt for canvas in canvases], vocab.pad_id)
         state = cls(
             net=net,
             rows=rows,
-            prompt=net.read(
-                _padded([canvas.prompt for canvas in canvases], vocab).to(device), length.to(device)
-            ),
+            prompt=net.read(prompts.to(device), length.to(device)),
             # Only insertions say how long a text is: there are no empty segments.
             segments=Candidates(net, vocab, draw, rows.key, numbers, may_be_empty=False),
             latents=net.mask_vector.detach().repeat(*shape, 1),
@@ -119,9 +123,8 @@ class SegmentGrowth:
             return
         rows, numbers, segments = zip(*frozen, strict=True)
         row, number = torch.tensor(rows, device=device), torch.tensor(numbers, device=device)
-        length = torch.tensor([len(segment) for segment in segments], device=device)
-        ids = _padded(segments, vocab).to(device)
-        self.segments.put(row, number, ids, length)
+        ids, length = padded(segments, vocab.pad_id)
+        self.segments.put(row, number, ids.to(device), length.to(device))
         self.encode(row, number)
 
     def __len__(self) -> int:
@@ -163,15 +166,11 @@ class SegmentGrowth:
     def record(self, choice: SegmentChoice, open: Tensor, step: int) -> None:
         """Record the candidates of the slots that were open (B L)."""
         row, position = open.nonzero(as_tuple=True)
+        chosen = (choice.scores[row, position], choice.taken[row, position])
+        about = (self.rows.row[row], *chosen)
         number = self.rows.slot[row, position]
-        ids, length = self.segments.content(row, number)
-        about = (choice.scores[row, position], choice.taken[row, position])
-        columns = (self.rows.row[row], number, ids, length, *about)
-        for owner, slot, tokens, count, score, taken in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            candidate = Proposal(step, slot, tokens[:count], score, taken)
-            self.proposed.setdefault(owner, []).append(candidate)
+        for owner, proposal in self.segments.proposals(row, number, about, step):
+            self.proposed.setdefault(owner, []).append(proposal)
 
     def collect(self, index: int, prefix: int, step: int) -> Decoded:
         """One row's result after `step` steps, without its first `prefix` segments.
@@ -224,13 +223,6 @@ def _in_text_order(
     return sorted(renumbered, key=lambda each: (each.step, each.segment))
 
 
-def _padded(texts: Sequence[Sequence[int]], vocab: Vocab) -> Tensor:
-    ids = torch.full((len(texts), max(map(len, texts))), vocab.pad_id)
-    for row, text in enumerate(texts):
-        ids[row, : len(text)] = torch.tensor(text, dtype=ids.dtype)
-    return ids
-
-
 def check(canvases: Sequence[GrowingSegments], options: FlexLatentOptions) -> None:
     """Refuse what cannot be decoded, before anything is written."""
     for canvas in canvases:
@@ -267,12 +259,7 @@ def decode(
 def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
     for canvas in canvases:
         assert canvas.prompt and all(canvas.segments), "an anchor, and no empty segment"
-        longest = max(map(len, canvas.segments), default=0)
-        if longest > net.segment_length:
-            raise ValueError(
-                f"a frozen segment has {longest} tokens, and the network's have at most "
-                f"{net.segment_length}: break it up"
-            )
+        check_lengths(canvas.segments, net.segment_length)
         vocab.check_prompt(canvas.ids)
 
 
@@ -283,7 +270,7 @@ class _Stepper:
         self, state: SegmentGrowth, options: FlexLatentOptions, canvases: Sequence[GrowingSegments]
     ) -> None:
         self.state, self.canvases = state, canvases
-        self.pace = RunningClock(options, state.net)
+        self.clock = RunningClock(options, state.net)
         self.selector = SegmentSelector(
             state.segments,
             build_policy(options),
@@ -310,8 +297,8 @@ class _Stepper:
 
     def advance(self, step: int) -> None:
         state, rows = self.state, self.state.rows
-        look = state.look(self.pace.time(rows))
-        plan = self.pace.plan(rows, look.gaps, step)
+        look = state.look(self.clock.time(rows))
+        plan = self.clock.plan(rows, look.gaps, step)
         states = F.pad(look.states, (0, 0, 1, 0))  # the anchor has no condition
         open = rows.open
         choice = self.selector.choose(
@@ -331,8 +318,7 @@ class _Stepper:
 def resolve(options: FlexLatentOptions) -> FlexLatentOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     full = options.with_schedules("carried").with_exact_clock()
-    if options.slots is not None and options.slots < 1:
-        raise ValueError(f"there is at least one slot: set slots to 1 or more, not {options.slots}")
+    at_least("slots", options.slots)
     if build_policy(full).score.reads == "nothing":
         full.refuse_set(f"on the policy {full.policy!r}", "ties")
     else:

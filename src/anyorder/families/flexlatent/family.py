@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from anyorder.decode.canvas import open_segments
+from anyorder.decode.canvas import GrowingSegments
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network
 from anyorder.families.flexlatent.config import (
@@ -40,7 +40,7 @@ FAMILY = Family(
         additions=FlexLatentNet.additions,
     ),
     frame=FlexLatentConfig.frame,
-    canvas=open_segments,
+    canvas=GrowingSegments.of_text,
     options=FlexLatentOptions,
     resolve=resolve,
     check=check,

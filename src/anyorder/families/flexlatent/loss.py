@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.flexlatent.config import SegmentInsertionConfig
 from anyorder.families.flexmdm.loss import clocks_of, row_weights
 from anyorder.families.latentmdm.loss import (
@@ -78,7 +78,7 @@ def segment_insertion_bound(
         clocks, segments = clocks_of(inserter), Segments.of(batch, vocab)
         items = segment_items(batch, noise, config.infill)
         seen = insertion.corrupt(items, batch.index, noise, clocks)
-        visible = _visible(segments, seen)
+        visible = visible_segments(segments, seen)
         look = _look(inserter, batch, visible, seen, vocab)
         conditions = look.states[seen.masked[:, 1:]]  # M D
         targets = targets_of(segments, seen, items)
@@ -104,7 +104,7 @@ def segment_items(batch: Batch, noise: Noise, infill: float) -> InsertionItems:
     return insertion.answer_items(first, last, length.shape[1] + 1, batch.index, noise, infill)
 
 
-def _visible(segments: Segments, seen: Interpolant) -> Segments:
+def visible_segments(segments: Segments, seen: Interpolant) -> Segments:
     """The segments of the visible slots; arbitrary ones at padding.  # B V"""
     row = torch.arange(len(seen.origin), device=seen.origin.device)[:, None]
     return segments[row, (seen.origin[:, 1:] - 1).clamp(min=0)]
@@ -139,14 +139,14 @@ def _sampled(segments: Segments, seen: Interpolant, items: InsertionItems) -> Ta
 
 def _integrated(segments: Segments, seen: Interpolant, items: InsertionItems) -> Targets:
     row = torch.arange(len(seen.origin), device=seen.origin.device)[:, None]
-    shown = _same(segments)[row, seen.origin]  # B V+1 I
+    shown = same_items(segments)[row, seen.origin]  # B V+1 I
     posterior = align(could_be(seen, items, shown), seen, items)
     probability = posterior.origin[seen.masked]  # M I
     slot, item = probability.nonzero(as_tuple=True)
     return Targets(slot, item, probability[slot, item], posterior.missing)
 
 
-def _same(segments: Segments) -> Tensor:
+def same_items(segments: Segments) -> Tensor:
     """Whether two items are the same segment, token for token.  # B I I"""
     tokens = segments.tokens  # B S T
     same = (tokens[:, :, None] == tokens[:, None]).all(dim=3)

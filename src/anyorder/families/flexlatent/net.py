@@ -24,12 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.families.flexlatent.config import FlexLatentConfig
-from anyorder.families.flexmdm.net import GapHead, log_remaining
+from anyorder.families.flexmdm.net import GapHead, GapNet, log_remaining
 from anyorder.families.latentmdm.net import LatentNet, PromptVectors
 from anyorder.nets.denoiser import ReadPrompt, SegmentLook, SegmentWriter
-from anyorder.nets.init import take_weights
+from anyorder.nets.init import ADDED_BY_TIME, take_weights
 
-_ADDED_TO_LATENT = re.compile(r"latent\.(time\.|blocks\.\d+\.modulation\.)")
+_ADDED_TO_LATENT = re.compile(rf"latent\.({ADDED_BY_TIME.pattern})")
 _EMPTY = re.compile(r"empty$")
 
 
@@ -44,28 +44,23 @@ class AnchoredPrompt:
         return AnchoredPrompt(self.prompt.keep(rows), self.anchor[rows])
 
 
-class FlexLatentNet(nn.Module):
+class FlexLatentNet(GapNet):
     """A `SegmentInserter`: a `LatentNet`, a time and a gap head.
 
     The weights are a function of (config, seed). The `LatentNet` is a part (`backbone`), not a base
     class: the names of its weights in files, optimiser states and shards begin with `backbone.`.
     """
 
+    config: FlexLatentConfig
+    backbone: LatentNet
     coordinate = "progress"
+    added = re.compile(rf"gap\.|backbone\.{_ADDED_TO_LATENT.pattern}")
 
     def __init__(self, config: FlexLatentConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         self.backbone = LatentNet(config.latent, seed=seed)
         self.gap = GapHead(config.backbone.width, "both", seed=seed)
-
-    @property
-    def insertion_exponent(self) -> float:
-        return self.config.insertion_exponent
-
-    @property
-    def unmasking_exponent(self) -> float:
-        return self.config.unmasking_exponent
 
     @property
     def slots(self) -> int:
@@ -112,18 +107,6 @@ class FlexLatentNet(nn.Module):
     def decode_states(self, conditions: Tensor, ids: Tensor) -> Tensor:
         """The decoder on known tokens, as `LatentNet` has it."""
         return self.backbone.decode_states(conditions, ids)
-
-    def head(self, states: Tensor) -> Tensor:
-        """Logits of the decoder's states: (..., D) -> (..., V)."""
-        return self.backbone.head(states)
-
-    def additions(self) -> set[str]:
-        """The names of the parameters that a network of latentmdm does not have."""
-        return {
-            name
-            for name, _ in self.named_parameters()
-            if name.startswith("gap.") or _ADDED_TO_LATENT.match(name.removeprefix("backbone."))
-        }
 
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of a trained network of latentmdm, or of another of this kind.

@@ -1,3 +1,1 @@
 """Insertion-based masked diffusion (FlexMDM): token canvases that grow."""
-
-from __future__ import annotations

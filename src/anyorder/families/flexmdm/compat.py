@@ -25,12 +25,28 @@ Only ids beyond the vocabulary are forbidden. A mask that is drawn stays a mask 
 again, and the last step may leave one. `torch.topk` orders equal scores. Insertion temperature is
 the paper's, not the release's: rates over valid gaps, exp(logsumexp(g)) softmax(g / T_ins).
 
-The exact decoder can use the release's two extras (`extra_of`) too. An extra changes the choice of
-a step: it may take further open slots, put some back, or change tokens. Both break up long runs of
-masks (runs.py) and are off by default.
+The release offers two ways to break up long runs of masks, which the exact decoder can use too
+(`extra_of`); both are off by default. A run is a stretch of adjacent masks; its inner region leaves
+out two masks at either end. The mass of a token in a window is the sum of its probabilities over
+the window's masks.
 
-Not here: infilling (the release has none) and top-p.
-Letters: B rows, L slots of the buffer, N masks, V ids.
+    force_unmask         for each run of at least 9 in which this step takes at most the first and
+                         last mask: among all windows of 4 in the inner region, and all tokens among
+                         the 10 best of some mask of the window, find the pair with the most mass.
+                         Take that token too, at the window's mask where it is most likely
+    meaningful_replace   from the 101st step on, in all runs of at least 20 whose inner region this
+                         step leaves masked: find the window of 5 and the meaningful token with the
+                         most mass. If that is more than the probability of the step's least likely
+                         choice, take it instead, at the window's mask where it is most likely
+
+With both, force_unmask acts first. Among equals the leftmost wins, then the lowest id. A token is
+meaningful if its text has more than white space and punctuation; special ids are not. Neither keeps
+the law of the process: the first reveals more than the quota, the second decides by the drawn
+tokens.
+
+Not here: infilling (the release has none), top-p, and strings that the release lets its user
+exclude. Letters: B rows, L slots of the buffer, N masks, V ids; of one row R masks of a region,
+W windows, K tokens.
 """
 
 from __future__ import annotations
@@ -38,20 +54,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
+from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher, padded
 from anyorder.decode.draw import Posterior, refuse_nan
 from anyorder.decode.growing import schedules
 from anyorder.decode.loop import run
-from anyorder.families.flexmdm import runs
 from anyorder.families.flexmdm.config import FlexOptions
-from anyorder.families.flexmdm.runs import RevealChoice
-from anyorder.nets.denoiser import GAP_LIMIT, Inserter
+from anyorder.nets.denoiser import GAP_LIMIT, Inserter, text_logits
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 
@@ -77,11 +92,9 @@ class Buffer:
     def start(cls, canvases: Sequence[GrowingCanvas], vocab: Vocab, device: torch.device) -> Buffer:
         """Prompts, then PAD; all rows have the size of the first."""
         size = len(canvases[0].ids) + canvases[0].room
-        ids = torch.full((len(canvases), size), vocab.pad_id)
-        for row, canvas in enumerate(canvases):
-            ids[row, : len(canvas.ids)] = torch.tensor(canvas.ids)
-        ids = ids.to(device)
-        length = torch.tensor([len(canvas.ids) for canvas in canvases], device=device)
+        ids, length = padded([canvas.ids for canvas in canvases], vocab.pad_id)
+        ids = F.pad(ids, (0, size - ids.shape[1]), value=vocab.pad_id).to(device)
+        length = length.to(device)
         return cls(
             ids=ids,
             length=length,
@@ -143,6 +156,130 @@ def _moved(column: Tensor, target: Tensor, fresh: Tensor) -> Tensor:
     return F.pad(fresh, (0, 1)).scatter(1, target, column)[:, :-1]
 
 
+MARGIN = 2
+FORCE_RUN, FORCE_WINDOW, FORCE_BEST = 9, 4, 10
+REPLACE_RUN, REPLACE_WINDOW, REPLACE_AFTER = 20, 5, 100
+EMPTY = frozenset("\u200b()[]{}.,:;'\"`@#$?\\")
+"""Characters without meaning, beside white space; to Python, U+200B is no white space."""
+
+
+class RevealChoice(NamedTuple):
+    """The slots of one row that a step will reveal."""
+
+    masked: Tensor
+    """The masks before this step.  # L"""
+    taken: Tensor
+    """Those of them that are revealed now.  # L"""
+    tokens: Tensor
+    """Their tokens; valid where taken.  # L"""
+    probability: Tensor
+    """The network's posteriors, one line for each mask, left to right.  # N V"""
+
+
+class RegionToken(NamedTuple):
+    """A token for a place within a region."""
+
+    mass: float
+    place: int
+    token: int
+
+
+def runs_of(masked: Tensor, least: int) -> list[tuple[int, int]]:
+    """The [start, stop) of the runs with at least `least` masks, left to right."""
+    edges = torch.diff(masked.long(), prepend=masked.new_zeros(1).long(),
+                       append=masked.new_zeros(1).long())  # fmt: skip
+    starts, stops = (edges == 1).nonzero()[:, 0], (edges == -1).nonzero()[:, 0]
+    pairs = torch.stack([starts, stops], dim=1).tolist()
+    return [(start, stop) for start, stop in pairs if stop - start >= least]
+
+
+def force_unmask(choice: RevealChoice) -> RevealChoice:
+    """Take one more token in each long run that would get none."""
+    taken, tokens = choice.taken.clone(), choice.tokens.clone()
+    for start, stop in runs_of(choice.masked, FORCE_RUN):
+        if bool(choice.taken[start + 1 : stop - 1].any()):
+            continue
+        found = _best_of_frequent(_inner(choice, start, stop))
+        place = start + MARGIN + found.place
+        taken[place], tokens[place] = True, found.token
+    return choice._replace(taken=taken, tokens=tokens)
+
+
+def meaningful_replace(choice: RevealChoice, meaningful: Tensor) -> RevealChoice:
+    """Replace the least likely choice by a likelier token of `meaningful` (K) in a long run."""
+    places = choice.taken.nonzero()[:, 0]
+    if not len(places) or not len(meaningful):
+        return choice
+    best: RegionToken | None = None
+    for start, stop in runs_of(choice.masked, REPLACE_RUN):
+        first = start + MARGIN
+        if bool(choice.taken[first : stop - MARGIN].any()):
+            continue
+        found = _best_among(_inner(choice, start, stop), meaningful)
+        if best is None or found.mass > best.mass:
+            best = found._replace(place=first + found.place)
+    if best is None:
+        return choice
+    line = choice.masked.long().cumsum(dim=0) - 1  # L, each mask's line in `probability`
+    chance = choice.probability[line[places], choice.tokens[places]]
+    weakest = int(chance.argmin())
+    if best.mass <= float(chance[weakest]):
+        return choice
+    taken, tokens = choice.taken.clone(), choice.tokens.clone()
+    taken[places[weakest]] = False
+    taken[best.place], tokens[best.place] = True, best.token
+    return choice._replace(taken=taken, tokens=tokens)
+
+
+@lru_cache(maxsize=1)  # decoding every id is slow, and a process uses one vocabulary
+def meaningful_ids(vocab: Vocab) -> Tensor:
+    """The ids whose text has more than white space and punctuation.  # K"""
+    ids = [
+        id
+        for id in range(vocab.size)
+        if id not in vocab.special_ids
+        and any(not c.isspace() and c not in EMPTY for c in vocab.decode([id]))
+    ]
+    return torch.tensor(ids, dtype=torch.int64)
+
+
+def _inner(choice: RevealChoice, start: int, stop: int) -> Tensor:
+    """The probabilities of a run's inner region.  # R V"""
+    first = int(choice.masked[:start].sum())
+    return choice.probability[first + MARGIN : first + stop - start - MARGIN]
+
+
+def _best_of_frequent(probability: Tensor) -> RegionToken:
+    """The window and the token, among the best of each mask, with the most mass."""
+    best = probability.topk(min(FORCE_BEST, probability.shape[1])).indices  # R K
+    # Sorted, so that among equal masses the lowest id comes first.
+    candidates = best.unfold(0, FORCE_WINDOW, 1).flatten(1).sort(dim=1).values  # W 4K
+    starts = torch.arange(len(candidates), device=probability.device)
+    mass = sum(
+        probability[starts[:, None] + offset, candidates] for offset in range(FORCE_WINDOW)
+    )  # W 4K
+    assert isinstance(mass, Tensor)
+    window, column = divmod(int(mass.argmax()), mass.shape[1])
+    token = int(candidates[window, column])
+    return _placed(probability, window, FORCE_WINDOW, token, float(mass[window, column]))
+
+
+def _best_among(probability: Tensor, ids: Tensor) -> RegionToken:
+    """The window and the token, among the given ones, with the most mass."""
+    chosen = probability[:, ids.to(probability.device)]  # R K
+    windows = len(chosen) - REPLACE_WINDOW + 1
+    mass = sum(chosen[offset : offset + windows] for offset in range(REPLACE_WINDOW))  # W K
+    assert isinstance(mass, Tensor)
+    window, column = divmod(int(mass.argmax()), mass.shape[1])
+    token = int(ids[column])
+    return _placed(probability, window, REPLACE_WINDOW, token, float(mass[window, column]))
+
+
+def _placed(probability: Tensor, window: int, width: int, token: int, mass: float) -> RegionToken:
+    inside = probability[window : window + width, token]
+    return RegionToken(mass, window + int(inside.argmax()), token)
+
+
 @dataclass(frozen=True)
 class CompatReveals:
     """The slots that a step will reveal. Change it with `dataclasses.replace`."""
@@ -155,9 +292,9 @@ class CompatReveals:
     """The open slots that become text."""
     tokens: Tensor  # B L
     """The token drawn for every open slot, taken or not; undefined elsewhere."""
-    probabilities: Callable[[int], tuple[Tensor, Tensor]]
-    """row -> positions of its open slots (N), and their untempered posteriors (N V). Each call runs
-    the vocabulary head: call it only for rows that need it."""
+    probabilities: Callable[[int], Tensor]
+    """row -> the untempered posteriors of its open slots (N V). Each call runs the vocabulary head:
+    call it only for rows that need it."""
 
 
 Extra = Callable[[CompatReveals], CompatReveals]
@@ -172,17 +309,17 @@ class _Rule:
     change: Callable[[RevealChoice], RevealChoice]
 
     def concerns(self, chosen: CompatReveals, row: int) -> bool:
-        return chosen.step > self.after and bool(runs.runs_of(chosen.open[row], self.run))
+        return chosen.step > self.after and bool(runs_of(chosen.open[row], self.run))
 
 
 def extra_of(options: FlexOptions, vocab: Vocab) -> Extra | None:
     """All enabled extras as one; None if there are none."""
     rules = []
     if options.force_unmask:
-        rules.append(_Rule(runs.FORCE_RUN, 0, runs.force_unmask))
+        rules.append(_Rule(FORCE_RUN, 0, force_unmask))
     if options.meaningful_replace:
-        replacing = partial(runs.meaningful_replace, meaningful=runs.meaningful_ids(vocab))
-        rules.append(_Rule(runs.REPLACE_RUN, runs.REPLACE_AFTER, replacing))
+        replacing = partial(meaningful_replace, meaningful=meaningful_ids(vocab))
+        rules.append(_Rule(REPLACE_RUN, REPLACE_AFTER, replacing))
     return partial(_apply, rules) if rules else None
 
 
@@ -192,7 +329,7 @@ def _apply(rules: list[_Rule], chosen: CompatReveals) -> CompatReveals:
         concerned = [rule for rule in rules if rule.concerns(chosen, row)]
         if not concerned:
             continue
-        _, probability = chosen.probabilities(row)
+        probability = chosen.probabilities(row)
         choice = RevealChoice(chosen.open[row], taken[row], tokens[row], probability)
         for rule in concerned:
             choice = rule.change(choice)
@@ -356,18 +493,8 @@ class _Stepper:
         row = self.buffer.collect(index, self.canvases[index], step)
         return row if step == self.steps else _with_masks_open(row, self.vocab.mask_id)
 
-    def logits(self, states: Tensor) -> Tensor:
-        logits = self.net.head(states).float()  # B L V
-        if logits.shape[-1] < self.vocab.size:
-            raise ValueError(
-                f"the network gives {logits.shape[-1]} logits for a vocabulary of "
-                f"{self.vocab.size}: use the vocabulary that it was trained with"
-            )
-        logits[..., self.vocab.size :] = -torch.inf  # rows beyond the tokenizer are no text
-        return logits
-
     def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:
-        logits, masked = self.logits(states), buffer.masked
+        logits, masked = text_logits(self.net.head(states), self.vocab), buffer.masked
         # Only masks are read, but draws have the shape of all positions, as in the release.
         open_logits = logits[masked]  # N V
         tokens = torch.zeros_like(buffer.ids)
@@ -415,12 +542,10 @@ class _Stepper:
         """The slots taken (B L) and their tokens (B L), after the extras."""
         if self.extra is None:
             return taken, tokens
-        row_of, position = masked.nonzero(as_tuple=True)  # N
-
-        def look_up(row: int) -> tuple[Tensor, Tensor]:
-            return position[row_of == row], probability[row_of == row]
-
-        chosen = self.extra(CompatReveals(step, masked, taken, tokens, look_up))
+        row_of = masked.nonzero()[:, 0]  # N
+        chosen = self.extra(
+            CompatReveals(step, masked, taken, tokens, lambda row: probability[row_of == row])
+        )
         return chosen.taken, chosen.tokens
 
     def insert(self, buffer: Buffer, gaps: Tensor, t: Tensor, step: int) -> None:
@@ -445,7 +570,7 @@ class _Stepper:
     def fill(self, buffer: Buffer, states: Tensor) -> None:
         """Turn every mask into its best token: the last step."""
         masked = buffer.masked
-        logits = self.logits(states)[masked]  # N V
+        logits = text_logits(self.net.head(states), self.vocab)[masked]  # N V
         self._commit(buffer, logits, masked, logits.argmax(dim=-1), self.steps)
 
     def _commit(

@@ -1,9 +1,4 @@
-"""The settings of flexmdm: masked diffusion that opens slots by insertion.
-
-The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
-in decode.py fills the options in and checks them. An option that the chosen path would not use is
-an error, never ignored.
-"""
+"""The settings of flexmdm: masked diffusion that opens slots by insertion."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ class FlexSettings:
     convention: Literal["plain", "release"] = "plain"
     """plain: prompt, anchor, answer; release: BOS, prompt, PAD, answer, with shifted logits."""
     coordinate: Literal["progress", "raw"] = "progress"
-    """What the network is told: insertion progress alpha(t), or raw time t."""
+    """What the network reads as time: insertion progress alpha(t), or raw time t."""
     insertion_exponent: float = 1.7
     """alpha(t) = 1 - (1 - t)^this."""
     unmasking_exponent: float = 2.89
@@ -79,10 +74,12 @@ class FlexOptions(DrawOptions, ClockOptions):
     """How to decode with flexmdm. Unset choices follow `mode` and `clock`."""
 
     policy: str | None = None
-    """confidence, sampled, margin, entropy, left_to_right or random. Exact: confidence; compat:
-    sampled, or entropy or random (each mask for itself, the release's `origin`)."""
+    """Which masks are revealed first: confidence, sampled, margin, entropy, left_to_right or
+    random. Exact: confidence; compat: sampled, also entropy or random (each mask decides for
+    itself, the release's `origin`)."""
     posterior: Literal["untempered", "filtered"] | None = None
-    """What scores read. Exact: untempered."""
+    """The distribution that scores read: before temperature, top_p and top_k (untempered) or after
+    them (filtered). Exact: untempered."""
     ties: Literal["random", "leftmost"] | None = None
     """Who wins among equal scores. Exact: random."""
     force_unmask: bool = False

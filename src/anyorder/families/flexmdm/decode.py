@@ -35,9 +35,14 @@ from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
 from anyorder.decode.proposals import Proposer, StepView
 from anyorder.decode.quota import find_clocked_quota
-from anyorder.families.flexmdm.compat import CompatReveals, check_compat, decode_compat, extra_of
+from anyorder.families.flexmdm.compat import (
+    REPLACE_AFTER,
+    CompatReveals,
+    check_compat,
+    decode_compat,
+    extra_of,
+)
 from anyorder.families.flexmdm.config import COMPAT_POLICIES, FlexOptions
-from anyorder.families.flexmdm.runs import REPLACE_AFTER
 from anyorder.nets.denoiser import Inserter
 from anyorder.vocab import Vocab
 
@@ -86,7 +91,7 @@ class _Stepper:
     ) -> None:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
         self.extra = extra_of(options, vocab)
-        self.pace = RunningClock(options, net)
+        self.clock = RunningClock(options, net)
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         self.proposer = Proposer(
             head=net.head,
@@ -113,9 +118,9 @@ class _Stepper:
 
     def advance(self, step: int) -> None:
         rows = self.rows
-        look = self.net.look(rows.ids, mask=rows.real, time=self.pace.time(rows))
+        look = self.net.look(rows.ids, mask=rows.real, time=self.clock.time(rows))
         rows.forwards += 1
-        plan = self.pace.plan(rows, look.gaps, step)
+        plan = self.clock.plan(rows, look.gaps, step)
         # Reveal first: insertions move positions, and `look` has the old ones.
         self._reveal(rows, StepView(look.states, rows.key, rows.slot, step), plan.reveals)
         rows.grow(plan.inserts, step, self.vocab)
@@ -147,8 +152,7 @@ class _Stepper:
 
 def resolve(options: FlexOptions) -> FlexOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
-    if options.mode not in ("exact", "compat"):
-        raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
+    one_of("mode", options.mode, ("exact", "compat"))
     full = options.with_schedules("kept" if options.mode == "compat" else "carried")
     Draw.of(options)  # refuses temperatures and shares out of range
     if options.meaningful_replace and options.steps is not None and options.steps <= REPLACE_AFTER:
@@ -174,7 +178,7 @@ def _resolve_exact(options: FlexOptions) -> FlexOptions:
         full = replace(
             full, posterior=options.posterior or "untempered", ties=options.ties or "random"
         )
-    _refuse_idle_filters(full)
+    Draw.of(full).refuse_idle_filters(full.posterior)
     return full
 
 
@@ -209,16 +213,6 @@ def _resolve_compat(options: FlexOptions) -> FlexOptions:
         "in mode compat, as in the published sampler", "posterior", "ties", "top_p", "top_k"
     )
     return full
-
-
-def _refuse_idle_filters(options: FlexOptions) -> None:
-    if options.posterior == "filtered" and options.temperature == 0 and not options.filters:
-        raise ValueError(
-            "posterior='filtered' is the untempered one at temperature 0 without top_p or "
-            "top_k: leave it out, or set one of them"
-        )
-    if options.posterior != "filtered":
-        Draw.of(options).refuse_idle_filters()
 
 
 def build_policy(options: FlexOptions) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from anyorder.decode.canvas import open_canvas
+from anyorder.decode.canvas import GrowingCanvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network
 from anyorder.families.flexmdm.config import DESCRIPTION, FlexConfig, FlexOptions, FlexSettings
@@ -35,7 +35,7 @@ FAMILY = Family(
         additions=FlexNet.additions,
     ),
     frame=FlexConfig.frame,
-    canvas=open_canvas,
+    canvas=GrowingCanvas.of_text,
     options=FlexOptions,
     resolve=resolve,
     check=check,

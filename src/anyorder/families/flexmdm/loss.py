@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.flexmdm.config import InsertionConfig
 from anyorder.families.flexmdm.net import FlexNet
-from anyorder.nets.denoiser import Inserter, SegmentInserter
+from anyorder.nets.denoiser import TrainedSchedules
 from anyorder.process import insertion
 from anyorder.process.insertion import (
     Clocks,
@@ -53,7 +53,7 @@ def insertion_bound(vocab: Vocab, config: InsertionConfig, max_length: int) -> O
     return objective
 
 
-def clocks_of(net: Inserter | SegmentInserter) -> Clocks:
+def clocks_of(net: TrainedSchedules) -> Clocks:
     """The training clocks in the network's own coordinate."""
     raw = Clocks(Power(net.insertion_exponent), Power(net.unmasking_exponent))
     return raw if net.coordinate == "raw" else raw.in_progress()

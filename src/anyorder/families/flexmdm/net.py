@@ -22,6 +22,7 @@ Not here: schedules, losses, sampling. Letters: B rows, L positions, D width.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,10 +30,9 @@ from torch import Tensor, nn
 
 from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.nets.denoiser import GAP_LIMIT, Look, unshifted
-from anyorder.nets.init import take_weights
+from anyorder.nets.init import ADDED_BY_TIME, matching_names, take_weights
 from anyorder.nets.transformer import Transformer, shift_states
 
-_ADDED_TO_BACKBONE = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 GAP_SEED = 0x6A9
 """Makes the head's draws differ from the backbone's, which use the seed itself."""
 LEAST_REMAINING = 1e-30
@@ -78,8 +78,38 @@ def log_remaining(time: Tensor) -> Tensor:
     return (1 - time.double()).clamp(min=LEAST_REMAINING).log().float()
 
 
-class FlexNet(nn.Module):
+class GapNet(nn.Module):
+    """A network with a gap head (`gap`) beside its `backbone`, and the clocks of its training."""
+
+    config: Any
+    backbone: Any
+    added: re.Pattern[str]
+    """The names of the parameters that the network to start from lacks."""
+
+    @property
+    def insertion_exponent(self) -> float:
+        return self.config.insertion_exponent
+
+    @property
+    def unmasking_exponent(self) -> float:
+        return self.config.unmasking_exponent
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits of chosen states: (..., D) -> (..., V)."""
+        logits: Tensor = self.backbone.head(states)
+        return logits
+
+    def additions(self) -> set[str]:
+        """The names of the parameters that the network to start from lacks."""
+        return matching_names(self, self.added)
+
+
+class FlexNet(GapNet):
     """Canvas and time -> token states and gaps. The weights are a function of (config, seed)."""
+
+    config: FlexConfig
+    backbone: Transformer
+    added = re.compile(rf"gap\.|backbone\.({ADDED_BY_TIME.pattern})")
 
     def __init__(self, config: FlexConfig, *, seed: int = 0) -> None:
         super().__init__()
@@ -90,14 +120,6 @@ class FlexNet(nn.Module):
     @property
     def coordinate(self) -> str:
         return self.config.coordinate
-
-    @property
-    def insertion_exponent(self) -> float:
-        return self.config.insertion_exponent
-
-    @property
-    def unmasking_exponent(self) -> float:
-        return self.config.unmasking_exponent
 
     def look(self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor) -> Look:
         """Token states and gaps of every position; those at padding are undefined."""
@@ -111,18 +133,6 @@ class FlexNet(nn.Module):
             states = shift_states(states)
         return Look(states, gaps)
 
-    def head(self, states: Tensor) -> Tensor:
-        """Logits of chosen states: (..., D) -> (..., V)."""
-        return self.backbone.head(states)
-
-    def additions(self) -> set[str]:
-        """The names of the parameters that a plain masked model lacks."""
-        return {
-            name
-            for name, _ in self.named_parameters()
-            if name.startswith("gap.") or _ADDED_TO_BACKBONE.match(name.removeprefix("backbone."))
-        }
-
     def start_from(self, base: nn.Module) -> None:
         """Take the weights of a pretrained masked model, or of another network of this kind.
 
@@ -134,4 +144,4 @@ class FlexNet(nn.Module):
             return
         shifts = self.config.convention == "release"
         base = unshifted(base, wanted=shifts, remedy="give the recipe net.convention=release")
-        take_weights(self.backbone, base, without=_ADDED_TO_BACKBONE)
+        take_weights(self.backbone, base, without=ADDED_BY_TIME)

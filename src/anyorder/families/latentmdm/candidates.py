@@ -34,7 +34,7 @@ in segments that a round asks about, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,13 +50,11 @@ from anyorder.decode.policy import (
     take,
     tie_noise,
 )
-from anyorder.decode.proposals import StepView
-from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter
+from anyorder.decode.proposals import HEAD_BUDGET, StepView
+from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter, text_logits
 from anyorder.process.noise import Stream, uniform
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
-
-HEAD_BUDGET = 1 << 23
-"""Most logits in memory at once: more places pass through the head in pieces."""
 
 Worth = Callable[[Tensor], Tensor]
 """Indices of segments being written (N') -> whether to continue each of them (N' bool)."""
@@ -75,6 +73,16 @@ class DraftGoal:
 
 
 WHOLE = DraftGoal()
+
+
+def check_lengths(segments: Iterable[Sequence[int]], most: int) -> None:
+    """Refuse frozen segments with more tokens than the network's."""
+    longest = max(map(len, segments), default=0)
+    if longest > most:
+        raise ValueError(
+            f"a frozen segment has {longest} tokens, and the network's have at most {most}: break "
+            "it up"
+        )
 
 
 class Candidates:
@@ -165,20 +173,23 @@ class Candidates:
         self.length[row, slot] = self.checked[row, slot] = (length + 1).clamp(max=room)
         self.log_prob[row, slot] = torch.nan
 
+    def proposals(
+        self, row: Tensor, slot: Tensor, about: tuple[Tensor, ...], step: int
+    ) -> Iterator[tuple[int, Proposal]]:
+        """The candidates of slots (N) as proposals, each with the number of its request.
+
+        `about` are the numbers of the requests, the scores, and what is taken (N each).
+        """
+        columns = (slot, *self.content(row, slot), *about)
+        for number, ids, length, owner, score, taken in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield owner, Proposal(step, number, ids[:length], score, taken)
+
     def keep(self, rows: Tensor) -> None:
         """Forget the other rows."""
         for name in ("key", "tokens", "log_prob", "length", "checked"):
             setattr(self, name, getattr(self, name)[rows])
-
-    def widen(self, slots: int) -> None:
-        """Grow the tables to this number of slots, for decoders that insert slots."""
-        more = slots - self.length.shape[1]
-        if more <= 0:
-            return
-        for name in ("tokens", "log_prob", "length", "checked"):
-            old = getattr(self, name)
-            new = old.new_zeros(len(old), more, *old.shape[2:])
-            setattr(self, name, torch.cat([old, new], dim=1))
 
 
 @dataclass(frozen=True)
@@ -288,15 +299,7 @@ class _Drafts:
 
     def _draw_piece(self, states: Tensor, position: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         vocab, draw = self.store.vocab, self.store.draw
-        logits = self.store.net.head(states).float()
-        if logits.shape[-1] < vocab.size:
-            raise ValueError(
-                f"the network gives {logits.shape[-1]} logits for a vocabulary of {vocab.size}: "
-                "use the vocabulary that it was trained with"
-            )
-        for token in self.store.never:
-            logits[:, token] = -torch.inf
-        logits[:, vocab.size :] = -torch.inf
+        logits = text_logits(self.store.net.head(states), vocab, self.store.never)
         if not self.store.may_be_empty:
             logits[:, vocab.eos_id].masked_fill_(position == 0, -torch.inf)
         posterior = Posterior(logits)
@@ -361,7 +364,7 @@ class SegmentSelector:
     """0 takes the best."""
     complete: bool = False
     """Write every candidate to its end, chosen or not, so that a trace can show them."""
-    anew: bool = False
+    fresh_noise: bool = False
     """Draw tokens with fresh noise in every step."""
     reshuffles: bool = False
     """Redraw a random order in each step, so that slots inserted late are not favoured."""
@@ -385,7 +388,7 @@ class SegmentSelector:
         self, view: StepView, places: _DraftPlaces, counts: Tensor
     ) -> DraftGoal | None:
         """How far candidates are written before the choice; None: not at all."""
-        step = view.step if self.anew else None
+        step = view.step if self.fresh_noise else None
         score = self.policy.score
         unbounded = score.reads == "segment" and score.bound is None
         if self.complete or unbounded:
@@ -402,7 +405,7 @@ class SegmentSelector:
         if self.complete or self.policy.score.reads == "segment":
             return
         places = _DraftPlaces.where(taken, view)
-        goal = DraftGoal(step=view.step if self.anew else None)
+        goal = DraftGoal(step=view.step if self.fresh_noise else None)
         write = self.candidates.extend if checked else self.candidates.refresh
         write(places.row, places.slot, view.states[places.row, places.position], goal)
 

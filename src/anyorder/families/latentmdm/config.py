@@ -1,15 +1,11 @@
-"""The settings of latentmdm: masked diffusion over segments.
-
-The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
-in decode.py fills the options in and checks them. An option that the chosen path would not use is
-an error, never ignored.
-"""
+"""The settings of latentmdm: masked diffusion over segments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from anyorder.checks import at_least
 from anyorder.families.config import Description, DrawOptions, NetConfig, check_choices, settings_of
 from anyorder.nets.shapes import OnBackbone, TransformerConfig
 
@@ -76,8 +72,7 @@ class LatentConfig(LatentSettings, OnBackbone):
                 "for input and head (tied=True)"
             )
         for name in ("encoder_layers", "decoder_layers", "slots", "segment_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+            at_least(name, getattr(self, name))
         check_choices(self, CHOICES)
         if self.eos_id is None:
             if self.empty == "eos" or self.pooling == "with_eos":
@@ -133,13 +128,13 @@ class LatentOptions(DrawOptions):
     """How to decode with latentmdm. Unset choices follow `mode`."""
 
     policy: str = "average"
-    """average, minimum, first, left_to_right or random: which segments first."""
+    """Which segments are revealed first: average, minimum, first, left_to_right or random."""
     k: int = 1
     """Segments that a step reveals."""
     slots: int | None = None
-    """At most so many segments; unset: as many as in training."""
+    """The most segments of a text; unset: as many as in training."""
     slot_temperature: float = 0.0
-    """0 takes the best segments; above, they are drawn, by exp(score / slot_temperature)."""
+    """0 takes the best segments; above 0 they are drawn by exp(score / slot_temperature)."""
     tail: Literal["stop", "keep", "erase"] | None = None
     """After an empty segment: open slots become empty (stop), nothing happens (keep), or all slots
     become empty, also those with content (erase, compat only). Exact: stop; compat: erase."""

@@ -24,12 +24,18 @@ from math import nan
 import torch
 from torch import Tensor
 
-from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher
+from anyorder.checks import at_least, one_of
+from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.loop import run
 from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.proposals import StepView
-from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
+from anyorder.families.latentmdm.candidates import (
+    Candidates,
+    SegmentChoice,
+    SegmentSelector,
+    check_lengths,
+)
 from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
 from anyorder.nets.denoiser import ReadPrompt, SegmentNet
 from anyorder.trace.trace import Proposal
@@ -70,6 +76,7 @@ class SegmentRows:
         at = (frozen[0].to(device), frozen[1].to(device))
         segments.put(*at, ids[frozen].to(device), length[frozen].to(device))
         zeros = torch.zeros(shape, dtype=torch.int64, device=device)
+        prompts, prompt_length = padded([canvas.prompt for canvas in canvases], vocab.pad_id)
         rows = cls(
             row=torch.arange(len(canvases), device=device),
             latents=net.mask_vector.detach().repeat(*shape, 1),
@@ -79,7 +86,7 @@ class SegmentRows:
             score=torch.full(shape, nan, dtype=torch.float64, device=device),
             forwards=zeros[:, 0].clone(),
             ties=zeros[:, 0].clone(),
-            prompt=_read_prompts(net, canvases, vocab, device),
+            prompt=net.read(prompts.to(device), prompt_length.to(device)),
             segments=segments,
         )
         rows.encode(net, ~rows.free)
@@ -151,16 +158,6 @@ class SegmentRows:
         )
 
 
-def _read_prompts(
-    net: SegmentNet, canvases: Sequence[SegmentCanvas], vocab: Vocab, device: torch.device
-) -> ReadPrompt:
-    length = torch.tensor([len(canvas.prompt) for canvas in canvases])
-    ids = torch.full((len(canvases), int(length.max())), vocab.pad_id)
-    for row, canvas in enumerate(canvases):
-        ids[row, : len(canvas.prompt)] = torch.tensor(canvas.prompt, dtype=ids.dtype)
-    return net.read(ids.to(device), length.to(device))
-
-
 def check(canvases: Sequence[SegmentCanvas], options: LatentOptions) -> None:
     """Refuse what cannot be decoded, before anything is written."""
     for canvas in canvases:
@@ -180,12 +177,7 @@ def _check_fit(net: SegmentNet, vocab: Vocab, canvases: Sequence[SegmentCanvas])
                 f"the canvas has {len(canvas.segments)} segments, and the network was trained with "
                 f"{net.slots} slots: use no more"
             )
-        longest = max(len(segment or ()) for segment in canvas.segments)
-        if longest > net.segment_length:
-            raise ValueError(
-                f"a frozen segment has {longest} tokens, and the network's have at most "
-                f"{net.segment_length}: break it up"
-            )
+        check_lengths([segment or () for segment in canvas.segments], net.segment_length)
         for ids in (canvas.prompt, *canvas.segments):
             vocab.check_prompt(ids or ())
 
@@ -228,7 +220,7 @@ class _Stepper:
             policy=build_policy(options),
             slot_temperature=options.slot_temperature,
             complete=options.candidates,
-            anew=options.mode == "compat",
+            fresh_noise=options.mode == "compat",
         )
         self.proposed: dict[int, list[Proposal]] = {row: [] for row in rows.row.tolist()}
         self.records = options.candidates
@@ -241,7 +233,10 @@ class _Stepper:
         view = StepView(conditions, rows.segments.key, slot, step)
         choice = self.selector.choose(view, rows.open, torch.full_like(rows.row, self.k))
         if self.records:  # before the commit, which closes the taken slots
-            self._record(choice, step)
+            at = rows.open.nonzero(as_tuple=True)
+            about = (rows.row[at[0]], choice.scores[at], choice.taken[at])
+            for row, proposal in rows.segments.proposals(*at, about, step):
+                self.proposed[row].append(proposal)
         rows.ties += choice.ties
         emptied = self._emptied(choice.taken)
         rows.commit(choice, emptied, step)
@@ -266,17 +261,6 @@ class _Stepper:
             return after & waiting
         return after & (waiting | ~rows.segments.empty)
 
-    def _record(self, choice: SegmentChoice, step: int) -> None:
-        """Keep all candidates of this step."""
-        rows = self.rows
-        at = rows.open.nonzero(as_tuple=True)
-        ids, length = rows.segments.content(*at)
-        columns = (rows.row[at[0]], at[1], ids, length, choice.scores[at], choice.taken[at])
-        for row, slot, tokens, size, score, taken in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            self.proposed[row].append(Proposal(step, slot, tokens[:size], score, taken))
-
     @property
     def row(self) -> Tensor:
         return self.rows.row
@@ -296,8 +280,7 @@ class _Stepper:
 
 def resolve(options: LatentOptions) -> LatentOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
-    if options.mode not in ("exact", "compat"):
-        raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
+    one_of("mode", options.mode, ("exact", "compat"))
     compat = options.mode == "compat"
     full = replace(options, tail=options.tail or ("erase" if compat else "stop"))
     if build_policy(options).score.reads != "nothing" and options.slot_temperature == 0:
@@ -309,16 +292,11 @@ def resolve(options: LatentOptions) -> LatentOptions:
 def _refuse(options: LatentOptions) -> None:
     """Refuse values that make no sense or have no effect."""
     policy = build_policy(options)
-    if options.k < 1:
-        raise ValueError(
-            f"a step reveals at least one segment: set k to 1 or more, not {options.k}"
-        )
-    if options.slots is not None and options.slots < 1:
-        raise ValueError(f"there is at least one slot: set slots to 1 or more, not {options.slots}")
+    at_least("k", options.k)
+    at_least("slots", options.slots)
     if not 0 <= options.slot_temperature < float("inf"):
         raise ValueError(f"slot_temperature must be 0 or positive, not {options.slot_temperature}")
-    if options.tail not in TAILS:
-        raise ValueError(f"unknown tail {options.tail!r}: choose one of {', '.join(TAILS)}")
+    one_of("tail", options.tail, TAILS)
     if options.tail == "erase" and options.mode == "exact":
         raise ValueError(
             "tail='erase' throws revealed segments away, as the published sampler does: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anyorder.decode.canvas import slot_canvas
+from anyorder.decode.canvas import SegmentCanvas
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.latentmdm.config import DESCRIPTION, LatentConfig, LatentOptions
 from anyorder.families.latentmdm.decode import check, decode, resolve
@@ -22,7 +22,7 @@ FAMILY = Family(
         start=LatentNet.start_from,
     ),
     frame=no_frame,
-    canvas=slot_canvas,
+    canvas=SegmentCanvas.of_text,
     options=LatentOptions,
     resolve=resolve,
     check=check,

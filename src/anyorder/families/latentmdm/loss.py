@@ -46,13 +46,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.flexlatent.net import FlexLatentNet
 from anyorder.families.latentmdm.config import SegmentLossConfig
 from anyorder.families.latentmdm.net import LatentNet
 from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentNet
 from anyorder.process import masking
-from anyorder.process import masking as causal
 from anyorder.process.masking import LossParts
 from anyorder.process.noise import Noise
 from anyorder.vocab import Vocab
@@ -123,46 +122,6 @@ class _InParts(torch.autograd.Function):
         return for_states.to(ctx.kinds[0]), for_table.to(ctx.kinds[1]), None, None
 
 
-@dataclass(frozen=True, eq=False)
-class ChosenSegments:
-    """Some segments of a batch, in the order of their rows and slots."""
-
-    tokens: Tensor  # N T
-    """Padded on the right with zeros: `length` says how many are real."""
-    length: Tensor  # N
-    """0: an empty segment."""
-    row: Tensor  # N
-    slot: Tensor  # N
-
-    @property
-    def real(self) -> Tensor:
-        """Where there is no padding."""
-        places = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        return places < self.length[:, None]  # N T
-
-
-def segments_of(batch: Batch, chosen: Tensor | None = None) -> ChosenSegments:
-    """The segments where `chosen` (B S) is True; unset: all that are not empty.
-
-    Empty slots can be chosen, and are rows of no tokens.
-    """
-    lengths = batch.segment_length
-    assert lengths is not None, "the batch was made without segments"
-    if chosen is None:
-        chosen = lengths > 0
-    assert chosen.shape == lengths.shape, f"{tuple(chosen.shape)} is not rows x slots"
-    start = batch.prompt_length[:, None] + lengths.cumsum(dim=1) - lengths  # B S
-    row, slot = chosen.nonzero(as_tuple=True)
-    length = lengths[row, slot]
-    longest = int(length.max()) if len(length) else 0
-    places = torch.arange(longest, device=lengths.device)  # T
-    real = places < length[:, None]  # N T
-    # Padding may point beyond the row: read the row's first token there, then blank it.
-    at = torch.where(real, start[row, slot][:, None] + places, 0)
-    tokens = batch.ids[row[:, None], at].masked_fill(~real, 0)
-    return ChosenSegments(tokens, length, row, slot)
-
-
 class TrainedCoder(SegmentCoder, Protocol):
     """A coder whose decoder can be differentiated."""
 
@@ -191,10 +150,14 @@ class Segments:
     def of(cls, batch: Batch, vocab: Vocab) -> Segments:
         """All slots of a batch.  # B S"""
         length, _ = slot_table(batch)
-        rows = segments_of(batch, torch.ones_like(length, dtype=torch.bool))
-        closed = rows.tokens.masked_fill(~rows.real, vocab.eos_id)
-        tokens = functional.pad(closed, (0, 1), value=vocab.eos_id)
-        return cls(tokens.reshape(*length.shape, tokens.shape[1]), length)
+        start = batch.prompt_length[:, None] + length.cumsum(dim=1) - length  # B S
+        longest = int(length.max()) if length.numel() else 0
+        place = torch.arange(longest + 1, device=length.device)  # T
+        real = place < length[:, :, None]  # B S T
+        ids = functional.pad(batch.ids, (0, longest + 1))  # places behind a segment end there
+        row = torch.arange(len(length), device=length.device)[:, None, None]
+        tokens = ids[row, start[:, :, None] + place].masked_fill(~real, vocab.eos_id)
+        return cls(tokens, length)
 
     def __getitem__(self, where: Tensor | tuple[Tensor, ...]) -> Segments:
         """Those at some places: a boolean table, or numbers."""
@@ -337,7 +300,7 @@ def segment_mean(vocab: Vocab, config: SegmentLossConfig = PLAIN) -> Objective:
 
 def segment_tokens(vocab: Vocab, config: SegmentLossConfig = PLAIN) -> Objective:
     """latentmdm: the mean over all target tokens of the batch."""
-    return _objective(vocab, config, lambda found, masked: causal.mean_over_tokens(found.nats))
+    return _objective(vocab, config, lambda found, masked: masking.mean_over_tokens(found.nats))
 
 
 def _objective(

@@ -41,7 +41,7 @@ class StepRows:
 class RowReader(Protocol):
     """Network calls on a batch of rows."""
 
-    def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def states(self, before: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The states that predict each slot (B L D), and how many columns were computed (B).
 
         Only states in the window of the `needed` rows (B; None: all) are valid.
@@ -59,8 +59,8 @@ class WholeCanvas:
     def __init__(self, net: Denoiser) -> None:
         self.net = net
 
-    def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.net.hidden(sheet.ids, mask=sheet.real), sheet.real.sum(dim=1)
+    def states(self, before: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.net.hidden(before.ids, mask=before.real), before.real.sum(dim=1)
 
     def keep(self, rows: Tensor, columns: int) -> None:
         pass
@@ -89,51 +89,51 @@ EXTENTS: dict[str, Extent] = {"prefix": _prefix, "block": _block}
 class CachedCanvas:
     """The network on the columns of `kind`. It reads all columns of a row every `refresh` calls."""
 
-    def __init__(self, net: Any, kind: str, refresh: int | None, sheet: StepRows) -> None:
-        self.rereader = rereader_of(net, *sheet.ids.shape)
+    def __init__(self, net: Any, kind: str, refresh: int | None, before: StepRows) -> None:
+        self.cache = rereader_of(net, *before.ids.shape)
         self.extent, self.refresh = EXTENTS[kind], refresh
-        self.window = torch.full_like(sheet.window, -1)  # B, the block of the last full read
-        self.age = torch.zeros_like(sheet.window)  # B, calls since then, including it
-        self.shown = sheet.ids.clone()  # B L, the tokens that were read
+        self.window = torch.full_like(before.window, -1)  # B, the block of the last full read
+        self.age = torch.zeros_like(before.window)  # B, calls since then, including it
+        self.shown = before.ids.clone()  # B L, the tokens that were read
         self.found: Tensor | None = None  # B L D
 
-    def states(self, sheet: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
-        ids, real = sheet.ids, sheet.real
-        first, end = self.extent(sheet.block == sheet.window[:, None], real)
+    def states(self, before: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+        ids, real = before.ids, before.real
+        first, end = self.extent(before.block == before.window[:, None], real)
         place = torch.arange(ids.shape[1], device=ids.device)
         kept = (place < first[:, None]) | (place >= end[:, None])
         # eos=fill changes tokens right of the block, so their cached columns are wrong.
-        stale = (sheet.window != self.window) | (kept & (ids != self.shown)).any(dim=1)
+        stale = (before.window != self.window) | (kept & (ids != self.shown)).any(dim=1)
         if self.refresh is not None:
             stale = stale | (self.age >= self.refresh)
-        asked = torch.ones_like(stale) if needed is None else needed
-        anew, again = asked & stale, asked & ~stale
+        called = torch.ones_like(stale) if needed is None else needed
+        full, partial = called & stale, called & ~stale
         # A shifted network also computes the column left of the block: it predicts the first slot.
-        led = (first - self.rereader.lead).clamp(min=0)
-        if bool(anew.any()):
-            self._read(sheet, anew)
-        if bool(again.any()):
-            self._reread(sheet, again, first, end - first)
-        self.age += asked
+        led = (first - self.cache.lead).clamp(min=0)
+        if bool(full.any()):
+            self._read(before, full)
+        if bool(partial.any()):
+            self._reread(before, partial, first, end - first)
+        self.age += called
         assert self.found is not None  # a row's first call is always a full read
-        return self.found, torch.where(stale, real.sum(dim=1), end - led) * asked
+        return self.found, torch.where(stale, real.sum(dim=1), end - led) * called
 
-    def _read(self, sheet: StepRows, which: Tensor) -> None:
+    def _read(self, before: StepRows, which: Tensor) -> None:
         rows = _places(which)
         chosen = slice(None) if rows is None else rows
-        states = self.rereader.read(sheet.ids[chosen], sheet.real[chosen], rows)
+        states = self.cache.read(before.ids[chosen], before.real[chosen], rows)
         if self.found is None:
-            self.found = states.new_zeros(*sheet.ids.shape, states.shape[-1])
+            self.found = states.new_zeros(*before.ids.shape, states.shape[-1])
         self.found[chosen] = states
-        self.shown[chosen] = sheet.ids[chosen]
-        self.window[chosen] = sheet.window[chosen]
+        self.shown[chosen] = before.ids[chosen]
+        self.window[chosen] = before.window[chosen]
         self.age[chosen] = 0
 
-    def _reread(self, sheet: StepRows, which: Tensor, first: Tensor, count: Tensor) -> None:
+    def _reread(self, before: StepRows, which: Tensor, first: Tensor, count: Tensor) -> None:
         rows = _places(which)
         chosen = slice(None) if rows is None else rows
         span = Span(first[chosen], count[chosen], int(count[chosen].max()))
-        states = self.rereader.reread(sheet.ids[chosen], sheet.real[chosen], span, rows)
+        states = self.cache.reread(before.ids[chosen], before.real[chosen], span, rows)
         columns, inside = span.columns()
         at, place = inside.nonzero(as_tuple=True)
         row = at if rows is None else rows[at]
@@ -141,7 +141,7 @@ class CachedCanvas:
         self.found[row, columns[at, place]] = states[at, place]
 
     def keep(self, rows: Tensor, columns: int) -> None:
-        self.rereader.keep(rows)
+        self.cache.keep(rows)
         self.window, self.age = self.window[rows], self.age[rows]
         self.shown = self.shown[rows, :columns]
         self.found = None if self.found is None else self.found[rows, :columns]

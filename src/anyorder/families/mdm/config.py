@@ -1,9 +1,4 @@
-"""The settings of mdm: masked diffusion over a fixed canvas.
-
-The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
-in decode.py fills the options in and checks them. An option that the chosen path would not use is
-an error, never ignored.
-"""
+"""The settings of mdm: masked diffusion over a fixed canvas."""
 
 from __future__ import annotations
 
@@ -54,33 +49,36 @@ class MdmOptions(DrawOptions):
     """How to decode with mdm. Unset choices follow `mode`."""
 
     policy: str | None = None
-    """confidence, sampled, margin, entropy, left_to_right or random; planner, of models that have
-    one. Exact: confidence; compat: sampled."""
+    """Which slots are revealed first: confidence, sampled, margin, entropy, left_to_right or
+    random; planner, for models that have one. Exact: confidence; compat: sampled."""
     quota: str | None = None
-    """even, dream[:eps], threshold[:p] or factor[:f]. Exact: even; compat: dream. Of the planner
-    also bernoulli, its default, or expected."""
+    """How many slots a step reveals: even, dream[:eps], threshold[:p] or factor[:f]. Exact: even;
+    compat: dream. With the planner also bernoulli, its default, or expected."""
     posterior: Literal["untempered", "filtered"] | None = None
-    """What scores read. Exact: untempered; compat: filtered."""
+    """The distribution that scores read: before temperature, top_p and top_k (untempered) or after
+    them (filtered). Exact: untempered; compat: filtered."""
     ties: Literal["random", "leftmost"] | None = None
     """Who wins among equal scores. Exact: random; compat: leftmost."""
     block: int | None = None
-    """Semi-autoregressive blocks of so many slots; unset: the whole canvas."""
+    """Fill blocks of this many slots from left to right; unset: the whole canvas at once."""
     steps: int | None = None
     """Steps in all; unset: one for each free slot."""
     eos: str = "plain"
-    """plain, last, fill or forbid (see Stopping)."""
+    """What happens to EOS: plain (a token like any other), last (revealed after all others), fill
+    (all open slots to the right of one become EOS) or forbid (it is never written)."""
     remask: str | None = None
     """Mask revealed tokens again: cap:ETA, rescale:ETA or loop:ETA (ReMDM), or the heuristic
-    confidence[:ETA]. Needs steps; how many are revealed follows, in random order unless a policy
-    is chosen. Unset: what is revealed stays."""
+    confidence[:ETA]. Needs steps, and decides how many slots each of them reveals; the order is
+    random unless you choose a policy. Unset: revealed tokens stay."""
     planner_temperature: float | None = None
-    """planner: slots are revealed with the chance sigmoid(z / this). Unset: 1."""
+    """With the policy planner: divides the log-odds of revealing a slot. Unset: 1."""
     cache: Literal["none", "prefix", "block"] | None = None
-    """Compute fewer columns, approximately: prefix keeps the prompt and the closed blocks as the
-    current block found them, block keeps what is right of it too. Unset, or none: all is exact."""
+    """Compute fewer columns, approximately (docs/fast_decoding.md): prefix keeps the prompt and the
+    closed blocks from the start of the current block, block also what is right of it. Unset, or
+    none: compute all columns."""
     cache_refresh: int | None = None
-    """With a cache: compute all columns anew every so many network calls. Unset: at the start of
-    each block only."""
+    """With a cache: compute all columns again after this many network calls. Unset: only at the
+    start of each block (docs/fast_decoding.md)."""
     mode: Literal["exact", "compat"] = "exact"
     """compat: the choices of the published Dream sampler."""
 
@@ -121,7 +119,7 @@ class TuningConfig:
     temperature: float = 0.0
     """Of the tokens; 0 takes the most likely ones, so that chance is in the planner only."""
     block: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """Blocks of so many slots; unset: the whole canvas."""
+    """Blocks of this many slots; unset: the whole canvas."""
     joint: bool = False
     """Train the backbone as well, through its tokens' probabilities."""
     workers: int = 1

@@ -20,6 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Stopping, behind, find_stopping
 from anyorder.decode.loop import keep_rows, run
@@ -30,9 +31,9 @@ from anyorder.families.mdm.cache import CachedCanvas, RowReader, StepRows, Whole
 from anyorder.families.mdm.config import MdmOptions
 from anyorder.families.mdm.remasking import Remasker, StepCounts, parse_remasking
 from anyorder.nets.denoiser import Denoiser, Planner
-from anyorder.nets.transformer import refuse_unkept
+from anyorder.nets.transformer import refuse_uncached
 from anyorder.process.remasking import Remasking
-from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Change
 from anyorder.vocab import Vocab
 
 
@@ -61,7 +62,7 @@ class _Rows:
         """Drop the other rows, and the columns that only they needed."""
         keep_rows(self, rows, "real")
 
-    def sheet(self) -> StepRows:
+    def before(self) -> StepRows:
         return StepRows(self.ids, self.real, self.block, self.window)
 
 
@@ -84,7 +85,7 @@ def check_network(net: Any, options: MdmOptions) -> None:
             "`anyorder train tiny/planner --start MODEL`, or choose another policy"
         )
     if options.cache is not None:
-        refuse_unkept(net)
+        refuse_uncached(net)
 
 
 @torch.inference_mode()
@@ -102,12 +103,6 @@ def decode(
     check_network(net, options)
     rows = _start(canvases, keys, vocab, options, torch.device(device))
     return run(_Stepper(net, vocab, options, canvases, rows), watch)
-
-
-def _reader(net: Denoiser, options: MdmOptions, sheet: StepRows) -> RowReader:
-    if options.cache is None:
-        return WholeCanvas(net)
-    return CachedCanvas(net, options.cache, options.cache_refresh, sheet)
 
 
 def _start(
@@ -161,7 +156,9 @@ class _Stepper:
         rows: _Rows,
     ) -> None:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
-        self.reader = _reader(net, options, rows.sheet())
+        self.reader: RowReader = WholeCanvas(net)
+        if options.cache is not None:
+            self.reader = CachedCanvas(net, options.cache, options.cache_refresh, rows.before())
         self.policy = build_policy(options)
         self.stopping = find_stopping(options.eos)
         self.planner_temperature = options.planner_temperature or 1.0
@@ -244,7 +241,7 @@ class _Stepper:
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
         # A cache may skip rows that reveal nothing. If scores decide, these are not known yet.
         needed = None if choice.counts is None else choice.counts > 0
-        states, columns = self.reader.states(rows.sheet(), needed)  # B L D, B
+        states, columns = self.reader.states(rows.before(), needed)  # B L D, B
         view = StepView(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
         ranking, tokens = self.proposer.rank(view, choice.eligible)
         counts = choice.counts
@@ -270,7 +267,7 @@ class _Stepper:
         if bool(odds[eligible].isnan().any()):  # infinities are allowed: chances of 0 or 1
             raise ValueError(
                 "the planner's log-odds are not numbers: its weights are damaged or its training "
-                "went astray; choose another policy, or train it anew"
+                "failed; choose another policy, or train it again"
             )
         return odds.double() / self.planner_temperature
 
@@ -317,8 +314,7 @@ def _comparable(ranking: Ranking) -> Tensor:
 
 def resolve(options: MdmOptions) -> MdmOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
-    if options.mode not in ("exact", "compat"):
-        raise ValueError(f"mode must be 'exact' or 'compat', not {options.mode!r}")
+    one_of("mode", options.mode, ("exact", "compat"))
     if options.cache == "none":
         return resolve(replace(options, cache=None))
     compat = options.mode == "compat"
@@ -370,13 +366,11 @@ def _refuse_with_remasking(options: MdmOptions) -> None:
 
 
 def _refuse_unused(options: MdmOptions) -> None:
-    policy, draw = build_policy(options), Draw.of(options)
-    stopping = find_stopping(options.eos)
+    policy, stopping = build_policy(options), find_stopping(options.eos)
     name, reads_nothing = policy.score.name, policy.score.reads == "nothing"
     _refuse_around_the_planner(options, policy, stopping)
     _refuse_around_the_cache(options)
-    if options.steps is not None and options.steps < 1:
-        raise ValueError(f"steps must be at least 1, not {options.steps}")
+    at_least("steps", options.steps)
     if options.steps is not None and policy.quota.reads_scores:
         raise ValueError(
             f"the quota {options.quota} decides its own steps: leave --steps out, or choose "
@@ -388,13 +382,7 @@ def _refuse_unused(options: MdmOptions) -> None:
         raise ValueError(f"posterior has no effect on the policy {name!r}: leave it out")
     if reads_nothing and options.ties is not None:
         raise ValueError(f"the policy {name!r} has no ties: leave --ties out")
-    if options.posterior == "filtered" and draw.temperature == 0 and not options.filters:
-        raise ValueError(
-            "posterior='filtered' is the untempered one at temperature 0 without top_p or "
-            "top_k: leave it out, or set one of them"
-        )
-    if options.posterior != "filtered":
-        draw.refuse_idle_filters()
+    Draw.of(options).refuse_idle_filters(options.posterior)
 
 
 def _refuse_around_the_planner(options: MdmOptions, policy: Policy, stopping: Stopping) -> None:
@@ -430,8 +418,7 @@ def _refuse_around_the_cache(options: MdmOptions) -> None:
         )
     if options.cache_refresh is not None and options.cache is None:
         raise ValueError("cache_refresh has no effect without a cache: leave it out")
-    if options.cache_refresh is not None and options.cache_refresh < 1:
-        raise ValueError(f"cache_refresh must be at least 1, not {options.cache_refresh}")
+    at_least("cache_refresh", options.cache_refresh)
 
 
 def _refuse_idle_cache(options: MdmOptions, free: Sequence[Sequence[bool]]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from anyorder.decode.canvas import fixed_canvas
-from anyorder.families.backbone import start_plain
+from anyorder.decode.canvas import Canvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.mdm.config import (
@@ -22,7 +21,7 @@ from anyorder.families.mdm.decode import check, check_network, decode, resolve
 from anyorder.families.mdm.loss import imitation, masked_bound, masked_mean
 from anyorder.families.mdm.planner import PlannedNet, planner_names
 from anyorder.families.replay import masked_reader
-from anyorder.nets.denoiser import ShiftedNet
+from anyorder.nets.denoiser import ShiftedNet, start_backbone
 from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
 from anyorder.nets.transformer import Transformer
 
@@ -32,7 +31,7 @@ NETS: dict[type, Callable[..., nn.Module]] = {
     PlannedConfig: PlannedNet,
 }
 STARTS: dict[type, Callable[[Any, nn.Module], None]] = {
-    Transformer: start_plain,
+    Transformer: start_backbone,
     ShiftedNet: ShiftedNet.start_from,
     PlannedNet: PlannedNet.start_from,
 }
@@ -69,8 +68,8 @@ def _read(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | Planned
 
 def _by_its_planner(net: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """A planner head chooses the order, unless the given options choose another way."""
-    asked = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
-    return {"policy": "planner"} if hasattr(net, "plan") and not asked else {}
+    chosen = given.get("policy") or given.get("remask") or given.get("mode") == "compat"
+    return {"policy": "planner"} if hasattr(net, "plan") and not chosen else {}
 
 
 FAMILY = Family(
@@ -80,7 +79,7 @@ FAMILY = Family(
     answers="canvas",
     network=masked_network(),
     frame=no_frame,
-    canvas=fixed_canvas,
+    canvas=Canvas.of_text,
     options=MdmOptions,
     resolve=resolve,
     check=check,

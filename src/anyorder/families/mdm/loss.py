@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective, token_nats
+from anyorder.families.family import Objective
 from anyorder.families.mdm.config import ImitationConfig
 from anyorder.families.mdm.planner import PlannedNet
 from anyorder.nets.denoiser import ShiftedNet
@@ -61,7 +61,7 @@ def _masked_nats(net: nn.Module, batch: Batch, masked: Tensor, vocab: Vocab) -> 
     assert isinstance(net, Transformer | ShiftedNet | PlannedNet)
     canvas = batch.ids.masked_fill(masked, vocab.mask_id)
     states = net.hidden(canvas, mask=batch.real)[masked]  # M D
-    return token_nats(net, states, batch.ids[masked])
+    return functional.cross_entropy(net.head(states), batch.ids[masked], reduction="none")
 
 
 def imitation(vocab: Vocab, config: ImitationConfig | None) -> Objective:

@@ -18,6 +18,7 @@ Letters: B rows, L positions, D width, F features of tau.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import torch
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from anyorder.families.mdm.config import PlannedConfig
 from anyorder.nets.denoiser import unshifted
-from anyorder.nets.init import take_weights
+from anyorder.nets.init import matching_names, take_weights
 from anyorder.nets.stack import Stack, modulate, sinusoids
 from anyorder.nets.transformer import PartialCache, Transformer
 
@@ -36,8 +37,8 @@ EMBEDDING_STD = 0.02
 """Of the two vectors for closed and open slots, and of the last map, as published."""
 PLANNER_SEED = 0x91A
 """Makes the head's draws differ from the backbone's, which use the seed itself."""
-PLANNER = "planner."
-"""The prefix of the names of the head's parameters."""
+PLANNER = re.compile(r"planner\.")
+"""The names of the head's parameters."""
 
 
 class PlannerHead(nn.Module):
@@ -61,8 +62,8 @@ class PlannerHead(nn.Module):
     ) -> Tensor:
         real = torch.ones_like(masked) if mask is None else mask
         tau = 1 - (masked & real).sum(dim=1) / real.sum(dim=1)  # B
-        told = sinusoids(tau, self.features, scale=1.0).to(self.inner.weight.dtype)  # B F
-        condition = self.outer(F.silu(self.inner(told)))[:, None] + self.mark(eligible.long())
+        features = sinusoids(tau, self.features, scale=1.0).to(self.inner.weight.dtype)  # B F
+        condition = self.outer(F.silu(self.inner(features)))[:, None] + self.mark(eligible.long())
         x = _adapted(states, self.before(condition))  # B L D
         x = self.layer.run(x, self.layer.plain_context(x, mask))
         odds = self.odds(_adapted(x, self.after(condition)))[..., 0]
@@ -140,4 +141,4 @@ class PlannedNet(nn.Module):
 
 def planner_names(net: nn.Module) -> set[str]:
     """The names of the parameters that a plain masked model lacks."""
-    return {name for name, _ in net.named_parameters() if name.startswith(PLANNER)}
+    return matching_names(net, PLANNER)

@@ -31,7 +31,7 @@ from anyorder.process.remasking import (
     Rescale,
     reveal_chance,
 )
-from anyorder.trace.snapshots import Change
+from anyorder.trace.trace import Change
 
 REMASKINGS: dict[str, Callable[..., Remasking]] = {
     "cap": Cap,
@@ -86,7 +86,7 @@ class Remasker:
         """The draws of rows with these noise keys (B), in step `step`, from 1."""
         before, after, sigma = self._share[step - 1], self._share[step], self._sigma[step - 1]
         shown = free & ~open
-        each = self._remasking.spread(sigma, log_prob.exp(), shown)  # B L
+        each = self._remasking.sigmas(sigma, log_prob.exp(), shown)  # B L
         slot = torch.arange(free.shape[1], device=free.device)
         coin = uniform(0, int(Stream.REMASK), key[:, None], slot, step)  # B L
         turn = open & (coin < reveal_chance(before, after, each))
@@ -95,8 +95,8 @@ class Remasker:
     def note(self, row: Tensor, step: int, changed: Tensor, ids: Tensor, open: Tensor) -> None:
         """Record what the changed slots show after a step; `row` (B) are the rows' numbers."""
         at, slot = changed.nonzero(as_tuple=True)
-        told = (row[at], slot, ids[at, slot], open[at, slot])
-        for number, place, token, masked in zip(*(each.tolist() for each in told), strict=True):
+        columns = (row[at], slot, ids[at, slot], open[at, slot])
+        for number, place, token, masked in zip(*(each.tolist() for each in columns), strict=True):
             self._changes[number].append(Change(step, place, None if masked else token))
 
     def changes(self, row: int, first: int, reveal_step: Sequence[int]) -> list[Change]:

@@ -1,9 +1,4 @@
-"""The settings of sflm: a flow on the sphere over a fixed canvas.
-
-The network's shape, what only its training asks for, and how it is decoded. Never torch: `resolve`
-in decode.py fills the options in and checks them. An option that the chosen path would not use is
-an error, never ignored.
-"""
+"""The settings of sflm: a flow on the sphere over a fixed canvas."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from anyorder.nets.shapes import OnBackbone
 
 @dataclass(frozen=True)
 class SphereSettings:
-    """What is to choose of a network over unit vectors besides its backbone."""
+    """The choices of a network over unit vectors besides its backbone."""
 
     architecture: Literal["backbone", "dit"] = "backbone"
     """The one backbone of all families, or the published DiT, which has no attention biases."""
@@ -27,9 +22,9 @@ class SphereNetConfig(SphereSettings, NetConfig):
     """The network of sflm over unit vectors (families/sflm/net.py)."""
 
     tied: bool = False
-    """Whether the head is the table of token vectors; published, and of the dit, are two."""
+    """Whether the head shares the table of token vectors; published, and in the dit: no."""
     delta: float = 0.1
-    """The schedule ends where the clean token is the nearest but for this chance."""
+    """The schedule ends where another token is nearer than the clean one with this chance."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,15 +90,15 @@ class SflmOptions:
     """How to decode with sflm."""
 
     velocity: str | None = None
-    """top1 (default), exact, top_k:K, sampled or sampled:K; none where a single step moves nothing.
-    """
+    """The tokens that points move towards: top1 (default), exact (all), top_k:K, sampled or
+    sampled:K. Leave it out with a single step, which moves nothing."""
     tail: Literal["greedy", "ancestral"] = "greedy"
     """The last call: take the most likely tokens, or draw from its posterior."""
     steps: int = 16
     """Network calls: each but the last moves the points, the last one reads the tokens."""
     temperature: float = 1.0
-    """Divides the logits, for the velocity and for a draw at the end. Where both take the most
-    likely token, 0 and 1 say the same, and others are refused."""
+    """Divides the logits, for the velocity and for a draw at the end. If both take the most likely
+    token, give 0 or 1, which then mean the same."""
     eos: str = "plain"
     """plain, fill (all after the first EOS is EOS) or forbid."""
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import (
     Draw,
@@ -39,7 +40,7 @@ from anyorder.families.sflm.config import USUAL, SflmOptions, parse_velocity
 from anyorder.nets.denoiser import SphereDenoiser, States
 from anyorder.process import sphere
 from anyorder.process.noise import Stream, uniform
-from anyorder.trace.snapshots import Change, changes_of
+from anyorder.trace.trace import Change, changes_of
 from anyorder.vocab import Vocab
 
 
@@ -66,10 +67,6 @@ class _Moment:
     signal: Tensor
     following: Tensor | None
     """The signal to move to; None: this is the last call."""
-
-
-def check(canvases: Sequence[Canvas], options: SflmOptions) -> None:
-    """Every canvas can be decoded with any options."""
 
 
 def check_network(net: Any, options: SflmOptions) -> None:
@@ -250,10 +247,8 @@ def resolve(options: SflmOptions) -> SflmOptions:
 
 def _refuse_unused(options: SflmOptions) -> None:
     """Refuse options that have no effect."""
-    if options.steps < 1:
-        raise ValueError(f"steps must be at least 1, not {options.steps}")
-    if options.tail not in ("greedy", "ancestral"):
-        raise ValueError(f"tail must be 'greedy' or 'ancestral', not {options.tail!r}")
+    at_least("steps", options.steps)
+    one_of("tail", options.tail, ("greedy", "ancestral"))
     velocity, draw = parse_velocity(options.velocity or USUAL), Draw(options.temperature)
     if find_stopping(options.eos).waits:
         raise ValueError(

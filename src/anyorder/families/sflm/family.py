@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from anyorder.decode.canvas import fixed_canvas
+from anyorder.decode.canvas import Canvas
 from anyorder.families.config import settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.sflm.config import DESCRIPTION, SflmOptions, SphereConfig, SphereSettings
-from anyorder.families.sflm.decode import check, check_network, decode, resolve
+from anyorder.families.sflm.decode import check_network, decode, resolve
 from anyorder.families.sflm.loss import sphere_mean
 from anyorder.families.sflm.net import SphereNet
 from anyorder.nets.init import take_weights
@@ -46,10 +46,9 @@ FAMILY = Family(
         start=take_weights,
     ),
     frame=no_frame,
-    canvas=fixed_canvas,
+    canvas=Canvas.of_text,
     options=SflmOptions,
     resolve=resolve,
-    check=check,
     decode=decode,
     reader=None,
     losses={"mean": sphere_mean},

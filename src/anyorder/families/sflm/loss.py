@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
-from anyorder.families.backbone import Objective
+from anyorder.families.family import Objective
 from anyorder.families.sflm.config import SphereLossConfig
 from anyorder.families.sflm.net import SphereNet
 from anyorder.process import sphere

@@ -42,14 +42,13 @@ from torch import Tensor, nn
 
 from anyorder.families.sflm.config import SphereConfig
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import Rotary, Rotation, rotate
+from anyorder.nets.stack import Rotary, Rotation, rotate, sinusoids
 from anyorder.nets.transformer import Transformer
 
 CONDITION = 128
 """Width of the condition that every layer reads."""
 FEATURES = 256
 """Sinusoids of the time, cosines and sines together."""
-MAX_PERIOD = 10000.0
 
 
 class TimeCondition(nn.Module):
@@ -61,10 +60,7 @@ class TimeCondition(nn.Module):
         self.outer = nn.Linear(CONDITION, CONDITION)
 
     def forward(self, time: Tensor) -> Tensor:
-        half = FEATURES // 2
-        index = torch.arange(half, dtype=torch.float32, device=time.device)
-        angle = time.float()[:, None] * torch.exp(-math.log(MAX_PERIOD) * index / half)
-        features = torch.cat([angle.cos(), angle.sin()], dim=-1).to(self.inner.weight.dtype)
+        features = sinusoids(time, FEATURES, scale=1.0).to(self.inner.weight.dtype)
         return F.silu(self.outer(F.silu(self.inner(features))))
 
 

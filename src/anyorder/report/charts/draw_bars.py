@@ -20,6 +20,7 @@ from anyorder.report.charts.sheet import (
     SMALL,
     WIDE,
     Sheet,
+    draw_marks,
     linear_ticks,
     shown,
     text_width,
@@ -79,10 +80,11 @@ def _keys(chart: BarChart) -> list[legend.Key]:
     values = [bar.value for bar in every if bar.value is not None]
     keys += legend.interval_key(values, "whisker")
     marked = {name for bar in every for name in bar.controls}
-    for name, (shape, marker) in zip(chart.controls, MARKS, strict=False):
-        if name not in marked:
-            continue
-        keys.append(legend.Key(name, shape, marker=marker))
+    keys += [
+        legend.Key(name, shape, marker=marker)
+        for name, (shape, marker) in zip(chart.controls, MARKS, strict=False)
+        if name in marked
+    ]
     return keys
 
 
@@ -257,15 +259,7 @@ def _note(axes: Axes, x: float, y: float, words: str) -> None:
 def _draw_controls(axes: Axes, bar: Bar, names: Sequence[str], top: float) -> None:
     for name, (shape, marker) in zip(names, MARKS, strict=False):
         if name in bar.controls:
-            axes.plot(
-                [estimate(bar.controls[name])],
-                [top + THICK + TRACK / 2],
-                color=light("ink"),
-                marker=marker,
-                ms=6.5,
-                mfc=light("ink" if shape == "mark" else "paper"),
-                mec=light("ink"),
-                mew=0 if shape == "mark" else 1.3,
-                clip_on=False,
-                zorder=3 if shape == "mark" else 2.9,
-            )
+            place = [estimate(bar.controls[name])], [top + THICK + TRACK / 2]
+            face, width, order = ("ink", 0.0, 3.0) if shape == "mark" else ("paper", 1.3, 2.9)
+            look = {"mfc": light(face), "mec": light("ink"), "mew": width, "zorder": order}
+            draw_marks(axes, *place, marker, 6.5, **look)

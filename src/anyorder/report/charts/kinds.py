@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -37,6 +38,25 @@ from anyorder.trace import Candidate, Trace
 
 if TYPE_CHECKING:
     from anyorder.report.charts.sheet import Sheet
+
+
+class _Chart(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def alt(self) -> str: ...
+
+
+def _drawn_late(chart: _Chart, module: str, function: str) -> Drawing:
+    """A chart whose drawer is imported on demand: matplotlib is optional and slow to import."""
+    check_name(chart.name)
+
+    def draw(narrow: bool) -> Sheet:
+        drawer = getattr(import_module(f"anyorder.report.charts.{module}"), function)
+        sheet: Sheet = drawer(chart, narrow)
+        return sheet
+
+    return Drawing(chart.name, chart.alt, draw)
 
 
 @dataclass(frozen=True)
@@ -91,7 +111,6 @@ class BarChart:
 
 def bars(chart: BarChart) -> Drawing:
     """Check the chart; it is drawn on demand."""
-    check_name(chart.name)
     every = [bar for panel in chart.panels for group in panel.groups for bar in group.bars]
     if not every:
         raise ValueError(f"chart {chart.name!r} has no bars: leave it out")
@@ -104,14 +123,7 @@ def bars(chart: BarChart) -> Drawing:
         for name in bar.controls:
             if name not in chart.controls:
                 raise ValueError(f"no control {name!r}: add it to the chart's controls")
-
-    def draw(narrow: bool) -> Sheet:
-        # Imported late, here and below: it needs matplotlib, which is optional and slow to import.
-        from anyorder.report.charts.draw_bars import draw_bars
-
-        return draw_bars(chart, narrow)
-
-    return Drawing(chart.name, chart.alt, draw)
+    return _drawn_late(chart, "draw_bars", "draw_bars")
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,6 @@ class LineChart:
 
 def lines(chart: LineChart) -> Drawing:
     """Check the chart; it is drawn on demand."""
-    check_name(chart.name)
     every = [each for panel in chart.panels for each in panel.series]
     if not any(len(each.x) for each in every):
         raise ValueError(f"chart {chart.name!r} has no points: leave it out")
@@ -170,13 +181,7 @@ def lines(chart: LineChart) -> Drawing:
     for each in every:
         check_color(each.color)
         _check_points(each, chart)
-
-    def draw(narrow: bool) -> Sheet:
-        from anyorder.report.charts.draw_lines import draw_lines
-
-        return draw_lines(chart, narrow)
-
-    return Drawing(chart.name, chart.alt, draw)
+    return _drawn_late(chart, "draw_plots", "draw_lines")
 
 
 def _check_points(series: LineSeries, chart: LineChart) -> None:
@@ -230,7 +235,6 @@ class PointChart:
 
 def points(chart: PointChart) -> Drawing:
     """Check the chart; it is drawn on demand."""
-    check_name(chart.name)
     found = [(panel, label, each) for panel in chart.panels for label, each in panel.points.items()]
     check_series(chart.classes, [label for _, label, _ in found])
     if not any(len(each.x) for _, _, each in found):
@@ -245,13 +249,7 @@ def points(chart: PointChart) -> Drawing:
         if chart.log_x and (x <= 0).any():
             raise ValueError(f"{what} has x values of 0 or less, which a log axis cannot show")
         check_finite(what, each.mean or ())
-
-    def draw(narrow: bool) -> Sheet:
-        from anyorder.report.charts.draw_points import draw_points
-
-        return draw_points(chart, narrow)
-
-    return Drawing(chart.name, chart.alt, draw)
+    return _drawn_late(chart, "draw_plots", "draw_points")
 
 
 @dataclass(frozen=True)
@@ -298,7 +296,6 @@ class FrontChart:
 
 def front(chart: FrontChart) -> Drawing:
     """Check the chart; it is drawn on demand."""
-    check_name(chart.name)
     every = [series for panel in chart.panels for series in panel.series]
     if not any(series.points for series in every):
         raise ValueError(f"chart {chart.name!r} has no points: leave it out")
@@ -308,13 +305,7 @@ def front(chart: FrontChart) -> Drawing:
             check_finite(f"series {series.label!r}", [point.cost, point.value])
             if reach(point.cost)[0] <= 0:
                 raise ValueError(f"series {series.label!r} has a cost of 0 or less: leave it out")
-
-    def draw(narrow: bool) -> Sheet:
-        from anyorder.report.charts.draw_points import draw_front
-
-        return draw_front(chart, narrow)
-
-    return Drawing(chart.name, chart.alt, draw)
+    return _drawn_late(chart, "draw_plots", "draw_front")
 
 
 SOME_STEPS = 6
@@ -429,18 +420,11 @@ def _folded(rows: Sequence[SegmentRow]) -> list[SegmentRow]:
 
 def segment_trace(chart: SegmentTraceChart) -> Drawing:
     """Check the chart; it is drawn on demand."""
-    check_name(chart.name)
     if not any(step.rows for step in chart.steps):
         raise ValueError(f"chart {chart.name!r} has no rows: leave it out")
     scores = [row.score for step in chart.steps for row in step.rows if row.score is not None]
     check_finite(f"chart {chart.name!r}", scores)
-
-    def draw(narrow: bool) -> Sheet:
-        from anyorder.report.charts.draw_segment_trace import draw_segment_trace
-
-        return draw_segment_trace(chart, narrow)
-
-    return Drawing(chart.name, chart.alt, draw)
+    return _drawn_late(chart, "draw_segment_trace", "draw_segment_trace")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from anyorder.measure.intervals import Interval
 from anyorder.report.charts.sheet import LINE, SIZE, Sheet, text_width, wrapped
@@ -84,38 +86,23 @@ def _pale(sheet: Sheet, key: Key, x: float, y: float) -> None:
 
 
 def _line(sheet: Sheet, key: Key, x: float, y: float, dashes: str = "-") -> None:
-    color = light(key.color)
-    sheet.stroke([x, x + SWATCH], [y, y], color=color, lw=2, ls=dashes)
+    sheet.stroke([x, x + SWATCH], [y, y], color=light(key.color), lw=2, ls=dashes)
     _mark(sheet, key, x, y)
 
 
-def _dashed(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    _line(sheet, key, x, y, "--")
-
-
-def _mark(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    color = light(key.color)
-    sheet.stroke([x + SWATCH / 2], [y], marker=key.marker, ms=6.5, color=color, mew=0)
+def _mark(
+    sheet: Sheet, key: Key, x: float, y: float, size: float = 6.5, width: float = 0, **look: Any
+) -> None:
+    look = {"color": light(key.color), "marker": key.marker, "ms": size, "mew": width, **look}
+    sheet.stroke([x + SWATCH / 2], [y], **look)
 
 
 def _hollow(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    sheet.stroke(
-        [x + SWATCH / 2],
-        [y],
-        marker=key.marker,
-        ms=6.5,
-        color=light(key.color),
-        mfc=light("paper"),
-        mec=light(key.color),
-        mew=1.3,
-    )
+    _mark(sheet, key, x, y, width=1.3, mfc=light("paper"), mec=light(key.color))
 
 
 def _mean(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    edge = light("ink")
-    sheet.stroke(
-        [x + SWATCH / 2], [y], marker=key.marker, ms=11, color=light(key.color), mec=edge, mew=1.5
-    )
+    _mark(sheet, key, x, y, size=11, width=1.5, mec=light("ink"))
 
 
 def _whisker(sheet: Sheet, key: Key, x: float, y: float) -> None:
@@ -158,7 +145,7 @@ SHAPES: dict[str, Callable[[Sheet, Key, float, float], None]] = {
     "bar": _bar,
     "pale": _pale,
     "line": _line,
-    "dashed": _dashed,
+    "dashed": partial(_line, dashes="--"),
     "mark": _mark,
     "hollow": _hollow,
     "mean": _mean,

@@ -122,14 +122,8 @@ class Sheet:
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
         """Axes without a frame, with a light grid and quiet numbers."""
-        axes = self.figure.add_axes(
-            (
-                x / self.width,
-                1 - (y + height) / self.height,
-                width / self.width,
-                height / self.height,
-            )
-        )
+        corner = x / self.width, 1 - (y + height) / self.height
+        axes = self.figure.add_axes((*corner, width / self.width, height / self.height))
         axes.set_facecolor("none")
         for side in ("left", "right", "top"):
             axes.spines[side].set_visible(False)
@@ -142,14 +136,8 @@ class Sheet:
 
     def with_margins(self) -> Any:
         """The region to save; it adds white paper around the figure."""
-        self.box(
-            -MARGIN,
-            -MARGIN,
-            self.width + 2 * MARGIN,
-            self.height + 2 * MARGIN,
-            facecolor=light("paper"),
-            zorder=-1,
-        )
+        size = self.width + 2 * MARGIN, self.height + 2 * MARGIN
+        self.box(-MARGIN, -MARGIN, *size, facecolor=light("paper"), zorder=-1)
         return self.figure.bbox_inches.padded(MARGIN / UNIT)
 
     def _pixels(self) -> Any:
@@ -249,13 +237,20 @@ def signed(number: str) -> str:
     return number.replace("-", "\N{MINUS SIGN}")
 
 
-def spread(low: float, high: float, log: bool = False) -> tuple[float, float]:
+def with_room(low: float, high: float, log: bool = False) -> tuple[float, float]:
     """Limits with a little room on both sides, also if all values are equal."""
     if log:
         room = 10 ** (0.05 * max(math.log10(high / low), 0.4))
         return low / room, high * room
     room = 0.06 * (high - low) or 0.5 * max(abs(high), 0.1)
     return low - room, high + room
+
+
+def draw_marks(
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], shape: str, size: float, **look: Any
+) -> None:
+    """Marks without a line between them, whole at the edge of the axes too."""
+    axes.plot(xs, ys, ls="", marker=shape, ms=size, clip_on=False, **look)
 
 
 NUMBERS = 20.0
@@ -359,16 +354,14 @@ class Panels:
 
     def draw(self, sheet: Sheet, top: float) -> list[Axes]:
         """Draw all axes, their names and titles."""
-        lines = self._y_lines
-        sheet.lines(0, top + SMALL, lines, size=SMALL, color="muted")
+        sheet.lines(0, top + SMALL, self._y_lines, size=SMALL, color="muted")
         return [self._draw_one(sheet, top + self._above, number) for number in range(len(self.x))]
 
     def _draw_one(self, sheet: Sheet, top: float, number: int) -> Axes:
         row, column = divmod(number, self.columns)
         x = self.left + column * (self.panel_width + ACROSS)
         y = top + row * self._row
-        title = self._title_lines(self.titles[number])
-        sheet.lines(x, y + SIZE, title, weight="bold")
+        sheet.lines(x, y + SIZE, self._title_lines(self.titles[number]), weight="bold")
         y += self._title_height
         axes = sheet.axes(x, y, self.panel_width, self.panel_height)
         self._scale(axes, number, numbered=column == 0)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from anyorder.report.runs import Material
-from anyorder.report.sections import (
-    accuracy,
-    insertion,
-    models,
-    order,
-    placement,
-    segments,
-    similarity,
-)
-from anyorder.report.sections import models as cost
+from anyorder.report.sections import accuracy, canvas, models, order, placement, similarity
 from anyorder.report.tables import Absent, Section
 
 SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
@@ -23,11 +14,11 @@ SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
     similarity.section,
     order.section,
     placement.section,
-    segments.trace_section,
+    canvas.trace_section,
     accuracy.passk_section,
-    insertion.sweep_section,
-    segments.policies_section,
-    insertion.schedule_section,
+    canvas.sweep_section,
+    canvas.policies_section,
+    canvas.schedule_section,
 )
 """In the order of the page. None: the section does not concern these runs."""
 
@@ -38,4 +29,4 @@ def all_sections(material: Material) -> Iterator[Section | Absent]:
         found = make(material)
         if found is not None:
             yield found
-    yield from cost.sections(material)
+    yield from models.cost_sections(material)

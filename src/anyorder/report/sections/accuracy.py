@@ -7,27 +7,17 @@ from collections.abc import Sequence
 
 from anyorder.bench.checks import VERDICTS, shown
 from anyorder.measure.passk import pass_differences
-from anyorder.report.charts import (
-    Bar,
-    BarChart,
-    BarGroup,
-    BarPanel,
-    LineChart,
-    LinePanel,
-    LineSeries,
-    Series,
-    bars,
-    lines,
-)
+from anyorder.report import charts
 from anyorder.report.runs import (
     Material,
     RunFacts,
     again,
-    color_of,
     drawn_runs,
+    family_series,
     grading,
     sampling,
     series_of,
+    share_bars,
     split_tables,
 )
 from anyorder.report.tables import (
@@ -38,7 +28,6 @@ from anyorder.report.tables import (
     Table,
     count,
     is_different,
-    label,
     missing,
     points_apart,
     rate,
@@ -55,15 +44,15 @@ def section(material: Material) -> Section | Absent:
         return Absent(TITLE, "No run has been graded.", commands)
     drawn, everything = drawn_runs(runs), list(material.gathered)
     listed = everything if len(drawn) == len(runs) else drawn
-    titles = dict.fromkeys((run.title, color_of(run)) for run in drawn)
-    groups = tuple(BarGroup(run.label, (Bar(run.title, run.rates[0].interval),)) for run in drawn)
-    drawing = bars(
-        BarChart(
-            name="accuracy",
-            alt="Share of right programs of each run, with intervals over problems.",
-            series=tuple(Series(title, color) for title, color in titles),
-            panels=(BarPanel("programs that pass all tests", groups, limits=(0, 1), percent=True),),
-        )
+    drawing = share_bars(
+        "accuracy",
+        "Share of right programs of each run, with intervals over problems.",
+        "programs that pass all tests",
+        (
+            charts.BarGroup(run.label, (charts.Bar(run.title, run.rates[0].interval),))
+            for run in drawn
+        ),
+        family_series(drawn),
     )
     return Section(
         slug="accuracy",
@@ -94,7 +83,7 @@ def _rates(runs: Sequence[RunFacts]) -> Table:
         calls = run.timing.forwards if run.timing else None
         cost = Cell(f"{calls.estimate:.1f}", number=True) if calls else missing()
         problems = len({trace.task_id for trace in run.traces})
-        rows.append((label(run.label, run.name), passed, count(problems), count(run.samples), cost))
+        rows.append((Cell(run.label, run.name), passed, count(problems), count(run.samples), cost))
     heads = ("run", "[[passed]]", "problems", "samples each", "[[network call|network calls]] each")
     return Table(heads, tuple(rows))
 
@@ -104,7 +93,7 @@ def _verdicts(material: Material) -> Table:
     counts = {run.label: Counter(run.verdicts.values()) for run in runs}
     names = [name for name in VERDICTS if any(found[name] for found in counts.values())]
     rows = tuple(
-        (label(name), *(count(found[verdict]) for verdict in names))
+        (Cell(name), *(count(found[verdict]) for verdict in names))
         for name, found in counts.items()
     )
     heads = ("run", *map(shown, names))
@@ -141,13 +130,13 @@ def passk_section(material: Material) -> Section | Absent:
         figures=(
             Figure(
                 title="Chance that at least one of k programs is right",
-                drawing=lines(
-                    LineChart(
+                drawing=charts.lines(
+                    charts.LineChart(
                         name="pass-at-k",
                         alt="pass@k of each run with several samples a problem.",
                         x_label="programs tried for each problem (k)",
                         y_label="at least one is right",
-                        panels=(LinePanel(_curves(runs)),),
+                        panels=(charts.LinePanel(_curves(runs)),),
                         log_x=True,
                         x_ticks=tuple(ks),
                         percent=True,
@@ -161,9 +150,9 @@ def passk_section(material: Material) -> Section | Absent:
     )
 
 
-def _curves(runs: Sequence[RunFacts]) -> tuple[LineSeries, ...]:
+def _curves(runs: Sequence[RunFacts]) -> tuple[charts.LineSeries, ...]:
     return tuple(
-        LineSeries(
+        charts.LineSeries(
             run.label,
             series.color,
             [each.k for each in run.rates],
@@ -178,7 +167,7 @@ def _passk_rates(runs: Sequence[RunFacts], ks: Sequence[int]) -> Table:
     rows = []
     for run in runs:
         found = {each.k: rate(each.interval) for each in run.rates}
-        rows.append((label(run.label), *(found.get(k, missing()) for k in ks)))
+        rows.append((Cell(run.label), *(found.get(k, missing()) for k in ks)))
     return Table(("run", *(f"[[pass@k|pass@{k}]]" for k in ks)), tuple(rows))
 
 
@@ -193,7 +182,7 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
         for at in sorted({1, k}):
             [apart] = pass_differences(first.correct, other.correct, [at])
             verdict = "differs" if is_different(apart.interval) else "no difference could be seen"
-            names = label(first.label, f"less {other.label}")
+            names = Cell(first.label, f"less {other.label}")
             rows.append((names, Cell(f"pass@{at}"), points_apart(apart.interval), Cell(verdict)))
     heads = ("runs", "", "difference, in percentage points", "in words")
     caption = "Compared [[paired|problem by problem]]"

@@ -1,7 +1,7 @@
 """The models, their policies and all runs; the table at the top of the page; accuracy against cost.
 
 Cost is network calls, which do not depend on the machine. Seconds are compared only between runs at
-batch 1 with the same device and precision (bench/timing.py says why).
+batch 1 with the same device and precision (measure/passk.py says why).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts import Drawing, LineChart, LinePanel, LineSeries, lines
+from anyorder.report import charts
 from anyorder.report.glossary import TERMS
 from anyorder.report.runs import Material, RunFacts, color_of, grading, main_runs, sampling
 from anyorder.report.sections.order import leftmost, place, writes_lines
@@ -27,7 +27,6 @@ from anyorder.report.tables import (
     count,
     foldable,
     interval_of,
-    label,
     missing,
     rate,
     score,
@@ -40,16 +39,16 @@ def section(material: Material) -> Section:
     """A paragraph for each family, the policies, and a table of all runs."""
     gathered = material.gathered
     families = list(dict.fromkeys(run.title for run in gathered))
-    told = [
-        f"**{name}** ([[{name}|{_full(name)}]]). {TERMS[name].means}"
-        for name in families
-        if name in TERMS
-    ]
+    text = []
+    for name in (name for name in families if name in TERMS):
+        # The title of a term has the words behind its acronym in brackets.
+        full = TERMS[name].title.partition("(")[2].rstrip(")")
+        text.append(f"**{name}** ([[{name}|{full}]]). {TERMS[name].means}")
     ways = {run.policy: run.way for run in gathered if run.policy in POLICIES_MEAN}
     figures = []
     if ways:
-        told.append("Which place comes next is decided by a rule, the [[policy]].")
-        rules = tuple((label(way), Cell(POLICIES_MEAN[policy])) for policy, way in ways.items())
+        text.append("Which place comes next is decided by a rule, the [[policy]].")
+        rules = tuple((Cell(way), Cell(POLICIES_MEAN[policy])) for policy, way in ways.items())
         figures.append(
             Figure(
                 title="The rules for the order",
@@ -59,12 +58,14 @@ def section(material: Material) -> Section:
         )
     rows = tuple(
         (
-            label(run.label, run.name),
+            Cell(run.label, run.name),
             Cell(PurePath(run.model).name or NOTHING),
             Cell(run.task or "imported"),
             count(len({trace.task_id for trace in run.traces})),
             count(run.samples),
-            _temperature(run),
+            missing()
+            if (heat := run.options.get("temperature")) is None
+            else Cell(f"{heat:g}", number=True),
         )
         for run in gathered
     )
@@ -80,7 +81,7 @@ def section(material: Material) -> Section:
         slug="models",
         title=TITLE,
         short="The models",
-        text=tuple(told),
+        text=tuple(text),
         figures=(
             *figures,
             Figure(
@@ -92,16 +93,6 @@ def section(material: Material) -> Section:
     )
 
 
-def _temperature(run: RunFacts) -> Cell:
-    value = run.options.get("temperature")
-    return missing() if value is None else Cell(f"{value:g}", number=True)
-
-
-def _full(name: str) -> str:
-    """The words behind an acronym: the glossary's title has them in brackets."""
-    return TERMS[name].title.partition("(")[2].rstrip(")")
-
-
 ROWS = 9
 
 
@@ -109,22 +100,23 @@ def glance(material: Material) -> Table:
     """The main numbers of each main run; columns without numbers are left out."""
     runs = main_runs(material.gathered.runs, ROWS)
     columns = {
-        "[[passed|pass all tests]]": [_passed(run) for run in runs],
+        "[[passed|pass all tests]]": [
+            rate(run.rates[0].interval) if run.rates else None for run in runs
+        ],
         "[[leftmost|leftmost token first]]": [_leftmost(run) for run in runs],
         "[[CBC|blocks previewed]], 0 strict to 1 random": [_place(run) for run in runs],
         "[[ASTD|like left to right]]": [_like(run, material) for run in runs],
-        "[[network call|network calls]]": [_calls(run) for run in runs],
+        "[[network call|network calls]]": [
+            score(run.timing.forwards, 1) if run.timing and run.timing.forwards else None
+            for run in runs
+        ],
     }
     known = {name: cells for name, cells in columns.items() if any(cells)}
     rows = tuple(
-        (label(run.label), *(cells[at] or missing() for cells in known.values()))
+        (Cell(run.label), *(cells[at] or missing() for cells in known.values()))
         for at, run in enumerate(runs)
     )
     return Table(("run", *known), rows)
-
-
-def _passed(run: RunFacts) -> Cell | None:
-    return rate(run.rates[0].interval) if run.rates else None
 
 
 def _leftmost(run: RunFacts) -> Cell | None:
@@ -145,18 +137,13 @@ def _like(run: RunFacts, material: Material) -> Cell | None:
     return None
 
 
-def _calls(run: RunFacts) -> Cell | None:
-    calls = run.timing.forwards if run.timing else None
-    return score(calls, 1) if calls else None
-
-
 COST_TITLE = "What does it cost?"
 SECONDS_TITLE = "How long does it take?"
 WIDE = 4
 """Costs with a larger ratio than this get a logarithmic axis."""
 
 
-def sections(material: Material) -> list[Section | Absent]:
+def cost_sections(material: Material) -> list[Section | Absent]:
     """Accuracy against cost; seconds are absent if no runs are comparable."""
     runs = [run for run in material.gathered.graded() if run.timing and run.timing.forwards]
     timed = _timed(material.gathered.graded())
@@ -197,7 +184,7 @@ def _timed(runs: Sequence[RunFacts]) -> list[RunFacts]:
 def _calls_figure(runs: Sequence[RunFacts]) -> Figure:
     costs = [run.timing.forwards for run in runs if run.timing and run.timing.forwards]
     rows = tuple(
-        (label(run.label), rate(run.rates[0].interval), score(cost, 1))
+        (Cell(run.label), rate(run.rates[0].interval), score(cost, 1))
         for run, cost in zip(runs, costs, strict=True)
     )
     return Figure(
@@ -220,7 +207,7 @@ def _seconds(runs: Sequence[RunFacts]) -> Figure:
     timings = [run.timing for run in runs if run.timing]
     costs = [each.seconds for each in timings]
     rows = tuple(
-        (label(run.label), rate(run.rates[0].interval), score(each.seconds), count(each.samples))
+        (Cell(run.label), rate(run.rates[0].interval), score(each.seconds), count(each.samples))
         for run, each in zip(runs, timings, strict=True)
     )
     device, dtype = timings[0].device, timings[0].dtype
@@ -236,14 +223,14 @@ def _seconds(runs: Sequence[RunFacts]) -> Figure:
 
 def _drawing(
     name: str, x_label: str, runs: Sequence[RunFacts], costs: Sequence[Interval]
-) -> Drawing:
+) -> charts.Drawing:
     families = list(dict.fromkeys(run.title for run in runs))
     named = main_runs(runs)  # names of all runs would cover each other
     series = []
     for title in families:
         own = [(run, cost) for run, cost in zip(runs, costs, strict=True) if run.title == title]
         series.append(
-            LineSeries(
+            charts.LineSeries(
                 title,
                 color_of(own[0][0]),
                 [cost.estimate for _, cost in own],
@@ -251,15 +238,15 @@ def _drawing(
                 point_labels=[_short(run) if run in named else "" for run, _ in own],
             )
         )
-    spread = [cost.estimate for cost in costs]
-    return lines(
-        LineChart(
+    estimates = [cost.estimate for cost in costs]
+    return charts.lines(
+        charts.LineChart(
             name=name,
             alt=f"Share of right programs against {x_label}, a point for each run.",
             x_label=x_label,
             y_label="right programs",
-            panels=(LinePanel(tuple(series)),),
-            log_x=max(spread) > WIDE * min(spread),
+            panels=(charts.LinePanel(tuple(series)),),
+            log_x=max(estimates) > WIDE * min(estimates),
             connect=False,
             percent=True,
         )

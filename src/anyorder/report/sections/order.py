@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts import Bar, BarChart, BarGroup, BarPanel, Drawing, Series, bars
+from anyorder.report import charts
 from anyorder.report.runs import (
     Material,
     RunFacts,
-    color_of,
     drawn_runs,
+    family_series,
     main_runs,
     sampling,
     series_of,
+    share_bars,
     split_tables,
 )
 from anyorder.report.tables import (
@@ -30,7 +31,6 @@ from anyorder.report.tables import (
     apart,
     bounds,
     interval_of,
-    label,
     missing,
     number_of,
     percent,
@@ -111,7 +111,7 @@ def _token_table(runs: Sequence[RunFacts]) -> Table:
         ties = number_of(run.measures["arness"].get("ties"))
         rows.append(
             (
-                label(run.label, run.name),
+                Cell(run.label, run.name),
                 rate(interval),
                 *(Cell(percent(value, 1), number=True) for value in ends.values()),
                 score(interval_of(tau["interval"]), 2),
@@ -132,23 +132,13 @@ def _token_table(runs: Sequence[RunFacts]) -> Table:
 
 def _token_figure(runs: Sequence[RunFacts]) -> Figure:
     drawn = drawn_runs(runs)
-    titles = dict.fromkeys((run.title, color_of(run)) for run in drawn)
-    groups = [BarGroup(run.label, (Bar(run.title, *_ends(run)),)) for run in drawn]
-    drawing = bars(
-        BarChart(
-            name="leftmost-first",
-            alt="How often each run reveals the leftmost missing token, with both controls.",
-            series=tuple(Series(title, color) for title, color in titles),
-            panels=(
-                BarPanel(
-                    "tokens that were the leftmost missing one",
-                    tuple(groups),
-                    limits=(0, 1),
-                    percent=True,
-                ),
-            ),
-            controls=tuple(CONTROLS.values()),
-        )
+    drawing = share_bars(
+        "leftmost-first",
+        "How often each run reveals the leftmost missing token, with both controls.",
+        "tokens that were the leftmost missing one",
+        (charts.BarGroup(run.label, (charts.Bar(run.title, *_ends(run)),)) for run in drawn),
+        family_series(drawn),
+        tuple(CONTROLS.values()),
     )
     return Figure(
         title="How often the next token is the leftmost one that is missing",
@@ -180,18 +170,18 @@ def _tree_table(runs: Sequence[RunFacts]) -> Table:
     for run in runs:
         records = [cell(run, metric) for metric in METRICS]
         known = [record for record in records if record is not None]
-        rows.append((label(run.label), *(score(interval_of(r["interval"]), 2) for r in known)))
+        rows.append((Cell(run.label), *(score(interval_of(r["interval"]), 2) for r in known)))
         for control, says in (CONTROLS | LINES).items():
             if all(control in record["controls"] for record in known):
                 values = (number_of(record["controls"][control]) for record in known)
-                rows.append((label("", says), *(plain(value, 2) for value in values)))
+                rows.append((Cell("", says), *(plain(value, 2) for value in values)))
         if all(record["position"] for record in known):
             between = (apart(interval_of(record["position"]), 2) for record in known)
-            rows.append((label("", "place between the two"), *between))
+            rows.append((Cell("", "place between the two"), *between))
     return Table(heads, tuple(rows))
 
 
-def _tree_drawing(runs: Sequence[RunFacts]) -> Drawing:
+def _tree_drawing(runs: Sequence[RunFacts]) -> charts.Drawing:
     groups = []
     for metric, (_, says) in METRICS.items():
         own = []
@@ -204,14 +194,14 @@ def _tree_drawing(runs: Sequence[RunFacts]) -> Drawing:
                 for name, says in (CONTROLS | LINES).items()
                 if name in known
             }
-            own.append(Bar(run.label, interval_of(record["interval"]), marks))
-        groups.append(BarGroup(says, tuple(own)))
-    return bars(
-        BarChart(
+            own.append(charts.Bar(run.label, interval_of(record["interval"]), marks))
+        groups.append(charts.BarGroup(says, tuple(own)))
+    return charts.bars(
+        charts.BarChart(
             name="tree-order",
             alt="Four scores of how the parts of a block are written, with their controls.",
             series=series_of(runs),
-            panels=(BarPanel("share of a block's parts", tuple(groups), limits=(0, 1)),),
+            panels=(charts.BarPanel("share of a block's parts", tuple(groups), limits=(0, 1)),),
             controls=tuple((CONTROLS | LINES).values()),
         )
     )

@@ -7,26 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from math import isnan
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anyorder.measure.intervals import Interval
-from anyorder.report.charts import (
-    Drawing,
-    LineChart,
-    LinePanel,
-    LineSeries,
-    PointChart,
-    PointPanel,
-    PointSet,
-    Series,
-    lines,
-    points,
-)
+from anyorder.report import charts
 from anyorder.report.runs import Material, RunFacts, main_runs, sampling
-from anyorder.report.tables import Absent, Figure, Section, Table, count, interval_of, label, score
+from anyorder.report.tables import Absent, Cell, Figure, Section, Table, count, interval_of, score
 
 TITLE = "Does the model know where its words belong?"
 TOP, COMMITTED, EVEN = "wanted most", "written next", "spread evenly"
@@ -74,24 +61,18 @@ LEAST_MASS = 0.01
 def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figure:
     panels = []
     for run in shown:
-        assert run.placement is not None
-        found = run.placement.points()
         clouds = {
-            TOP: _cloud(found["top"], "loc", mean=_mean(run, "top_mass", "top_loc")),
-            COMMITTED: _cloud(
-                found["committed"],
-                "localisation",
-                mean=_mean(run, "committed_mass", "committed_localisation"),
-            ),
+            TOP: _cloud(run, "top", "loc"),
+            COMMITTED: _cloud(run, "committed", "localisation"),
         }
-        panels.append(PointPanel(run.label, clouds))
-    drawing = points(
-        PointChart(
+        panels.append(charts.PointPanel(run.label, clouds))
+    drawing = charts.points(
+        charts.PointChart(
             name="mass-localisation",
             alt="Mass against localisation of the tokens wanted most and of those written next.",
             x_label="mass: how often the token is expected",
             y_label="localisation: share at one slot",
-            classes=(Series(TOP, "top"), Series(COMMITTED, "committed")),
+            classes=(charts.Series(TOP, "top"), charts.Series(COMMITTED, "committed")),
             panels=tuple(panels),
             log_x=True,
             y_limits=(0, 1.04),
@@ -112,7 +93,7 @@ def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figu
     for run in runs:
         record = run.measures["placement"]["all"]
         values = (score(interval_of(record[name])) for name in names)
-        rows.append((label(run.label), *values, count(record["canvases"])))
+        rows.append((Cell(run.label), *values, count(record["canvases"])))
     return Figure(
         title="Wanted most, and written next: how often, and how surely where",
         drawing=drawing,
@@ -124,15 +105,14 @@ def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figu
     )
 
 
-def _cloud(found: dict[str, NDArray[Any]], name: str, mean: tuple[Interval, Interval]) -> PointSet:
+def _cloud(run: RunFacts, kind: str, name: str) -> charts.PointSet:
+    assert run.placement is not None
+    found = run.placement.points()[kind]
     known = np.isfinite(found[name]) & (found["mass"] >= LEAST_MASS)
-    return PointSet(found["mass"][known], found[name][known], mean)
-
-
-def _mean(run: RunFacts, *names: str) -> tuple[Interval, Interval]:
-    """The means of the table, so that figure and table agree."""
-    x, y = (interval_of(run.measures["placement"]["all"][name]) for name in names)
-    return x, y
+    # The means of the table, so that figure and table agree.
+    means = run.measures["placement"]["all"]
+    mean = interval_of(means[f"{kind}_mass"]), interval_of(means[f"{kind}_{name}"])
+    return charts.PointSet(found["mass"][known], found[name][known], mean)
 
 
 def _series_figure(runs: Sequence[RunFacts]) -> Figure:
@@ -147,17 +127,14 @@ def _series_figure(runs: Sequence[RunFacts]) -> Figure:
         last = max(trace.steps or 1 for trace in run.traces)
         series = []
         for name, (column, color, dashed) in curves.items():
-            known = [
-                step for step in steps if column in step and step[column]["estimate"] is not None
-            ]
-            at = [100 * step["step"] / last for step in known]
-            series.append(
-                LineSeries(name, color, at, [interval_of(step[column]) for step in known], dashed)
-            )
-        panels.append(LinePanel(tuple(series), title=run.label))
+            found = [(step["step"], interval_of(step[column])) for step in steps if column in step]
+            known = [(100 * at / last, value) for at, value in found if not isnan(value.estimate)]
+            x, y = [at for at, _ in known], [value for _, value in known]
+            series.append(charts.LineSeries(name, color, x, y, dashed))
+        panels.append(charts.LinePanel(tuple(series), title=run.label))
         rows = tuple(
             (
-                label(f"after {step['step']}"),
+                Cell(f"after {step['step']}"),
                 *(score(interval_of(step[column])) for column, _, _ in curves.values()),
                 count(step["canvases"]),
             )
@@ -170,25 +147,21 @@ def _series_figure(runs: Sequence[RunFacts]) -> Figure:
         )
     return Figure(
         title="The same as the text fills up",
-        drawing=_series_drawing(tuple(panels)),
+        drawing=charts.lines(
+            charts.LineChart(
+                name="localisation-over-steps",
+                alt="Mean localisation of tokens wanted most and written next, over the steps.",
+                x_label="steps done, in per cent",
+                y_label="localisation",
+                panels=tuple(panels),
+                y_limits=(0, 1),
+            )
+        ),
         commands=(*sampling(runs), *map(_command, runs)),
         caption="Bands are [[interval|95 % intervals]] over problems. The dashed line is what the "
         "same masses would give if they were spread evenly over the masked slots: as fewer are "
         "left, everything is better placed.",
         tables=tuple(tables),
-    )
-
-
-def _series_drawing(panels: tuple[LinePanel, ...]) -> Drawing:
-    return lines(
-        LineChart(
-            name="localisation-over-steps",
-            alt="Mean localisation of tokens wanted most and written next, over the steps.",
-            x_label="steps done, in per cent",
-            y_label="localisation",
-            panels=panels,
-            y_limits=(0, 1),
-        )
     )
 
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts import (
-    Bar,
-    BarChart,
-    BarGroup,
-    BarPanel,
-    Drawing,
-    Series,
-    bars,
-    chart_colors,
-    spare_colors,
-)
+from anyorder.report import charts
 from anyorder.report.runs import (
     LEFT_TO_RIGHT,
     RANDOM,
@@ -37,7 +27,6 @@ from anyorder.report.tables import (
     count,
     foldable,
     is_different,
-    label,
     policy_title,
     score,
 )
@@ -90,41 +79,43 @@ def section(material: Material) -> Section | Absent | None:
     )
 
 
-def _drawing(found: Sequence[Comparison]) -> Drawing:
+def _drawing(found: Sequence[Comparison]) -> charts.Drawing:
     policies = dict.fromkeys(run.policy for each in found for run in each.runs)
-    spare, known = iter(spare_colors()), chart_colors()
+    spare, known = iter(charts.spare_colors()), charts.chart_colors()
     colors = {policy: policy if policy in known else next(spare) for policy in policies}
     panels = []
     for name, says in FILTERS.items():
         groups = tuple(group for each in found if (group := _group(each, name)).bars)
         if groups:
-            panels.append(BarPanel("tree similarity", groups, title=says, limits=(0, 1)))
-    return bars(
-        BarChart(
+            panels.append(charts.BarPanel("tree similarity", groups, title=says, limits=(0, 1)))
+    return charts.bars(
+        charts.BarChart(
             name="similarity",
             alt="Tree similarity of each policy's programs to those written from left to right.",
-            series=tuple(Series(policy_title(name), color) for name, color in colors.items()),
+            series=tuple(
+                charts.Series(policy_title(name), color) for name, color in colors.items()
+            ),
             panels=tuple(panels),
         )
     )
 
 
-def _group(each: Comparison, name: str) -> BarGroup:
+def _group(each: Comparison, name: str) -> charts.BarGroup:
     rows = {row.run.policy: row for row in reversed(each.rows) if row.filter == name}
     in_order = [
         rows[policy] for policy in dict.fromkeys(r.run.policy for r in each.rows) if policy in rows
     ]
-    own = (Bar(policy_title(row.run.policy), row.scores[METRIC]) for row in in_order)
+    own = (charts.Bar(policy_title(row.run.policy), row.scores[METRIC]) for row in in_order)
     k = each.reference.options.get("k")
     name = each.reference.title if k in (None, 1) else f"{each.reference.title}, {k} at a time"
-    return BarGroup(name, tuple(own))
+    return charts.BarGroup(name, tuple(own))
 
 
 def _table(found: Sequence[Comparison]) -> Table:
     metrics = found[0].metrics
     rows = tuple(
         (
-            label(row.run.label, FILTERS[row.filter]),
+            Cell(row.run.label, FILTERS[row.filter]),
             *(score(row.scores[metric]) for metric in metrics),
             count(row.prompts),
         )
@@ -159,7 +150,7 @@ def differences(
 def _differences(found: Sequence[Comparison]) -> list[Table]:
     rows = tuple(
         (
-            label(row.run.label, FILTERS[row.filter]),
+            Cell(row.run.label, FILTERS[row.filter]),
             apart(less),
             count(less.n),
             Cell("more alike" if less.estimate > 0 else "less alike")

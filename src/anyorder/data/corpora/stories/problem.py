@@ -10,7 +10,7 @@ last token.
 
 Answers come from the rules of the operations, never from running a program, so that they can judge
 programs. Values are drawn until the story is sensible: shares come out even, and nothing is taken
-that is not there. Not here: tokens, batches, and how a layout is stated (layout.py).
+that is not there. Not here: tokens, batches, and how a layout is stated (dials.py).
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from anyorder.data.corpora.stories import layout as layouts
-from anyorder.data.corpora.stories import wording as wordings
+from anyorder.data.corpora.stories import dials
 from anyorder.data.corpora.stories.program import (
     MEN,
     NOUNS,
@@ -238,12 +237,12 @@ def render(core: UnwrittenProblem, config: StoriesConfig, draw: int = 0) -> Stor
     Reads only the dials and `state_layout` of `config`.
     """
     statements = core.structure.statements
-    layout = layouts.choose(statements, config.layout, core.draws("layout", draw))
-    words = wordings.choose(statements, config.wording, core.draws("wording", draw))
+    layout = dials.choose_layout(statements, config.layout, core.draws("layout", draw))
+    words = dials.choose_words(statements, config.wording, core.draws("wording", draw))
     lines = program(statements, core.names, layout, words)
     prompt = tell(core.structure, core.names, core.person, core.phrasing)
     if config.state_layout:
-        prompt += layouts.state(statements, layout)
+        prompt += dials.stated_layout(statements, layout)
     text = "".join(piece for line in lines for piece in line)
     return Story(prompt, text, core, layout, words)
 
@@ -269,5 +268,5 @@ def freedom(core: UnwrittenProblem, config: StoriesConfig) -> tuple[float, float
     those at layout 0; where the layout is stated it has no free bits left.
     """
     statements = core.structure.statements
-    free = 0.0 if config.state_layout else layouts.bits(statements, config.layout)
-    return free, wordings.bits(statements, config.wording)
+    free = 0.0 if config.state_layout else dials.layout_bits(statements, config.layout)
+    return free, dials.wording_bits(statements, config.wording)

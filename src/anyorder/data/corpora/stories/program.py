@@ -14,8 +14,8 @@ an expression. "\\n" is a separate piece and part of no other, so that lines are
 tokens. The longest match cuts a rendered story into the pieces it was rendered from: a property of
 the lists, and tested.
 
-How a statement is written depends on its names, on a `StoryLayout` (lengths, layout.py) and on
-`Words` (alternatives of the same length, wording.py). All give the same function.
+How a statement is written depends on its names, on a `StoryLayout` (lengths) and on
+`Words` (alternatives of the same length), both drawn in dials.py. All give the same function.
 
 Not here: choosing names, values, layout or words.
 """

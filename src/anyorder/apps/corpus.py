@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from anyorder.data.batches import Example, tokenise
+from anyorder.data.batches import tokenise
 from anyorder.data.corpora.stories import (
     MAX_PROGRAM_TOKENS,
     MAX_PROMPT_TOKENS,
@@ -26,7 +27,7 @@ from anyorder.data.corpora.stories import (
     stories_digest,
     stories_vocab,
 )
-from anyorder.data.corpora.stories.layout import MAX_LINES
+from anyorder.data.corpora.stories.dials import MAX_LINES
 from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
 from anyorder.data.keyed import Permutation
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
@@ -64,22 +65,26 @@ def _is_published(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Room:
-    """The limits of a row of a shard, in tokens."""
+class _Limits:
+    """The limits of an example, in tokens, and their names for messages."""
 
-    canvas: int
-    max_length: int
+    config: DataConfig
+    vocab: Vocab
     around: int
     segments: SegmentConfig | None
 
+    def holds(self, prompt: Any, answer: Any) -> Any:
+        """Whether an example fits, by the lengths of its prompt and answer (numbers or arrays)."""
+        whole = prompt + answer + self.around
+        return (answer < self.config.canvas) & (whole <= self.config.max_length)
 
-@dataclass(frozen=True)
-class FittingRows:
-    """The rows of one split that fit."""
-
-    source: ShardSource
-    left_out: int
-    truncated: int
+    def __str__(self) -> str:
+        names = {"data.canvas": self.config.canvas, "data.max_length": self.config.max_length}
+        if self.segments is not None and self.segments.overflow == "drop":
+            names["segments.slots"] = self.segments.slots
+            names["segments.segment_length"] = self.segments.segment_length
+        *first, last = (f"{name}={value}" for name, value in names.items())
+        return f"{', '.join(first)} and {last}"
 
 
 def manifest_digest(folder: Path) -> str:
@@ -95,19 +100,19 @@ def manifest_digest(folder: Path) -> str:
     return hashlib.sha256("\n".join(held).encode()).hexdigest()
 
 
-def fitting_rows(folder: Path, split: Split, vocab: Vocab, room: Room) -> FittingRows:
-    """The rows of a split, without those that are too long."""
-    source = ShardSource(folder, split, vocab)
-    if room.segments is not None and room.segments.by != source.cut:
+def _fitting_rows(folder: Path, split: Split, limits: _Limits) -> tuple[ShardSource, int, int]:
+    """The rows of a split that are not too long; how many are left out; how many truncated."""
+    source = ShardSource(folder, split, limits.vocab)
+    if limits.segments is not None and limits.segments.by != source.cut:
         raise ValueError(
-            f"{folder} is cut by {source.cut}, not by {room.segments.by}: give --segments.by "
+            f"{folder} is cut by {source.cut}, not by {limits.segments.by}: give --segments.by "
             f"{source.cut}"
             if source.cut
             else f"{folder} is not cut into segments: tinygsm and gsm8k-programs are, by line"
         )
     chosen, left_out, truncated, before = [], 0, 0, 0
     for shard in source.shards:
-        fits, shortened = _fitting(shard, room)
+        fits, shortened = _fitting(shard, limits)
         left_out += int((~fits).sum()) * shard.repeat
         truncated += int((fits & shortened).sum()) * shard.repeat
         rows = np.flatnonzero(np.tile(fits, shard.repeat)) + before
@@ -115,24 +120,28 @@ def fitting_rows(folder: Path, split: Split, vocab: Vocab, room: Room) -> Fittin
         before += shard.rows * shard.repeat
     if left_out:
         source = source.chosen(np.concatenate(chosen))
-    return FittingRows(source, left_out, truncated)
+    if not source.size:
+        raise ValueError(
+            f"no row of {folder}/{split} fits in {limits}: raise them, or make shards with more "
+            "rows (anyorder data --validation sets the share that is held out)"
+        )
+    return source, left_out, truncated
 
 
-def _fitting(shard: Shard, room: Room) -> tuple[Array, Array]:
+def _fitting(shard: Shard, limits: _Limits) -> tuple[Array, Array]:
     """Masks: the rows that fit, and those that truncation to segments shortens."""
     # From stored lengths, for a whole shard at a time: no tokens are read.
     answer, prompt = shard.answer_length, shard.prompt_length
     shortened = np.zeros(shard.rows, dtype=bool)
     fits = np.ones(shard.rows, dtype=bool)
-    if room.segments is not None:
-        kept, count, longest = _segments(shard, room.segments)
-        if room.segments.overflow == "drop":
-            fits = (count <= room.segments.slots) & (longest < room.segments.segment_length)
+    if (segments := limits.segments) is not None:
+        kept, count, longest = _segments(shard, segments)
+        if segments.overflow == "drop":
+            fits = (count <= segments.slots) & (longest < segments.segment_length)
         else:
             shortened = kept < answer
             answer = kept
-    whole = prompt + answer + room.around
-    return fits & (answer < room.canvas) & (whole <= room.max_length), shortened
+    return fits & limits.holds(prompt, answer), shortened
 
 
 def _segments(shard: Shard, config: SegmentConfig) -> tuple[Array, Array, Array]:
@@ -203,10 +212,10 @@ def open_corpus(
     `around` counts a row's tokens besides prompt and answer; `segments` is how answers are cut.
     """
     vocab = open_vocab(config.vocab)
-    room = _Room(config, vocab, around(vocab), segments)
+    limits = _Limits(config, vocab, around(vocab), segments)
     if config.source == "stories":
         _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
-        return _stories(room)
+        return _stories(limits)
     _refuse_unused(config, STORIES_ONLY)
     if config.source.startswith("hf:"):
         _refuse_unused(config, ("documents",))
@@ -216,35 +225,13 @@ def open_corpus(
             prompt=config.prompt_field or None,
             answer=config.answer_field,
         )
-        return _divided(room, source, source.fingerprint)
+        return _divided(limits, source, source.fingerprint)
     _refuse_unused(config, ("split",))
     path = Path(config.source)
     if is_shard_folder(config.source):
         _refuse_unused(config, ("documents", "prompt_field", "answer_field"))
-        return _shards(room, path)
-    return _divided(room, _open_file(path, config), sha256_of(path))
-
-
-@dataclass(frozen=True)
-class _Room:
-    """The limits of an example, and their names for messages."""
-
-    config: DataConfig
-    vocab: Vocab
-    around: int
-    segments: SegmentConfig | None
-
-    def holds(self, example: Example) -> bool:
-        whole = len(example.prompt) + len(example.answer) + self.around
-        return len(example.answer) < self.config.canvas and whole <= self.config.max_length
-
-    def __str__(self) -> str:
-        names = {"data.canvas": self.config.canvas, "data.max_length": self.config.max_length}
-        if self.segments is not None and self.segments.overflow == "drop":
-            names["segments.slots"] = self.segments.slots
-            names["segments.segment_length"] = self.segments.segment_length
-        *first, last = (f"{name}={value}" for name, value in names.items())
-        return f"{', '.join(first)} and {last}"
+        return _shards(limits, path)
+    return _divided(limits, _open_file(path, config), sha256_of(path))
 
 
 def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
@@ -268,11 +255,11 @@ def open_vocab(name: str) -> Vocab:
         ) from None
 
 
-def _stories(room: _Room) -> Corpus:
-    config = room.config
+def _stories(limits: _Limits) -> Corpus:
+    config = limits.config
     dials = {name: getattr(config, name) for name in STORIES_ONLY}
     train = StoriesConfig(seed=config.seed, **dials)
-    longest = MAX_PROMPT_TOKENS + config.canvas + room.around - 1
+    longest = MAX_PROMPT_TOKENS + config.canvas + limits.around - 1
     if config.canvas <= MAX_PROGRAM_TOKENS:
         least = MAX_PROGRAM_TOKENS + 1
         raise ValueError(f"data.canvas={config.canvas}: stories needs at least {least}, raise it")
@@ -281,10 +268,10 @@ def _stories(room: _Room) -> Corpus:
             f"data.max_length={config.max_length}: stories with data.canvas={config.canvas} needs "
             f"at least {longest}, raise it"
         )
-    if room.segments is not None:
-        _check_story_segments(room.segments, room.vocab)
+    if limits.segments is not None:
+        _check_story_segments(limits.segments, limits.vocab)
     return Corpus(
-        vocab=room.vocab,
+        vocab=limits.vocab,
         train=StoriesSource(train),
         validation=StoriesSource(replace(train, split="heldout")),
         digest=stories_digest(train),
@@ -319,24 +306,17 @@ def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
             )
 
 
-def _shards(room: _Room, folder: Path) -> Corpus:
+def _shards(limits: _Limits, folder: Path) -> Corpus:
     digest = manifest_digest(folder)
-    limits = Room(room.config.canvas, room.config.max_length, room.around, room.segments)
-    train = fitting_rows(folder, "train", room.vocab, limits)
-    validation = fitting_rows(folder, "validation", room.vocab, limits)
-    for split, found in (("train", train), ("validation", validation)):
-        if not found.source.size:
-            raise ValueError(
-                f"no row of {folder}/{split} fits in {room}: raise them, or make shards with more "
-                "rows (anyorder data --validation says how many are held out)"
-            )
+    train, train_out, train_cut = _fitting_rows(folder, "train", limits)
+    validation, validation_out, validation_cut = _fitting_rows(folder, "validation", limits)
     return Corpus(
-        vocab=room.vocab,
-        train=train.source,
-        validation=validation.source,
+        vocab=limits.vocab,
+        train=train,
+        validation=validation,
         digest=digest,
-        left_out=train.left_out + validation.left_out,
-        truncated=train.truncated + validation.truncated,
+        left_out=train_out + validation_out,
+        truncated=train_cut + validation_cut,
     )
 
 
@@ -354,26 +334,26 @@ def _open_file(path: Path, config: DataConfig) -> Source:
     )
 
 
-def _divided(room: _Room, source: Source, digest: str) -> Corpus:
+def _divided(limits: _Limits, source: Source, digest: str) -> Corpus:
     """The examples that fit, divided into training and validation."""
     assert source.size is not None
-    config = room.config
+    config = limits.config
     try:
-        chosen = _choose(room, source)
+        chosen = _choose(limits, source)
     except ValueError as error:
         hint = ": for text of your own use data.vocab=bytes" if config.vocab == "stories" else ""
         raise ValueError(f"{config.source}: {error}{hint}") from None
     fitting = chosen.fitting
     if len(fitting) < 2:
         raise ValueError(
-            f"{len(fitting)} of the {source.size} examples in {config.source} fit in {room}: raise "
-            "them, give more data, or (.txt) end documents elsewhere with data.documents"
+            f"{len(fitting)} of the {source.size} examples in {config.source} fit in {limits}: "
+            "raise them, give more data, or (.txt) end documents elsewhere with data.documents"
             + chosen.hint()
         )
     shuffled = Permutation(len(fitting), "held out", config.seed)
     held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
     return Corpus(
-        vocab=room.vocab,
+        vocab=limits.vocab,
         train=SelectedExamples(
             source, [fitting[i] for i in range(len(fitting)) if i not in held_out]
         ),
@@ -399,19 +379,19 @@ class _CorpusChoice:
         return f" ({self.uncut} cannot be cut; {self.why_uncut})" if self.uncut else ""
 
 
-def _choose(room: _Room, source: Source) -> _CorpusChoice:
+def _choose(limits: _Limits, source: Source) -> _CorpusChoice:
     assert source.size is not None
     choice = _CorpusChoice()
     for index in range(source.size):
         try:
-            example = tokenise(*source[index], index, room.vocab, segments=room.segments)
+            example = tokenise(*source[index], index, limits.vocab, segments=limits.segments)
         except CannotCut as error:
             choice.uncut += 1
             choice.why_uncut = choice.why_uncut or str(error)
         except DoesNotFit:
             continue
         else:
-            if room.holds(example):
+            if limits.holds(len(example.prompt), len(example.answer)):
                 choice.fitting.append(index)
                 choice.truncated += example.truncated
     return choice

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anyorder.bench.timing import Timing, against_time, timing
-from anyorder.measure.passk import pass_table
+from anyorder.measure.passk import Timing, against_time, pass_table, timing
 from anyorder.model import Card, build
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.trace import Run, RunCard, Trace
