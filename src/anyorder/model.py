@@ -101,7 +101,9 @@ class Model:
     @property
     def trained_on(self) -> dict[str, Any]:
         """The data part of the recipe that trained it; empty if unknown."""
-        return dict(self.card.recipe.get("data", {}))
+        recipe = self.card.recipe
+        dials = {"trails": recipe["trails"]} if "trails" in recipe else {}
+        return {**recipe.get("data", {}), **dials}
 
     def to(self, device: str | torch.device) -> Model:
         """Move the network; sampling happens there."""

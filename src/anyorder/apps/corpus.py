@@ -29,6 +29,13 @@ from anyorder.data.corpora.stories import (
 )
 from anyorder.data.corpora.stories.dials import MAX_LINES
 from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
+from anyorder.data.corpora.trails import (
+    TrailsConfig,
+    TrailsDials,
+    sizes,
+    trails_digest,
+    trails_vocab,
+)
 from anyorder.data.keyed import Permutation
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
 from anyorder.data.sources import (
@@ -42,6 +49,7 @@ from anyorder.data.sources import (
     Split,
     StoriesSource,
     TextSource,
+    TrailsSource,
     read_manifest,
 )
 from anyorder.files import sha256_of
@@ -206,10 +214,12 @@ def open_corpus(
     config: DataConfig,
     around: Callable[[Vocab], int] = lambda vocab: 1,
     segments: SegmentConfig | None = None,
+    trails: TrailsDials | None = None,
 ) -> Corpus:
     """Read what the data fields name.
 
-    `around` counts a row's tokens besides prompt and answer; `segments` is how answers are cut.
+    `around` counts a row's tokens besides prompt and answer; `segments` is how answers are cut;
+    `trails` are the dials of that corpus.
     """
     vocab = open_vocab(config.vocab)
     limits = _Limits(config, vocab, around(vocab), segments)
@@ -217,6 +227,11 @@ def open_corpus(
         _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
         return _stories(limits)
     _refuse_unused(config, STORIES_ONLY)
+    if config.source == "trails":
+        _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
+        return _trails(limits, trails or TrailsDials())
+    if trails not in (None, TrailsDials()):
+        raise ValueError(f"trails has no effect on data.source={config.source}: leave it out")
     if config.source.startswith("hf:"):
         _refuse_unused(config, ("documents",))
         source = DatasetSource.load(
@@ -244,14 +259,16 @@ def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
 def open_vocab(name: str) -> Vocab:
     if name == "stories":
         return stories_vocab()
+    if name == "trails":
+        return trails_vocab()
     if name == "bytes":
         return Vocab.bytes()
     try:
         return find_vocab(name)
     except ValueError as error:
         raise ValueError(
-            f"data.vocab={name!r}: give stories, bytes, a model, or a folder with a tokenizer or "
-            f"a vocabulary ({error})"
+            f"data.vocab={name!r}: give stories, trails, bytes, a model, or a folder with a "
+            f"tokenizer or a vocabulary ({error})"
         ) from None
 
 
@@ -304,6 +321,34 @@ def _check_story_segments(segments: SegmentConfig, vocab: Vocab) -> None:
                 f"segments.{name}={given}: stories cut by {segments.by} needs at least {least}, "
                 "raise it"
             )
+
+
+def _trails(limits: _Limits, dials: TrailsDials) -> Corpus:
+    config = limits.config
+    train = TrailsConfig(seed=config.seed, **vars(dials))
+    largest = sizes(train)
+    needed = {
+        "data.canvas": (config.canvas, largest.program + 1),
+        "data.max_length": (
+            config.max_length,
+            largest.prompt + config.canvas + limits.around - 1,
+        ),
+    }
+    if (segments := limits.segments) is not None:
+        if segments.by != "line":
+            raise ValueError(f"segments.by={segments.by}: trails is cut by line, give line")
+        needed["segments.slots"] = (segments.slots, largest.lines)
+        length = largest.line + (segments.overflow == "drop")  # drop needs room for an EOS
+        needed["segments.segment_length"] = (segments.segment_length, length)
+    for name, (given, least) in needed.items():
+        if given < least:
+            raise ValueError(f"{name}={given}: these trails need at least {least}, raise it")
+    return Corpus(
+        vocab=limits.vocab,
+        train=TrailsSource(train),
+        validation=TrailsSource(replace(train, split="heldout")),
+        digest=trails_digest(train),
+    )
 
 
 def _shards(limits: _Limits, folder: Path) -> Corpus:

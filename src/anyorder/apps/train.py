@@ -20,6 +20,7 @@ from anyorder.decode.canvas import Frame
 from anyorder.families.family import Family, Objective, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
+from anyorder.nets.prompts import sentence_ends
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.training import lora
 from anyorder.training.config import TrainConfig
@@ -160,11 +161,12 @@ def _open_corpus(recipe: Recipe) -> Corpus:
         recipe.data,
         lambda vocab: ends + sum(map(len, _frame(recipe, vocab))),
         getattr(recipe, "segments", None),
+        recipe.trails,
     )
 
 
 def _frame(recipe: Recipe, vocab: Vocab) -> Frame:
-    config = network_config(recipe, vocab.size, vocab.eos_id)
+    config = _config_for(recipe, vocab)
     return find_family(recipe.family).frame(config, vocab)
 
 
@@ -204,16 +206,23 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
     """The card of the model folder."""
     return Card(
         family=recipe.family,
-        net=asdict(network_config(recipe, corpus.vocab.size, corpus.vocab.eos_id)),
+        net=asdict(_config_for(recipe, corpus.vocab)),
         max_new_tokens=recipe.data.canvas,
         max_length=recipe.data.max_length,
         recipe=recipe.as_json(),
     )
 
 
-def network_config(recipe: Recipe, vocab_size: int, eos: int = 0) -> Any:
-    """The network's complete configuration; `eos` does not change its shapes."""
-    return find_family(recipe.family).network_config(recipe, vocab_size, eos)
+def network_config(
+    recipe: Recipe, vocab_size: int, eos: int = 0, sentence_ends: tuple[int, ...] = ()
+) -> Any:
+    """The network's complete configuration; ids do not change its shapes."""
+    return find_family(recipe.family).network_config(recipe, vocab_size, eos, sentence_ends)
+
+
+def _config_for(recipe: Recipe, vocab: Vocab) -> Any:
+    ends = sentence_ends(vocab) if recipe.net.prompt == "sentences" else ()
+    return network_config(recipe, vocab.size, vocab.eos_id, ends)
 
 
 def checked_vocab_size(recipe: Recipe) -> int:

@@ -9,7 +9,7 @@ Never torch here. Nothing else in the library compares family names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
@@ -93,11 +93,14 @@ class Family:
     usual: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda net, given: {}
     """(network, given options) -> what else to choose for this network in particular."""
 
-    def network_config(self, recipe: Any, vocab_size: int, eos: int) -> Any:
+    def network_config(
+        self, recipe: Any, vocab_size: int, eos: int, sentence_ends: tuple[int, ...] = ()
+    ) -> Any:
         """The configuration of the network that a recipe asks for, complete."""
         if recipe.net.shift and not self.network.shifts:
             raise ValueError(f"{self.name} does not use net.shift: leave it out")
         backbone = recipe.net.backbone(vocab_size, causal=self.causal)
+        backbone = replace(backbone, sentence_ends=sentence_ends)
         return self.network.complete(backbone, recipe, eos)
 
     @property

@@ -18,6 +18,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from anyorder.vocab import Vocab
+
+
+def sentence_ends(vocab: Vocab) -> tuple[int, ...]:
+    """The ids that end a sentence, by spelling, and last the newline, which ends a prompt."""
+    newline = vocab.encode("\n")
+    if len(newline) != 1:
+        raise ValueError(
+            "net.prompt=sentences: the vocabulary has no token for a newline, which ends prompts: "
+            "give net.prompt=tokens"
+        )
+    texts = ((id, vocab.decode([id]).rstrip(" ")) for id in range(vocab.size))
+    return (*(id for id, text in texts if text.endswith((".", "?", "!"))), *newline)
+
 
 def sum_sentences(x: Tensor, ids: Tensor, ends: Sequence[int]) -> Tensor:
     """The vectors of `ids`, in prompts summed by sentence.  # x B L D, ids B L -> B L D

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from anyorder.data.corpora.trails import TrailsDials
 from anyorder.data.segments import SegmentConfig
 from anyorder.families.config import NetConfig
 from anyorder.families.duo.config import UniformConfig
@@ -29,7 +30,7 @@ class DataConfig:
     """What to train on."""
 
     source: str = "stories"
-    """`stories`; a folder of `anyorder data`; .jsonl, .txt (.gz too); or `hf:NAME`."""
+    """`stories` or `trails`; a folder of `anyorder data`; .jsonl, .txt (.gz too); or `hf:NAME`."""
     split: str = "train"
     """hf: which split of the dataset."""
     documents: Literal["blank", "line", "whole"] = "blank"
@@ -39,8 +40,9 @@ class DataConfig:
     answer_field: str = "answer"
     """The answer's field in a .jsonl file or dataset."""
     vocab: str = "stories"
-    """`stories`, `bytes`, a model or its hub id, or a folder with a tokenizer; `qwen2:NAME` takes
-    the special tokens of LatentMDM, `dream:NAME` and `llada:NAME` those of these models."""
+    """`stories`, `trails`, `bytes`, a model or its hub id, or a folder with a tokenizer;
+    `qwen2:NAME` takes the special tokens of LatentMDM, `dream:NAME` and `llada:NAME` those of these
+    models."""
     layout: float = 0.0
     """stories: how freely the lines of a program are arranged, 0 to 1."""
     wording: float = 0.0
@@ -72,6 +74,7 @@ class Recipe:
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     net: NetConfig = field(default_factory=NetConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    trails: TrailsDials = field(default_factory=TrailsDials)
 
     SETTINGS: ClassVar[str | None] = None
     """The field with the settings of the objective."""
@@ -87,7 +90,10 @@ class Recipe:
         return ()
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"train": self.train.as_json()}
+        stored = asdict(self) | {"train": self.train.as_json()}
+        if self.data.source != "trails":
+            del stored["trails"]  # it has no effect, and recipes of version 0.1 lack it
+        return stored
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from anyorder.bench.tasks.livecodebench import load_livecodebench
 from anyorder.bench.tasks.mbpp import load_mbpp, load_mbpp_plus
 from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
 from anyorder.bench.tasks.stories import Stories, load_stories
+from anyorder.bench.tasks.trails import load_trails
 from anyorder.checks import refuse_unknown
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
+    "trails": load_trails,
     "stories": load_stories,
     "humaneval": load_humaneval,
     "humaneval+": load_humaneval_plus,

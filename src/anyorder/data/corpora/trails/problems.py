@@ -96,13 +96,9 @@ PLACES = tuple(f"At {number}. " for number in range(1, 7))
 
 
 @dataclass(frozen=True)
-class TrailsConfig:
-    """Which corpus: the same fields give the same problems, always."""
+class TrailsDials:
+    """How hard problems are, and how free their programs."""
 
-    seed: int = 0
-    """Another seed is another corpus of the same kind."""
-    split: str = "train"
-    """"train", or "heldout": chains with a triple of operations that "train" never has."""
     hops: tuple[int, int] = (4, 4)
     """The fewest and the most facts in a chain, 3 to 6."""
     arms: int = 2
@@ -125,37 +121,45 @@ class TrailsConfig:
     """Whether each problem draws its condition: layout 0, free or stated, and told or not."""
 
     def __post_init__(self) -> None:
-        _check(type(self.seed) is int, "seed", self.seed, "an integer")
-        _check(self.split in SPLITS, "split", self.split, f"one of {', '.join(SPLITS)}")
         object.__setattr__(self, "hops", tuple(self.hops))  # JSON has lists
         object.__setattr__(self, "anchor", tuple(self.anchor))
         whole = len(self.hops) == 2 and all(type(hop) is int for hop in self.hops)
-        _check(
-            whole and 3 <= self.hops[0] <= self.hops[1] <= len(PLACES),
-            "hops",
-            self.hops,
-            "two integers from 3 to 6, the smaller one first",
-        )
+        in_order = whole and 3 <= self.hops[0] <= self.hops[1] <= len(PLACES)
+        _check(in_order, "hops", self.hops, "two integers from 3 to 6, the smaller one first")
         _check(type(self.arms) is int and 1 <= self.arms <= 3, "arms", self.arms, "1, 2 or 3")
-        positive = len(self.anchor) == 3 and all(_is_share(each, None) for each in self.anchor)
-        _check(
-            positive and sum(self.anchor) > 0,
-            "anchor",
-            self.anchor,
-            "three weights, not all of them 0",
-        )
+        weights = len(self.anchor) == 3 and all(_is_share(each, None) for each in self.anchor)
+        remedy = "three weights, not all of them 0"
+        _check(weights and sum(self.anchor) > 0, "anchor", self.anchor, remedy)
         for name in ("layout", "lines", "shape", "wording"):
             value = getattr(self, name)
             _check(_is_share(value, 1), name, value, "a number from 0 to 1")
         for name in ("state_layout", "told", "mixture"):
             value = getattr(self, name)
             _check(type(value) is bool, name, value, "true or false")
-        if self.mixture and not self.free:
-            raise ValueError("trails: mixture needs a layout to set free: give layout, say 1")
         if self.mixture and (self.state_layout or self.told):
             raise ValueError("trails: a mixture draws state_layout and told: leave them out")
-        if self.state_layout and not self.free:
-            raise ValueError("trails: state_layout needs a layout to state: give layout, say 1")
+        if (self.mixture or self.state_layout) and not self.free:
+            raise ValueError("trails: mixture and state_layout need a free layout: give layout 1")
+
+    @property
+    def free(self) -> bool:
+        """Whether any dial moves tokens."""
+        return self.layout > 0 or self.lines > 0 or self.shape > 0
+
+
+@dataclass(frozen=True)
+class TrailsConfig(TrailsDials):
+    """Which corpus: the same fields give the same problems, always."""
+
+    seed: int = 0
+    """Another seed is another corpus of the same kind."""
+    split: str = "train"
+    """"train", or "heldout": chains with a triple of operations that "train" never has."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(type(self.seed) is int, "seed", self.seed, "an integer")
+        _check(self.split in SPLITS, "split", self.split, f"one of {', '.join(SPLITS)}")
 
     @classmethod
     def from_fields(cls, values: Mapping[str, Any]) -> TrailsConfig:
@@ -166,11 +170,6 @@ class TrailsConfig:
                 f"trails: unknown field {', '.join(map(repr, unknown))}: it has {', '.join(known)}"
             )
         return cls(**values)
-
-    @property
-    def free(self) -> bool:
-        """Whether any dial moves tokens."""
-        return self.layout > 0 or self.lines > 0 or self.shape > 0
 
 
 def _is_share(value: Any, most: float | None) -> bool:
@@ -248,6 +247,10 @@ class UnwrittenTrail:
     @property
     def hops(self) -> int:
         return len(self.operations[0])
+
+    @property
+    def arms(self) -> int:
+        return len(self.chains)
 
     @property
     def steps(self) -> tuple[Step, ...]:
