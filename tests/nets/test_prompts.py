@@ -88,7 +88,7 @@ def test_a_cache_continues_after_the_prompt() -> None:
     net = Transformer(replace(SMALL, causal=True, sentence_ends=ENDS), seed=2).double()
     ids = torch.tensor([[2, 3, 1, 4, 9, 6, 7, 1, 5]])
     whole = net.hidden(ids)
-    cache = net.empty_cache(1, 9)
+    cache = net.new_cache(1, 9)
     parts = [net.hidden(ids[:, :5], cache=cache)]
     parts += [net.hidden(ids[:, place : place + 1], cache=cache) for place in range(5, 9)]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole)

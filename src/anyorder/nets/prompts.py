@@ -23,14 +23,14 @@ from anyorder.vocab import Vocab
 
 def sentence_ends(vocab: Vocab) -> tuple[int, ...]:
     """The ids that end a sentence, by spelling, and last the newline, which ends a prompt."""
-    newline = vocab.encode("\n")
-    if len(newline) != 1:
+    texts = [vocab.decode([id]).rstrip(" ") for id in range(vocab.size)]
+    if "\n" not in texts:
         raise ValueError(
             "net.prompt=sentences: the vocabulary has no token for a newline, which ends prompts: "
             "give net.prompt=tokens"
         )
-    texts = ((id, vocab.decode([id]).rstrip(" ")) for id in range(vocab.size))
-    return (*(id for id, text in texts if text.endswith((".", "?", "!"))), *newline)
+    ends = (id for id, text in enumerate(texts) if text.endswith((".", "?", "!")))
+    return (*ends, texts.index("\n"))
 
 
 def sum_sentences(x: Tensor, ids: Tensor, ends: Sequence[int]) -> Tensor:
