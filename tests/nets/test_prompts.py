@@ -84,6 +84,7 @@ def test_a_network_reads_sums_and_a_partial_cache_reads_the_same(causal: bool) -
     torch.testing.assert_close(again[1], expected[1, 2:])
 
 
+@torch.no_grad()
 def test_a_cache_continues_after_the_prompt() -> None:
     net = Transformer(replace(SMALL, causal=True, sentence_ends=ENDS), seed=2).double()
     ids = torch.tensor([[2, 3, 1, 4, 9, 6, 7, 1, 5]])
