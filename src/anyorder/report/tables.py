@@ -424,7 +424,11 @@ def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[s
 
     It names only the settings that differ among runs of the same family and policy.
     """
-    bases = [_base(family, policy) for family, policy, _, _ in runs]
+    bases = []
+    for family, policy, _, _ in runs:
+        known = describe(family)
+        way = "" if known.left_to_right else policy_title(policy)
+        bases.append(", ".join(word for word in (known.title, way) if word))
     labels = []
     for (_, _, config, _), base in zip(runs, bases, strict=True):
         rivals = [other for (_, _, other, _), same in zip(runs, bases, strict=True) if same == base]
@@ -439,12 +443,6 @@ def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[s
         f"{label} ({name})" if labels.count(label) > 1 else label
         for label, (_, _, _, name) in zip(labels, runs, strict=True)
     ]
-
-
-def _base(family: str, policy: str) -> str:
-    known = describe(family)
-    way = "" if known.left_to_right else policy_title(policy)
-    return ", ".join(word for word in (known.title, way) if word)
 
 
 def _setting(config: Mapping[str, Any], name: str) -> Any:

@@ -125,7 +125,14 @@ def parse_line(line: str, where: str = "line") -> Trace:
     record = _parse_object(line, where)
     fields = _Fields({name: value for name, value in record.items() if value is not None}, where)
     fields.check_names()
-    columns = _with_tokens(fields) if "tokens" in fields.record else _text_only(fields)
+    if "tokens" in fields.record:
+        columns = _with_tokens(fields)
+    else:
+        columns = {
+            "text": fields.string("text"),
+            "prompt": fields.optional("prompt", fields.string) or "",
+            "steps": fields.optional("steps", fields.integer),
+        }
     columns["task_id"] = fields.string("task_id")
     columns["sample"] = fields.integer("sample")
     columns["entry_point"] = fields.optional("entry_point", fields.string)
@@ -134,14 +141,6 @@ def parse_line(line: str, where: str = "line") -> Trace:
         return Trace(**columns)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _text_only(fields: _Fields) -> dict[str, Any]:
-    return {
-        "text": fields.string("text"),
-        "prompt": fields.optional("prompt", fields.string) or "",
-        "steps": fields.optional("steps", fields.integer),
-    }
 
 
 def _with_tokens(fields: _Fields) -> dict[str, Any]:

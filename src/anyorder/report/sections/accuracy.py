@@ -144,7 +144,7 @@ def passk_section(material: Material) -> Section | Absent:
                 ),
                 commands=(*sampling(runs), *grading(runs)),
                 caption="Bands are [[interval|95 % intervals]] over problems.",
-                tables=(_passk_rates(runs, ks), *differences_table(runs)),
+                tables=(passk_table(runs), *differences_table(runs)),
             ),
         ),
     )
@@ -163,7 +163,9 @@ def _curves(runs: Sequence[RunFacts]) -> tuple[charts.LineSeries, ...]:
     )
 
 
-def _passk_rates(runs: Sequence[RunFacts], ks: Sequence[int]) -> Table:
+def passk_table(runs: Sequence[RunFacts]) -> Table:
+    """pass@k of each run, at every k of any of them."""
+    ks = sorted({each.k for run in runs for each in run.rates})
     rows = []
     for run in runs:
         found = {each.k: rate(each.interval) for each in run.rates}

@@ -25,7 +25,7 @@ from anyorder.report.runs import (
     share_bars,
     shares_of,
 )
-from anyorder.report.sections.accuracy import differences_table
+from anyorder.report.sections.accuracy import differences_table, passk_table
 from anyorder.report.tables import (
     Absent,
     Cell,
@@ -88,15 +88,13 @@ def sweep_section(material: Material) -> Section | Absent | None:
             percent=True,
         )
     )
-    rows = tuple((Cell(run.label), *(rate(each.interval) for each in run.rates)) for run in runs)
-    heads = ("run", *(f"[[pass@k|pass@{each.k}]]" for each in runs[0].rates))
     figure = Figure(
         title="Right programs at each insertion temperature",
         drawing=drawing,
         commands=(*sampling(runs), *grading(runs)),
         caption="Bands are [[interval|95 % intervals]] over problems.",
         tables=(
-            Table(heads, rows),
+            passk_table(runs),
             *(table for group in found for table in differences_table(group)),
         ),
     )
