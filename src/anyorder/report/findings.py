@@ -20,7 +20,6 @@ from anyorder.report.sections.canvas import sweeps
 from anyorder.report.sections.order import METRICS, TAU, leftmost, line_order, place, writes_lines
 from anyorder.report.sections.similarity import METRIC, differences
 from anyorder.report.tables import (
-    bounds,
     difference,
     digits_of,
     interval_of,
@@ -30,6 +29,7 @@ from anyorder.report.tables import (
     percent_bounds,
     points,
     shown,
+    with_bounds,
 )
 
 UNSEEN = "no difference could be seen"
@@ -82,7 +82,7 @@ def _order(material: Material) -> Finding | None:
     for run in runs:
         tau = interval_of(run.measures["arness"]["aggregate"][TAU]["interval"])
         ways.setdefault(_direction(tau), []).append(run.title)
-        taus.append(f"{_name(run)} {_scored(tau)}")
+        taus.append(f"{_name(run)} {with_bounds(tau)}")
     shares = []
     for run in runs:
         record = leftmost(run)
@@ -131,7 +131,7 @@ def _blocks(material: Material) -> Finding | None:
         _, tau, chance = line_order(run)
         assert tau is not None
         ways.setdefault(_direction(tau), []).append(run.title)
-        taus.append(f"{_name(run)} {_scored(tau)}, chance {shown(chance)}")
+        taus.append(f"{_name(run)} {with_bounds(tau)}, chance {shown(chance)}")
     if taus:
         details.append(f"[[tau|Kendall's tau]] of lines, 1 from top to bottom: {listed(taus)}.")
     if lies:
@@ -299,10 +299,6 @@ def _name(run: RunFacts) -> str:
 
 def _rate(interval: Interval) -> str:
     return f"{percent(interval.estimate)} ({percent_bounds(interval)})"
-
-
-def _scored(interval: Interval) -> str:
-    return f"{shown(interval.estimate)} ({bounds(interval)})"
 
 
 def listed(parts: Sequence[str]) -> str:

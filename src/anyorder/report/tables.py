@@ -322,11 +322,6 @@ def apart(interval: Interval, digits: int = 3) -> Cell:
     return score(interval, digits_of(interval, digits))
 
 
-def points_apart(interval: Interval) -> Cell:
-    """A difference of two shares, in percentage points."""
-    return apart(interval.times(100), 1)
-
-
 def plain(value: float, digits: int = 3) -> Cell:
     """A number without an interval, such as a control."""
     return Cell(shown(value, digits), number=True)

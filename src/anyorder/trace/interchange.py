@@ -258,13 +258,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_event(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 3
-        and _is_step(value[0])
-        and _is_step(value[1])
-        and (value[2] is None or isinstance(value[2], str))
-    )
+    match value:
+        case [step, slot, str() | None]:
+            return _is_step(step) and _is_step(slot)
+    return False
 
 
 def _is_candidate(value: Any) -> bool:

@@ -271,7 +271,7 @@ def draw_points(chart: PointChart, narrow: bool) -> Sheet:
     keys += legend.interval_key(means, "whisker")
     count = len(chart.panels)
     columns = min(count, 3) if not narrow else 1 if count <= 2 else 2
-    across = Axis(chart.x_label, chart.x_limits or _point_limits(chart, "x"), chart.log_x)
+    across = Axis(chart.x_label, _point_limits(chart, "x"), chart.log_x)
     panels = Panels(
         width,
         [panel.title for panel in chart.panels],

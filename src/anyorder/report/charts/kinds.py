@@ -229,7 +229,6 @@ class PointChart:
     classes: tuple[Series, ...]
     panels: tuple[PointPanel, ...]
     log_x: bool = False
-    x_limits: tuple[float, float] | None = None
     y_limits: tuple[float, float] | None = None
 
 

@@ -120,16 +120,12 @@ def _chosen(sheet: Sheet, key: Key, x: float, y: float) -> None:
     sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor="none", edgecolor=color, lw=1.6)
 
 
-def _earlier(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    sheet.text(x + SWATCH / 2, y + 4, "abc", size=SIZE - 2, color="muted", align="center")
-
-
 def _upright(sheet: Sheet, key: Key, x: float, y: float) -> None:
     middle = x + SWATCH / 2
     sheet.stroke([middle, middle], [y - 7, y + 7], color=light(key.color), lw=1.5)
 
 
-SHAPES: dict[str, Callable[[Sheet, Key, float, float], None]] = {
+SHAPES: dict[str, Callable[[Sheet, Key, float, float], object]] = {
     "bar": lambda sheet, key, x, y: sheet.box(
         x + 3, y - 6, 14, 12, radius=2, facecolor=light(key.color)
     ),
@@ -146,7 +142,9 @@ SHAPES: dict[str, Callable[[Sheet, Key, float, float], None]] = {
     "slot": lambda sheet, _, x, y: sheet.box(
         x, y - 6, SWATCH, 12, radius=3, facecolor=light("slot")
     ),
-    "earlier": _earlier,
+    "earlier": lambda sheet, _, x, y: sheet.text(
+        x + SWATCH / 2, y + 4, "abc", size=SIZE - 2, color="muted", align="center"
+    ),
     "band": lambda sheet, _, x, y: sheet.box(
         x, y - 6, SWATCH, 12, facecolor=light("muted"), alpha=0.25
     ),
