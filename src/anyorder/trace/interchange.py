@@ -39,7 +39,6 @@ GZIP_SIGN = b"\x1f\x8b"
 PER_TOKEN_FIELDS = (
     *("insert_step", "reveal_step", "log_prob", "segment", "score", "events", "candidates"),
 )
-CANDIDATE_FIELDS = {"step", "segment", "text", "score", "taken"}
 
 
 def format_line(trace: Trace) -> str:
@@ -265,15 +264,11 @@ def _is_event(value: Any) -> bool:
 
 
 def _is_candidate(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and set(value) == CANDIDATE_FIELDS
-        and _is_step(value["step"])
-        and _is_step(value["segment"])
-        and isinstance(value["text"], str)
-        and _is_number(value["score"])
-        and isinstance(value["taken"], bool)
-    )
+    match value:
+        case {"step": step, "segment": segment, "text": str(), "score": score, "taken": bool()}:
+            steps = _is_step(step) and _is_step(segment)
+            return len(value) == 5 and steps and _is_number(score)
+    return False
 
 
 def _parse_object(line: str, where: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ at different k (ablation table), and one generation in full (appendix E).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
 from anyorder.bench.checks import PASSED
@@ -256,7 +255,7 @@ def trace_section(material: Material) -> Section | Absent | None:
         command = again(models[0], "--candidates")
         return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", (command,))
     run, trace = chosen
-    chart = replace(charts.segment_trace_chart(trace), score_label=SCORES.get(run.policy, "score"))
+    chart = charts.segment_trace_chart(trace, score_label=SCORES.get(run.policy, "score"))
     assert trace.candidates is not None
     drawn, steps = len(chart.steps), len({each.step for each in trace.candidates})
     shown = f"{drawn} of {steps} steps; those left out commit no line with text."
