@@ -34,7 +34,7 @@ from anyorder.families.latentmdm.candidates import (
     Candidates,
     SegmentChoice,
     SegmentSelector,
-    check_lengths,
+    check_frozen,
 )
 from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
 from anyorder.nets.denoiser import ReadPrompt, SegmentNet
@@ -177,7 +177,7 @@ def _check_fit(net: SegmentNet, vocab: Vocab, canvases: Sequence[SegmentCanvas])
                 f"the canvas has {len(canvas.segments)} segments, and the network was trained with "
                 f"{net.slots} slots: use no more"
             )
-        check_lengths([segment or () for segment in canvas.segments], net.segment_length)
+        check_frozen([segment or () for segment in canvas.segments], net.segment_length)
         for ids in (canvas.prompt, *canvas.segments):
             vocab.check_prompt(ids or ())
 
