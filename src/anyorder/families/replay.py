@@ -44,7 +44,7 @@ from anyorder.decode.growing import (
     network_time,
     schedules,
 )
-from anyorder.decode.proposals import HEAD_BUDGET, Proposer, StepView
+from anyorder.decode.proposals import HEAD_BUDGET, Proposer
 from anyorder.decode.replay import (
     BoolArray,
     FloatArray,
@@ -66,6 +66,7 @@ from anyorder.nets.denoiser import (
     LogitsDenoiser,
     Shifted,
     TrainedSchedules,
+    text_logits,
 )
 from anyorder.process.schedule import Power
 from anyorder.trace import Trace
@@ -329,10 +330,8 @@ class CanvasPosterior:
         return self._logits(piece).softmax(dim=-1)
 
     def _logits(self, piece: Tensor) -> Tensor:
-        view = StepView(
-            self._states[None], piece[:1], piece[None], 0
-        )  # `logits` reads only its states
-        return self._proposer.logits(view, torch.zeros_like(piece), piece)
+        head, vocab = self._proposer.head, self._proposer.vocab
+        return text_logits(head(self._states[piece]), vocab, self._proposer.forbidden)
 
 
 @dataclass(frozen=True)

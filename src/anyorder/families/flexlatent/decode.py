@@ -47,7 +47,7 @@ from anyorder.families.latentmdm.candidates import (
     Candidates,
     SegmentChoice,
     SegmentSelector,
-    check_lengths,
+    check_frozen,
 )
 from anyorder.nets.denoiser import ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.trace.trace import Proposal
@@ -259,7 +259,7 @@ def decode(
 def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
     for canvas in canvases:
         assert canvas.prompt and all(canvas.segments), "an anchor, and no empty segment"
-        check_lengths(canvas.segments, net.segment_length)
+        check_frozen(canvas.segments, net.segment_length)
         vocab.check_prompt(canvas.ids)
 
 

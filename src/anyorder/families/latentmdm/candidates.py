@@ -75,7 +75,7 @@ class DraftGoal:
 WHOLE = DraftGoal()
 
 
-def check_lengths(segments: Iterable[Sequence[int]], most: int) -> None:
+def check_frozen(segments: Iterable[Sequence[int]], most: int) -> None:
     """Refuse frozen segments with more tokens than the network's."""
     longest = max(map(len, segments), default=0)
     if longest > most:
