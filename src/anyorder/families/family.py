@@ -15,8 +15,8 @@ from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from anyorder import plugins
 from anyorder.checks import is_whole
+from anyorder.plugins import entries, family_part
 
 if TYPE_CHECKING:
     from torch import nn
@@ -177,7 +177,7 @@ class Families(UserDict[str, Family]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.data = dict.fromkeys((*BUILT_IN, *plugins.installed("families")))
+        self.data = dict.fromkeys((*BUILT_IN, *entries("families")))
 
     def __getitem__(self, name: str) -> Family:
         row: Family | None = self.data[name]
@@ -185,7 +185,7 @@ class Families(UserDict[str, Family]):
             if name in BUILT_IN:
                 row = import_module(f"anyorder.families.{name}.family").FAMILY
             else:
-                row = plugins.part_of(name, "family").FAMILY
+                row = family_part(name, "family").FAMILY
             self.data[name] = row
         return row
 

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas, padded
-from anyorder.decode.draw import Draw, find_stopping, refuse_nan
+from anyorder.decode.draw import Draw, find_stopping, refuse_nan, text_logits
 from anyorder.decode.growing import (
     Clocked,
     GrowingRows,
@@ -44,7 +44,7 @@ from anyorder.decode.growing import (
     network_time,
     schedules,
 )
-from anyorder.decode.proposals import HEAD_BUDGET, Proposer
+from anyorder.decode.loop import HEAD_BUDGET, Proposer
 from anyorder.decode.replay import (
     BoolArray,
     FloatArray,
@@ -66,7 +66,6 @@ from anyorder.nets.denoiser import (
     LogitsDenoiser,
     Shifted,
     TrainedSchedules,
-    text_logits,
 )
 from anyorder.process.schedule import Power
 from anyorder.trace import Trace

@@ -38,9 +38,8 @@ from anyorder.checks import at_least
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
-from anyorder.decode.loop import run
+from anyorder.decode.loop import StepView, run
 from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.proposals import StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm.candidates import (

@@ -62,11 +62,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher, padded
-from anyorder.decode.draw import Posterior, refuse_nan
+from anyorder.decode.draw import Posterior, refuse_nan, text_logits
 from anyorder.decode.growing import schedules
 from anyorder.decode.loop import run
 from anyorder.families.flexmdm.config import FlexOptions
-from anyorder.nets.denoiser import GAP_LIMIT, Inserter, text_logits
+from anyorder.nets.denoiser import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 

@@ -27,9 +27,8 @@ from torch import Tensor
 from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher, padded
 from anyorder.decode.draw import Draw
-from anyorder.decode.loop import run
+from anyorder.decode.loop import StepView, run
 from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.proposals import StepView
 from anyorder.families.latentmdm.candidates import (
     Candidates,
     SegmentChoice,

@@ -23,9 +23,8 @@ from torch import Tensor
 from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Stopping, behind, find_stopping
-from anyorder.decode.loop import keep_rows, run
+from anyorder.decode.loop import Proposer, StepView, keep_rows, run
 from anyorder.decode.policy import Policy, Ranking, find_score, take
-from anyorder.decode.proposals import Proposer, StepView
 from anyorder.decode.quota import WindowProgress, block_of_slots, parse_quota, steps_per_block
 from anyorder.families.mdm.cache import CachedCanvas, RowReader, StepRows, WholeCanvas
 from anyorder.families.mdm.config import MdmOptions

@@ -34,8 +34,7 @@ from anyorder.decode.draw import (
     pick_from,
     refuse_nan,
 )
-from anyorder.decode.loop import run
-from anyorder.decode.proposals import slices
+from anyorder.decode.loop import run, slices
 from anyorder.families.sflm.config import USUAL, SflmOptions, parse_velocity
 from anyorder.nets.denoiser import SphereDenoiser, States
 from anyorder.process import sphere
