@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 import anyorder
-from anyorder.apps.cache_check import agreement
+from anyorder.apps.sample import agreement
 from anyorder.bench.checks import PASSED
 from anyorder.bench.grade import Item, grade
 from anyorder.bench.sandbox import Limits

@@ -50,7 +50,7 @@ DOMINATES = """
 Ours spends most of its time in the vocabulary head on the open slots, then in the layers; hot_paths
 has the distance of such a step to its floor. A head call of 220 slots runs at 83 % of the rate of a
 large product, one of 55 at half of it, because the table (156 MB) goes through the cache each time.
-So there are few large calls, read a few rows at a time (`decode/proposals.py`). Before that, 24
+So there are few large calls, read a few rows at a time (`decode/loop.py`). Before that, 24
 such steps took 15.7 s in user mode and 4.3 s in the kernel, which hands out pages for large
 temporaries; now they take 13.4 s and 1.2 s. The published procedure computes head, softmax and
 noise at all 768 positions of 4 rows, and spends most of its time in the kernel. Its totals are

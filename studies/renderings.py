@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder import Vocab
-from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, dials, stories_vocab
+from anyorder.data.corpora.stories import StoriesConfig, UnwrittenProblem, stories_vocab
+from anyorder.data.corpora.stories.problem import choose_layout, choose_words
 from anyorder.data.corpora.stories.program import program
 
 ALIGNMENTS = ("left", "right")
@@ -74,8 +75,8 @@ def renderings_of(
     statements = core.structure.statements
     drawn = Counter(
         (
-            dials.choose_layout(statements, config.layout, core.draws("layout", number)),
-            dials.choose_words(statements, config.wording, core.draws("wording", number)),
+            choose_layout(statements, config.layout, core.draws("layout", number)),
+            choose_words(statements, config.wording, core.draws("wording", number)),
         )
         for number in range(draws)
     )

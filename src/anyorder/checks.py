@@ -59,3 +59,12 @@ def refuse_unknown(kind: str, name: str, names: Iterable[str]) -> None:
     names = tuple(names)
     if name not in names:
         raise ValueError(f"no {kind} {name!r}: choose one of {', '.join(names)}")
+
+
+def check_rows(rows: int, size: int) -> None:
+    """Refuse a network with fewer rows of logits than its vocabulary has tokens."""
+    if rows < size:
+        raise ValueError(
+            f"the network gives {rows} logits for a vocabulary of {size}: use the vocabulary that "
+            "it was trained with"
+        )

@@ -18,23 +18,23 @@ from typing import Any
 
 
 @cache
-def installed(group: str) -> dict[str, EntryPoint]:
+def entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name. One process sees one state of the environment."""
     return {entry.name: entry for entry in entry_points(group=f"anyorder.{group}")}
 
 
-def load(group: str, name: str) -> Any:
+def load_entry(group: str, name: str) -> Any:
     """The object that an installed package gives for this name."""
-    entry = installed(group)[name]
+    entry = entries(group)[name]
     try:
         return entry.load()
     except Exception as error:
         raise _broken(group, name, error) from error
 
 
-def part_of(name: str, part: str) -> Any:
+def family_part(name: str, part: str) -> Any:
     """A module of the package that adds the family of this name: `config`, `family`, `recipes`."""
-    module = f"{installed('families')[name].value}.{part}"
+    module = f"{entries('families')[name].value}.{part}"
     try:
         return import_module(module)
     except Exception as error:
@@ -42,7 +42,7 @@ def part_of(name: str, part: str) -> Any:
 
 
 def _broken(group: str, name: str, error: Exception) -> ValueError:
-    entry = installed(group)[name]
+    entry = entries(group)[name]
     package = entry.dist.name if entry.dist is not None else entry.value
     return ValueError(
         f"the package {package} adds {name!r} to anyorder.{group} and cannot be loaded "

@@ -152,7 +152,7 @@ def test_repeating_computes_nothing_and_another_race_is_refused(
 
     monkeypatch.setattr(Lane, "decode", never)
     monkeypatch.setattr(racing, "nats_of", never)
-    monkeypatch.setattr(racing, "fill_all", never)
+    monkeypatch.setattr(racing, "infilled", never)
     again = race(job, progress=False)
     assert again.results.to_record() == found.results.to_record()
     with pytest.raises(ValueError, match="holds another race, which differs in limit"):

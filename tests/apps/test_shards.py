@@ -149,7 +149,7 @@ def test_a_share_of_nothing_does_no_harm(
     monkeypatch.setenv("RANK", "0")
     assert main([*SAMPLE, "--out", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().err
-    assert "shard 0/6 of the run, by RANK/WORLD_SIZE" in told and "there already" in told
+    assert "shard 0/6 of the run, by RANK/WORLD_SIZE" in told and "exist already" in told
     assert f"{PARTS} batches for 6 shards: some have nothing to do" in told
 
 

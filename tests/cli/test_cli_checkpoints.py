@@ -65,7 +65,7 @@ def test_export_and_push(
     assert main(["push", out, "dream"]) == 1
     assert "no hub id" in capsys.readouterr().err
     assert main(["export", "mdm", "--out", out]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["export", "push"])

@@ -352,9 +352,9 @@ def test_words_that_are_right_have_no_mistakes() -> None:
     ("flags", "there", "used", "tells"),
     [
         ("", False, "cpu", ""),
-        ("", True, "cuda", "on cuda (A Card); --device cpu would use the processor\n"),
+        ("", True, "cuda", "on cuda (A Card); use --device cpu for the processor\n"),
         ("--device cpu", True, "cpu", ""),
-        ("--device auto", True, "cuda", "on cuda (A Card); --device cpu would use the processor\n"),
+        ("--device auto", True, "cuda", "on cuda (A Card); use --device cpu for the processor\n"),
         ("--device=cuda:1", False, "cuda:1", ""),
     ],
 )

@@ -22,7 +22,7 @@ from anyorder.data.corpora.stories import (
     stories_vocab,
     structures,
 )
-from anyorder.data.corpora.stories.dials import MAX_LINES, MAX_PROGRAM_TOKENS
+from anyorder.data.corpora.stories.problem import MAX_LINES, MAX_PROGRAM_TOKENS
 from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, NOUNS, program
 
 NAMES = {noun for nouns in NOUNS.values() for noun in nouns}

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 import pytest
 
 from anyorder.data.corpora.stories import StoriesConfig, core, freedom, render, stories_vocab
-from anyorder.data.corpora.stories.dials import FREEDOM
+from anyorder.data.corpora.stories.problem import FREEDOM
 from anyorder.data.corpora.stories.program import NOUNS, RETURN
 
 VOCAB = stories_vocab()

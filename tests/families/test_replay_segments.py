@@ -431,7 +431,7 @@ def test_flexlatent_of_another_model_is_refused(flex_net: FlexLatentNet) -> None
     shifted = replace(GROWING[1], segments=((1, 2), (4,)))
     with pytest.raises(ValueError, match="did not begin with the canvas"):
         reader.moments([replace(replays[1], canvas=shifted)])
-    with pytest.raises(ValueError, match=r"flexlatent is asked at .* such as steps=128"):
+    with pytest.raises(ValueError, match=r"flexlatent reads .* such as steps=128"):
         flex_latent_reader(flex_net, VOCAB)
     few = FlexLatentOptions(steps=2)
     with pytest.raises(ValueError, match="but its options make 3 at the most"):

@@ -310,9 +310,9 @@ def test_a_run_folder_and_its_traces_give_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "Exact"}, "no mode 'Exact': choose from exact, compat"),
-        ({"scopes": ["all"]}, "no scope 'all': choose from full_output"),
-        ({"controls": ["l2r"]}, "no control 'l2r': choose from left_to_right"),
+        ({"mode": "Exact"}, "no mode 'Exact': choose one of exact, compat"),
+        ({"scopes": ["all"]}, "no scope 'all': choose one of full_output"),
+        ({"controls": ["l2r"]}, "no control 'l2r': choose one of left_to_right"),
         ({"seeds": []}, "seeds is empty"),
     ],
 )

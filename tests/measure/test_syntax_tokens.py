@@ -8,7 +8,7 @@ import pytest
 from mutator import programs, sources
 
 from anyorder.measure import order_program as syntax_tokens
-from anyorder.measure.order_program import NOBODY, Token, assign_tokens
+from anyorder.measure.order_program import NO_STATEMENT, Token, assign_tokens
 from anyorder.measure.syntax import Statement, parse_program, statement_tree
 
 
@@ -22,26 +22,26 @@ def test_by_hand() -> None:
         "# head\ndef f(x):\n    a = 1; b = 2  # tail\n    return (a +\n            b)\n# after\n"
     )
     assert owned(source) == [
-        *[("# head", NOBODY), ("\n", NOBODY)],
+        *[("# head", NO_STATEMENT), ("\n", NO_STATEMENT)],
         *[("def", 1), ("f", 1), ("(", 1), ("x", 1), (")", 1), (":", 1), ("\n", 1), ("    ", 1)],
         *[("a", 2), ("=", 2), ("1", 2), (";", 1), ("b", 3), ("=", 3), ("2", 3)],
         *[("# tail", 1), ("\n", 1)],
         *[("return", 4), ("(", 4), ("a", 4), ("+", 4), ("\n", 4), ("b", 4), (")", 4)],
-        *[("\n", NOBODY), ("# after", NOBODY), ("\n", NOBODY)],
+        *[("\n", NO_STATEMENT), ("# after", NO_STATEMENT), ("\n", NO_STATEMENT)],
     ]
 
 
 def test_headers_docstrings_and_decorators() -> None:
     source = "@d\ndef f():\n    'doc'\n    try:\n        a\n    except (E, F) as e:\n        b\n"
     found = owned(source)
-    assert found[0] == ("@", NOBODY) and found[1] == ("d", 1)
+    assert found[0] == ("@", NO_STATEMENT) and found[1] == ("d", 1)
     assert ("'doc'", 1) in found
     assert [node for text, node in found if text in ("try", "except", "as", "e", "E")] == [2] * 5
     assert [node for text, node in found if text in "ab"] == [3, 4]
 
 
 def test_a_module_docstring_belongs_to_the_module() -> None:
-    assert owned("'doc'\nx = 1\n")[:2] == [("'doc'", 0), ("\n", NOBODY)]
+    assert owned("'doc'\nx = 1\n")[:2] == [("'doc'", 0), ("\n", NO_STATEMENT)]
 
 
 F_STRINGS = {
@@ -61,7 +61,7 @@ def test_an_f_string_is_one_token_on_every_python(source: str, pieces: list[str]
 def test_positions_are_characters() -> None:
     source = "é = 'ß' + 'λ中'  # é\nif é:\n    β = f'é{é}' + é\n"
     found = owned(source)
-    assert ("'λ中'", 1) in found and ("# é", NOBODY) in found
+    assert ("'λ中'", 1) in found and ("# é", NO_STATEMENT) in found
     assert [text for text, node in found if node == 3] == ["β", "=", "f'é{é}'", "+", "é"]
 
 
@@ -100,7 +100,10 @@ def literal(source: str, tree: list[Statement], tokens: list[Token]) -> list[int
             waiting += [(child, depth + 1, number) for child in ast.iter_child_nodes(node)]
     found.sort()
     return [
-        next((n for _, _, start, end, n in found if start < item.end and end > item.start), NOBODY)
+        next(
+            (n for _, _, start, end, n in found if start < item.end and end > item.start),
+            NO_STATEMENT,
+        )
         for item in tokens
     ]
 

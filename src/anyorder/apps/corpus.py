@@ -27,7 +27,7 @@ from anyorder.data.corpora.stories import (
     stories_digest,
     stories_vocab,
 )
-from anyorder.data.corpora.stories.dials import MAX_LINES
+from anyorder.data.corpora.stories.problem import MAX_LINES
 from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
 from anyorder.data.corpora.trails import (
     TrailsConfig,

@@ -184,12 +184,12 @@ class JudgeContext:
             self.wall_seconds += ended.wall_seconds
 
 
-def _nobody(seconds: float) -> None:
-    """The default: no watchdog."""
+def _no_watchdog(seconds: float) -> None:
+    """The default."""
 
 
 def prepare(
-    sandbox: Sandbox, checks: Sequence[Check], limits: Limits, awake: Awake = _nobody
+    sandbox: Sandbox, checks: Sequence[Check], limits: Limits, awake: Awake = _no_watchdog
 ) -> tuple[PreparedCheck, ...]:
     """Checks with their answers; references run once, in the sandbox."""
     ready = []
@@ -202,14 +202,14 @@ def prepare(
                 compile_script(check)
             except (SyntaxError, ValueError) as error:
                 raise CannotGrade(
-                    f"its tests are no Python ({error}): restore the data file"
+                    f"its tests are not Python ({error}): restore the data file"
                 ) from None
         ready.append(PreparedCheck(check, limits))
     return tuple(ready)
 
 
 def judge(
-    sandbox: Sandbox, program: str, checks: Sequence[PreparedCheck], awake: Awake = _nobody
+    sandbox: Sandbox, program: str, checks: Sequence[PreparedCheck], awake: Awake = _no_watchdog
 ) -> Judged:
     """The verdict on a complete program."""
     context = JudgeContext(sandbox, program, awake)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -80,12 +80,10 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        return Batch(
-            **{
-                name: None if value is None else value.to(device)
-                for name, value in vars(self).items()
-            }
-        )
+        moved: dict[str, Any] = {
+            name: None if value is None else value.to(device) for name, value in vars(self).items()
+        }
+        return Batch(**moved)
 
 
 def _check_canvas(canvas: int | None, align: str) -> None:

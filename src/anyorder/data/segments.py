@@ -159,7 +159,9 @@ def _fixed(text: str, vocab: Vocab, segment_length: int) -> Segments:
     return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
-SEGMENTERS: dict[str, Callable[[str, Vocab, int], Segments]] = {
+Segmenter = Callable[[str, Vocab, int], Segments]
+
+SEGMENTERS: dict[str, Segmenter] = {
     "line": partial(_by_text, lines),
     "statement": partial(_by_text, statements),
     "fixed": _fixed,
@@ -167,7 +169,10 @@ SEGMENTERS: dict[str, Callable[[str, Vocab, int], Segments]] = {
 """(text, vocabulary, L_seg) -> the tokens of each segment, none of them empty."""
 
 
-PART_SEGMENTERS = {**SEGMENTERS, "statement": partial(_by_text, statements_of_part)}
+PART_SEGMENTERS: dict[str, Segmenter] = {
+    **SEGMENTERS,
+    "statement": partial(_by_text, statements_of_part),
+}
 """The same for a part of a text that begins and ends between two segments."""
 
 

@@ -34,12 +34,16 @@ Letters: N slots, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from anyorder.checks import check_rows
+from anyorder.vocab import Vocab
 
 BLOCK = 512
 """Tokens that a draw sums as one block before it looks at them one by one."""
@@ -244,3 +248,13 @@ def find_stopping(name: str) -> Stopping:
     if name not in STOPPING:
         raise ValueError(f"unknown eos choice {name!r}: choose one of {', '.join(STOPPING)}")
     return STOPPING[name]
+
+
+def text_logits(logits: Tensor, vocab: Vocab, forbidden: Iterable[int] = ()) -> Tensor:
+    """The logits (..., V) in float32, with -inf for ids that a text must not hold, in place."""
+    check_rows(logits.shape[-1], vocab.size)
+    logits = logits.float()
+    for token in forbidden:
+        logits[..., token] = -torch.inf
+    logits[..., vocab.size :] = -torch.inf  # heads are padded beyond the tokenizer
+    return logits

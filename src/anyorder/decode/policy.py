@@ -34,10 +34,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from anyorder import plugins
 from anyorder.checks import at_least, one_of
 from anyorder.decode.draw import Posterior
 from anyorder.decode.quota import Even, ItemwiseQuota, Quota, Scale
+from anyorder.plugins import entries, load_entry
 from anyorder.process.noise import Stream, uniform
 
 NEAR = 1 << 12
@@ -261,8 +261,8 @@ def find_segment_score(name: str) -> Score:
 
 def _find(name: str, scores: dict[str, Score], others: dict[str, Score], ranked: str) -> Score:
     """The score of that name; those of installed packages are registered on first use."""
-    if name not in scores and name not in others and name in plugins.installed("policies"):
-        register_policy(plugins.load("policies", name))
+    if name not in scores and name not in others and name in entries("policies"):
+        register_policy(load_entry("policies", name))
     if name in scores:
         return scores[name]
     known = f"the policy {name!r} ranks {ranked}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import warnings
 
-from anyorder import plugins
 from anyorder.families.ar import config as ar
 from anyorder.families.config import Description
 from anyorder.families.duo import config as duo
@@ -21,6 +20,7 @@ from anyorder.families.flexmdm import config as flexmdm
 from anyorder.families.latentmdm import config as latentmdm
 from anyorder.families.mdm import config as mdm
 from anyorder.families.sflm import config as sflm
+from anyorder.plugins import entries, family_part
 
 DESCRIPTIONS: dict[str, Description] = {
     each.DESCRIPTION.name: each.DESCRIPTION
@@ -48,9 +48,9 @@ def register_description(description: Description) -> None:
 
 def _describe_installed() -> None:
     """Add the families of installed packages. A broken one is named, and the others work."""
-    for name in plugins.installed("families"):
+    for name in entries("families"):
         try:
-            register_description(plugins.part_of(name, "config").DESCRIPTION)
+            register_description(family_part(name, "config").DESCRIPTION)
         except ValueError as error:
             warnings.warn(str(error), stacklevel=2)
 

@@ -8,14 +8,15 @@ Never torch here. Nothing else in the library compares family names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from anyorder import plugins
 from anyorder.checks import is_whole
+from anyorder.plugins import entries, family_part
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,41 +173,28 @@ BUILT_IN = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
 """Each is a folder of this package, and has its row in family.py."""
 
 
-class Families(MutableMapping[str, Family]):
+class Families(UserDict[str, Family]):
     """Rows by name. That a name is known does not mean that its row has been imported."""
 
+    data: dict[str, Any]  # None before the import
+
     def __init__(self) -> None:
-        names = (*BUILT_IN, *plugins.installed("families"))
-        self._rows: dict[str, Family | None] = dict.fromkeys(names)
+        super().__init__()
+        self.data = dict.fromkeys((*BUILT_IN, *entries("families")))
 
     def __getitem__(self, name: str) -> Family:
-        row = self._rows[name]
+        row: Family | None = self.data[name]
         if row is None:
             if name in BUILT_IN:
                 row = import_module(f"anyorder.families.{name}.family").FAMILY
             else:
-                row = plugins.part_of(name, "family").FAMILY
-            self._rows[name] = row
+                row = family_part(name, "family").FAMILY
+            self.data[name] = row
         return row
-
-    def __setitem__(self, name: str, family: Family) -> None:
-        self._rows[name] = family
-
-    def __delitem__(self, name: str) -> None:
-        del self._rows[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows  # without importing the row, as the inherited test would
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def imported(self) -> dict[str, Family]:
         """The rows that are there without importing anything."""
-        return {name: row for name, row in self._rows.items() if row is not None}
+        return {name: row for name, row in self.data.items() if row is not None}
 
 
 FAMILIES = Families()

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas, padded
-from anyorder.decode.draw import Draw, find_stopping, refuse_nan
+from anyorder.decode.draw import Draw, find_stopping, refuse_nan, text_logits
 from anyorder.decode.growing import (
     Clocked,
     GrowingRows,
@@ -44,7 +44,7 @@ from anyorder.decode.growing import (
     network_time,
     schedules,
 )
-from anyorder.decode.proposals import HEAD_BUDGET, Proposer, StepView
+from anyorder.decode.loop import HEAD_BUDGET, Proposer
 from anyorder.decode.replay import (
     BoolArray,
     FloatArray,
@@ -329,10 +329,8 @@ class CanvasPosterior:
         return self._logits(piece).softmax(dim=-1)
 
     def _logits(self, piece: Tensor) -> Tensor:
-        view = StepView(
-            self._states[None], piece[:1], piece[None], 0
-        )  # `logits` reads only its states
-        return self._proposer.logits(view, torch.zeros_like(piece), piece)
+        head, vocab = self._proposer.head, self._proposer.vocab
+        return text_logits(head(self._states[piece]), vocab, self._proposer.forbidden)
 
 
 @dataclass(frozen=True)

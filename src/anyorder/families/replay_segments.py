@@ -44,8 +44,8 @@ from torch import Tensor
 from anyorder.decode.canvas import padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth
+from anyorder.decode.loop import Proposer
 from anyorder.decode.policy import Policy
-from anyorder.decode.proposals import Proposer
 from anyorder.decode.replay import (
     CanvasFacts,
     FloatArray,

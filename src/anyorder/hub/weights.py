@@ -213,7 +213,7 @@ def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     tensors = {name: make() for name, make in own_parts(module)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing_path(path) as temporary:
-        note = json.dumps({"crc32": _checksum(tensors), "about": about})
+        note = json.dumps({"crc32": f"{_checksum(tensors):08x}", "about": about})
         save_file(tensors, temporary, metadata={NOTE: note})
 
 
@@ -272,7 +272,7 @@ def save_parts(folder: Path, parts: Parts, limit: int, note: Mapping[str, Any]) 
         name = SINGLE if len(groups) == 1 else name
         tensors = {key: make() for key, make in group}
         # Groups follow the order of names, so this is the checksum of one file with all tensors.
-        value = _checksum_on(tensors, value)
+        value = _checksum(tensors, value)
         total += sum(tensor.nbytes for tensor in tensors.values())
         table |= dict.fromkeys(tensors, name)
         header = {"format": "pt"}
@@ -305,12 +305,8 @@ def _groups(parts: Parts, limit: int) -> Iterator[list[tuple[str, Callable[[], T
     yield group
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """CRC-32 over names and bytes, in the order of the names."""
-    return f"{_checksum_on(tensors, 0):08x}"
-
-
-def _checksum_on(tensors: Mapping[str, Tensor], value: int) -> int:
+def _checksum(tensors: Mapping[str, Tensor], value: int = 0) -> int:
+    """CRC-32 over names and bytes, in the order of the names, continued from `value`."""
     for name in sorted(tensors):
         value = zlib.crc32(name.encode(), value)
         value = zlib.crc32(_bytes(tensors[name]), value)

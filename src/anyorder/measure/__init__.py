@@ -44,10 +44,13 @@ KINDS = ("similarity", "order", "pass_at_k", "segments")
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    from anyorder import plugins  # here, since most commands take none of an installed package
+    from anyorder.plugins import (  # here, since most commands take none of an installed package
+        entries,
+        load_entry,
+    )
 
-    if not name.startswith("_") and name in plugins.installed("measures"):
-        return plugins.load("measures", name)
+    if not name.startswith("_") and name in entries("measures"):
+        return load_entry("measures", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -283,20 +283,12 @@ class ExtractionInput:
     entry_point: str | None = None
 
 
-@dataclass(frozen=True)
-class Extraction:
-    """One mode."""
-
-    apply: Callable[[ExtractionInput], str | None]
-    doc: str
-
-
 def extract(
     text: str, *, mode: str, entry_point: str | None = None, prefix: str = ""
 ) -> str | None:
     """The program in `text` by one mode, or None where there is no code."""
     refuse_unknown("extraction", mode, EXTRACTIONS)
-    program = EXTRACTIONS[mode].apply(ExtractionInput(text, prefix, entry_point))
+    program = EXTRACTIONS[mode](ExtractionInput(text, prefix, entry_point))
     return program if program and program.strip() else None
 
 
@@ -332,10 +324,6 @@ def _sanitize_cleaned(sample: ExtractionInput) -> str | None:
 def _prefix_before_fence(sample: ExtractionInput) -> str | None:
     before = _before_fence(sample.text)
     return sample.prefix + before if before.strip() else None
-
-
-def _cleaned(sample: ExtractionInput) -> str:
-    return _before_fence(sample.text).strip()
 
 
 def _completion(sample: ExtractionInput) -> str | None:
@@ -405,24 +393,15 @@ RELEASE_MODES = ("sanitize_completion", "sanitize_cleaned", "before_fence", "cle
 """The four whose union the paper's release counts; grading calls the union ANY_OF_4."""
 ANY_OF_4 = "any_of_4"
 
-EXTRACTIONS: dict[str, Extraction] = {
-    "sanitize_completion": Extraction(_sanitize_completion, "clean-up of prefix + text"),
-    "sanitize_cleaned": Extraction(
-        _sanitize_cleaned, "clean-up of prefix + text before the first fence, stripped"
-    ),
-    "before_fence": Extraction(
-        _prefix_before_fence, "prefix + text before the first fence, as it is"
-    ),
-    "cleaned": Extraction(_cleaned, "text before the first fence, stripped, without the prefix"),
-    "completion": Extraction(
-        _completion, "prefix + text up to the first fence or line at the margin"
-    ),
-    "block": Extraction(_block, "the fenced block the text opens, else the text before a fence"),
-    "last_block": Extraction(
-        _last_block, "the lines between the last two fences; all of a text without fences"
-    ),
-    "function": Extraction(
-        _function, "first fenced block, from the first def, less last lines that do not compile"
-    ),
-    "plain": Extraction(lambda sample: sample.text, "the text as it is"),
+EXTRACTIONS: dict[str, Callable[[ExtractionInput], str | None]] = {
+    "sanitize_completion": _sanitize_completion,
+    "sanitize_cleaned": _sanitize_cleaned,
+    "before_fence": _prefix_before_fence,
+    "cleaned": lambda sample: _before_fence(sample.text).strip(),
+    "completion": _completion,
+    "block": _block,
+    "last_block": _last_block,
+    "function": _function,
+    "plain": lambda sample: sample.text,
 }
+"""Mode -> its function; the head of this file says what each does."""

@@ -127,23 +127,23 @@ def _score(steps: IntArray, blocks: Blocks, rules: NodeRules) -> NodeScores:
     stuck = child[(step == UNSEEN) & rules.unseen_open]
     unseen = np.bincount(stuck, minlength=rows * children) > 0
     counted = step >= rules.first_step
-    lives = _lives(child[counted], step[counted], parent_of, unseen)
+    spans = _child_spans(child[counted], step[counted], parent_of, unseen)
 
     size = rows * parents
-    present = np.bincount(lives.parent, minlength=size)
+    present = np.bincount(spans.parent, minlength=size)
     k = np.bincount(parent_of, minlength=size) if rules.empty_children else present
-    score = _visits_credit(lives)
+    returns = np.clip(spans.visits - 1, 0, RETURNS_COUNTED)
     sums = {
-        "cbc": np.bincount(lives.parent, _opened_at_commit(lives, size), size),
-        "rub": np.bincount(lives.parent, lives.returned, size),
-        "rub_plus": np.bincount(lives.parent, score, size),
-        "obw": _widest(lives, size).astype(float),
+        "cbc": np.bincount(spans.parent, _opened_at_commit(spans, size), size),
+        "rub": np.bincount(spans.parent, spans.returned, size),
+        "rub_plus": np.bincount(spans.parent, returns / RETURNS_COUNTED, size),
+        "obw": _widest(spans, size).astype(float),
     }
     if rules.width_floor:
         sums["obw"] = np.where(present > 0, np.maximum(sums["obw"], 1), sums["obw"])
     values = {name: _per_child(total, k).reshape(rows, parents) for name, total in sums.items()}
     visits = np.zeros(rows * children, dtype=np.int64)
-    visits[lives.who] = lives.visits
+    visits[spans.who] = spans.visits
     return NodeScores(k.reshape(rows, parents), **values, visits=visits.reshape(rows, children))
 
 
@@ -153,7 +153,7 @@ def _per_child(total: FloatArray, k: IntArray) -> FloatArray:
     return scores
 
 
-def _lives(
+def _child_spans(
     child: IntArray, step: IntArray, parent_of: IntArray, unseen: NDArray[np.bool_]
 ) -> _ChildSpans:
     """Sort (child, step) pairs into spans; equal pairs count once."""
@@ -198,31 +198,26 @@ def _new(ordered: IntArray) -> NDArray[np.bool_]:
     return new
 
 
-def _visits_credit(lives: _ChildSpans) -> FloatArray:
-    returns = np.clip(lives.visits - 1, 0, RETURNS_COUNTED)
-    return np.asarray(returns / RETURNS_COUNTED)
-
-
-def _opened_at_commit(lives: _ChildSpans, parents: int) -> NDArray[np.bool_]:
+def _opened_at_commit(spans: _ChildSpans, parents: int) -> NDArray[np.bool_]:
     """Whether a child was opened when the first of its siblings was finished; False if none."""
-    never = len(lives.entry_parent)
+    never = len(spans.entry_parent)
     commit = np.full(parents, never)
-    np.minimum.at(commit, lives.parent, lives.finished)
-    first = commit[lives.parent]
-    return (lives.opened <= first) & (first < never)
+    np.minimum.at(commit, spans.parent, spans.finished)
+    first = commit[spans.parent]
+    return (spans.opened <= first) & (first < never)
 
 
-def _widest(lives: _ChildSpans, parents: int) -> IntArray:
+def _widest(spans: _ChildSpans, parents: int) -> IntArray:
     """Per parent: the largest number of children that are opened and not finished."""
     widest = np.zeros(parents, dtype=np.int64)
-    size = len(lives.entry_parent)
+    size = len(spans.entry_parent)
     if not size:
         return widest
-    ends = np.bincount(lives.finished, minlength=size + 1)[:size]
-    change = np.bincount(lives.opened, minlength=size) - ends
+    ends = np.bincount(spans.finished, minlength=size + 1)[:size]
+    change = np.bincount(spans.opened, minlength=size) - ends
     # One running sum over all parents: each parent subtracts what was open before its first entry.
     after = np.cumsum(change)
-    owner = lives.entry_parent
+    owner = spans.entry_parent
     starts = np.flatnonzero(_new(owner))
     before = np.repeat((after - change)[starts], np.diff([*starts, size]))
     widest[owner[starts]] = np.maximum.reduceat(after - before, starts)

@@ -70,7 +70,7 @@ from anyorder.measure.syntax import (
 )
 from anyorder.trace import Trace
 
-NOBODY = -1
+NO_STATEMENT = -1
 
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _ENDS = {"FSTRING_START": "FSTRING_END", "TSTRING_START": "TSTRING_END"}
@@ -84,7 +84,7 @@ class Token(NamedTuple):
     kind: str
     """The name in `tokenize`; an f-string is a STRING."""
     node: int
-    """The number of its statement, or NOBODY."""
+    """The number of its statement, or NO_STATEMENT."""
 
 
 def assign_tokens(source: str, tree: Sequence[Statement], *, compat: bool = False) -> list[Token]:
@@ -157,7 +157,7 @@ def _place(starts: list[int], line: int, column: int, size: int) -> int:
 
 
 def _owners(source: str, tree: Sequence[Statement], starts: list[int]) -> list[tuple[int, int]]:
-    """Per character: (rank, statement number) of the deepest node over it; (0, NOBODY) for none.
+    """Per character: (rank, statement number) of the deepest node over it, if there is one.
 
     Nodes are painted from shallow to deep and, at equal depth, from wide to narrow.
     """
@@ -176,7 +176,7 @@ def _owners(source: str, tree: Sequence[Statement], starts: list[int]) -> list[t
             if isinstance(node, ast.expr):
                 continue
         waiting += [(child, depth + 1, number) for child in ast.iter_child_nodes(node)]
-    owner = [(0, NOBODY)] * len(source)
+    owner = [(0, NO_STATEMENT)] * len(source)
     # At equal depth and width the first in the source is painted last, so it stays on top.
     found.sort(key=lambda item: (item[0], item[1], -item[2]))
     for rank, (_, _, start, end, number) in enumerate(found, 1):
@@ -252,10 +252,10 @@ def _with_decorators(source: str, tree: Sequence[Statement], tokens: list[Token]
     """Give the `@` in front of a decorator the owner of the decorator."""
     if not any(getattr(statement.nodes[0], "decorator_list", None) for statement in tree):
         return tokens
-    following = [token.node for token in tokens[1:]] + [NOBODY]
+    following = [token.node for token in tokens[1:]] + [NO_STATEMENT]
     return [
         token._replace(node=owner)
-        if owner != NOBODY and _is_decorator_sign(source, token)
+        if owner != NO_STATEMENT and _is_decorator_sign(source, token)
         else token
         for token, owner in zip(tokens, following, strict=True)
     ]

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anyorder.checks import refuse_unknown
 from anyorder.measure.arness_scores import tau_b
 from anyorder.measure.intervals import known_mean
 from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
@@ -143,8 +144,8 @@ def order(
         ("scope", scopes, SCOPES),
         ("control", controls, CONTROLS),
     ):
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"no {what} {unknown[0]!r}: choose from {', '.join(known)}")
+        for name in names:
+            refuse_unknown(what, name, known)
     if controls and not seeds:
         raise ValueError("seeds is empty: give at least one for the random control")
     traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces

@@ -99,6 +99,12 @@ ESTIMATORS: dict[str, Callable[[Sequence[bool], int, int | None], float]] = {
 }
 
 
+FEW_SAMPLES = (
+    ": leave out that k, sample more, or choose fixed_n where samples are missing, which counts "
+    "them as wrong"
+)
+
+
 @dataclass(frozen=True)
 class Rate:
     """pass@k of one run, or the difference between two."""
@@ -150,7 +156,8 @@ def task_rates(
                 raise ValueError(f"n has no effect on {estimator}: leave it out, or choose fixed_n")
             rates[task] = ESTIMATORS[estimator](plain, k, n)
         except ValueError as error:
-            raise ValueError(f"task {task!r}: {error}{_remedy(estimator, plain, k)}") from None
+            too_few = len(plain) < k and estimator != "fixed_n"
+            raise ValueError(f"task {task!r}: {error}{FEW_SAMPLES if too_few else ''}") from None
     return rates
 
 
@@ -210,16 +217,6 @@ def _sizes(correct: Verdicts) -> tuple[int, int]:
         raise ValueError("no task: pass@k needs at least one")
     lengths = [len(passed) for passed in correct.values()]
     return min(lengths), max(lengths)
-
-
-def _remedy(estimator: str, passed: Sequence[bool], k: int) -> str:
-    """The remedy for too few samples, to end an error."""
-    if len(passed) >= k or estimator == "fixed_n":
-        return ""
-    return (
-        ": leave out that k, sample more, or choose fixed_n where samples are missing, which "
-        "counts them as wrong"
-    )
 
 
 @dataclass(frozen=True)

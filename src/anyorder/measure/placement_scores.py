@@ -329,14 +329,9 @@ def _before_end(trace: Trace, eos_id: int | None) -> BoolArray:
     return np.cumsum(trace.token_ids == eos_id) == 0
 
 
-def _all(trace: Trace, eos_id: int | None, looked_for: bool) -> tuple[str, BoolArray]:
-    assert trace.token_ids is not None
-    return "all", np.ones(len(trace.token_ids), dtype=bool)
-
-
 REGIONS: dict[str, Callable[[Trace, int | None, bool], tuple[str, BoolArray]]] = {
     "code": _code,
-    "all": _all,
+    "all": lambda trace, eos_id, looked_for: ("all", _before_end(trace, None)),
 }
 
 

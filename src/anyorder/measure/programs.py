@@ -207,14 +207,13 @@ class Preparation:
         # An extracted program is parsed without its prompt, so equal ones of all tasks share a key.
         key = sample.text, None if sample.extracted else sample.prompt
         if key not in self._known:
-            self._known[key] = self.trees(self._parsed(sample))
+            limits, fallbacks = self.options.parse_limits, self.options.fallbacks
+            if sample.extracted:
+                parsed = parse_program(sample.text, ("whole",), limits)
+            else:
+                parsed = parse_answer(sample.prompt, sample.text, fallbacks, limits)
+            self._known[key] = self.trees(parsed)
         return Prepared(sample, *self._known[key])
-
-    def _parsed(self, sample: ProgramSample) -> Parsed:
-        limits = self.options.parse_limits
-        if sample.extracted:
-            return parse_program(sample.text, ("whole",), limits)
-        return parse_answer(sample.prompt, sample.text, self.options.fallbacks, limits)
 
     def trees(self, parsed: Parsed) -> TextTrees:
         """The trees of a parsed text, or the status that says why there are none."""

@@ -267,23 +267,23 @@ def _trees(items: Sequence[Prepared], metric: str) -> list[Tree]:
 
 
 def usable_filters(
-    programs: Sequence[Programs], asked: tuple[str, ...] | None
+    programs: Sequence[Programs], given: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], list[str]]:
     """The filters to use, and a note where one cannot be used."""
     ungraded = [item.name for item in programs if not item.graded]
-    if asked is None:
+    if given is None:
         if not ungraded:
             return tuple(FILTERS), []
         return ("valid",), [f"no correct pairs: {', '.join(ungraded)} not graded"]
-    unknown = [name for name in asked if name not in FILTERS]
-    if unknown or not asked:
-        raise ValueError(f"filters is {asked}: choose some of {', '.join(FILTERS)}")
-    if "correct" in asked and ungraded:
+    unknown = [name for name in given if name not in FILTERS]
+    if unknown or not given:
+        raise ValueError(f"filters is {given}: choose some of {', '.join(FILTERS)}")
+    if "correct" in given and ungraded:
         raise ValueError(
             f"{ungraded[0]} has no verdicts, so which programs are correct is unknown: "
-            "run `anyorder grade` on it, or ask for valid pairs only"
+            "run `anyorder grade` on it, or compare valid pairs only"
         )
-    return asked, []
+    return given, []
 
 
 def _groups(
@@ -307,8 +307,8 @@ def _groups(
 def _passing(tasks: Mapping[str, list[Prepared]], name: str) -> dict[str, list[Prepared]]:
     """The samples that pass the filter, by task; tasks without any are left out."""
     passes = FILTERS[name]
-    kept = {task: [item for item in items if passes(item)] for task, items in tasks.items()}
-    return {task: items for task, items in kept.items() if items}
+    found = {task: [item for item in items if passes(item)] for task, items in tasks.items()}
+    return {task: items for task, items in found.items() if items}
 
 
 def _row(

@@ -190,10 +190,6 @@ def parse_source(
     return (Status.PARSED if tree.body else Status.EMPTY), tree, ""
 
 
-def _whole(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
-    yield clean, 0
-
-
 def _fenced(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
     opened = clean.find(FENCE)
     if opened < 0:
@@ -231,7 +227,7 @@ def line_spans(source: str) -> list[tuple[int, int]]:
 
 
 FALLBACKS: dict[str, Callable[[str, ParseLimits], Iterator[Candidate]]] = {
-    "whole": _whole,
+    "whole": lambda clean, limits: iter([(clean, 0)]),
     "fenced": _fenced,
     "before_fence": _before_fence,
     "longest_lines": _longest_lines,

@@ -61,17 +61,17 @@ class Distinct:
 def distinct(trees: Sequence[Tree], rename_cost: int) -> Distinct:
     """Remove repetitions; at rename cost 0 trees of the same shape are equal."""
     known: dict[Any, int] = {}
-    kept: list[Tree] = []
+    unique: list[Tree] = []
     first: list[int] = []
     index: list[int] = []
     for place, tree in enumerate(trees):
         key = identity(tree, rename_cost)
         if key not in known:
-            known[key] = len(kept)
-            kept.append(tree)
+            known[key] = len(unique)
+            unique.append(tree)
             first.append(place)
         index.append(known[key])
-    return Distinct(kept, np.array(index, np.int64), np.array(first, np.int64))
+    return Distinct(unique, np.array(index, np.int64), np.array(first, np.int64))
 
 
 def identity(tree: Tree, rename_cost: int) -> Any:
@@ -166,7 +166,10 @@ def blocks(left: TreeRows, right: TreeRows) -> Iterator[EditBlock]:
     """All pairs, in parts whose memo is bounded; mostly one part."""
     if left.starts.size < 2 or right.starts.size < 2:
         return
-    mirror = _right_is_cheaper(left, right)
+    along_left, along_right = (
+        cells(left, mirror).sum() * cells(right, mirror).sum() for mirror in (False, True)
+    )
+    mirror = bool(along_right < along_left)
     # Start from square parts: a long thin part would share fewer subtrees.
     side = max(int(np.sqrt(MEMO_CELLS)), 1)
     for columns in _spans(right.starts, side):
@@ -185,14 +188,6 @@ def _spans(starts: IntArray, nodes: int) -> Iterator[slice]:
         end = min(max(end, begin + 1), count)
         yield slice(begin, end)
         begin = end
-
-
-def _right_is_cheaper(left: TreeRows, right: TreeRows) -> bool:
-    cost = {mirror: cells(left, mirror).sum() * cells(right, mirror).sum() for mirror in _SIDES}
-    return bool(cost[True] < cost[False])
-
-
-_SIDES = (False, True)
 
 
 def cells(rows: TreeRows, mirror: bool) -> IntArray:
@@ -223,35 +218,16 @@ Bounds = NDArray[np.int32]
 
 def lower_bounds(left: TreeRows, right: TreeRows, rename_cost: int) -> Bounds:
     """A lower bound of the distance of every pair."""
-    return _BOUNDS[rename_cost](left, right)
-
-
-def _labels(left: TreeRows, right: TreeRows) -> Bounds:
-    from rapidfuzz.distance import Levenshtein
-
-    before = _compare(_preorder(left), _preorder(right), Levenshtein.distance)
-    after = _compare(_postorder(left), _postorder(right), Levenshtein.distance)
-    return np.maximum(before, after)
-
-
-def _shapes(left: TreeRows, right: TreeRows) -> Bounds:
-    from rapidfuzz.distance import Indel
-
-    edits = _compare(_parentheses(left), _parentheses(right), Indel.distance)
-    return (edits + 1) // 2
-
-
-_BOUNDS: dict[int, Callable[[TreeRows, TreeRows], Bounds]] = {0: _shapes, 1: _labels}
-
-
-def _compare(left: list[str], right: list[str], scorer: Callable[..., Any]) -> Bounds:
+    from rapidfuzz.distance import Indel, Levenshtein
     from rapidfuzz.process import cdist
 
-    return cdist(left, right, scorer=scorer, dtype=np.int32)
+    def compared(write: Callable[[TreeRows], list[str]], scorer: Callable[..., Any]) -> Bounds:
+        return cdist(write(left), write(right), scorer=scorer, dtype=np.int32)
 
-
-def _preorder(rows: TreeRows) -> list[str]:
-    return _cut(rows.labels, rows.starts)
+    if rename_cost == 0:
+        return (compared(_parentheses, Indel.distance) + 1) // 2
+    preorder = compared(lambda rows: _cut(rows.labels, rows.starts), Levenshtein.distance)
+    return np.maximum(preorder, compared(_postorder, Levenshtein.distance))
 
 
 def _postorder(rows: TreeRows) -> list[str]:

@@ -42,7 +42,7 @@ D width, K states, V vocabulary.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, Self
@@ -51,6 +51,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anyorder.checks import check_rows
 from anyorder.nets.init import take_weights
 from anyorder.nets.shapes import ShiftedConfig
 from anyorder.nets.stack import Cache, Stack
@@ -307,25 +308,6 @@ def start_backbone(net: nn.Module, base: nn.Module) -> None:
     take_weights(net, unshifted(base, wanted=shifts, remedy="give the recipe net.shift=True"))
 
 
-def check_rows(logits: Tensor, size: int) -> None:
-    """Refuse logits (..., V) of fewer tokens than the vocabulary has."""
-    if logits.shape[-1] < size:
-        raise ValueError(
-            f"the network gives {logits.shape[-1]} logits for a vocabulary of {size}: use the "
-            "vocabulary that it was trained with"
-        )
-
-
-def text_logits(logits: Tensor, vocab: Vocab, forbidden: Iterable[int] = ()) -> Tensor:
-    """The logits (..., V) in float32, with -inf for ids that a text must not hold, in place."""
-    check_rows(logits, vocab.size)
-    logits = logits.float()
-    for token in forbidden:
-        logits[..., token] = -torch.inf
-    logits[..., vocab.size :] = -torch.inf  # heads are padded beyond the tokenizer
-    return logits
-
-
 @dataclass(frozen=True, eq=False)
 class States:
     """The ids that are states, and which state each id is."""
@@ -349,7 +331,7 @@ class States:
 
     def logits(self, all_logits: Tensor) -> Tensor:
         """The logits of the states, at least in float32: (..., V) -> (..., K)."""
-        check_rows(all_logits, len(self.number))
+        check_rows(all_logits.shape[-1], len(self.number))
         chosen = all_logits.index_select(-1, self.ids)
         return chosen.to(torch.promote_types(chosen.dtype, torch.float32))
 

@@ -71,22 +71,17 @@ from torch import Tensor
 from anyorder.nets.denoiser import Look, ReadPrompt, SegmentLook
 
 
-def _table(data: Mapping[tuple[int, ...], float]) -> tuple[Tensor, Tensor]:
-    """Sequences of one length, and their normalised probabilities.  # S L, S"""
-    if len({len(sequence) for sequence in data}) != 1:
-        raise ValueError("the oracle's sequences must all have one length")
-    total = sum(data.values())
-    weights = torch.tensor([p / total for p in data.values()], dtype=torch.float64)
-    return torch.tensor(list(data)), weights
-
-
 class Oracle:
     """A `Denoiser` whose hidden states are exact log-posteriors, and whose head passes them on."""
 
     def __init__(
         self, data: Mapping[tuple[int, ...], float], mask_id: int, vocab_size: int
     ) -> None:
-        self.sequences, self.weights = _table(data)
+        if len({len(sequence) for sequence in data}) != 1:
+            raise ValueError("the oracle's sequences must all have one length")
+        total = sum(data.values())
+        self.sequences = torch.tensor(list(data))  # S L
+        self.weights = torch.tensor([p / total for p in data.values()], dtype=torch.float64)  # S
         self.mask_id, self.vocab_size = mask_id, vocab_size
 
     def hidden(
@@ -113,7 +108,7 @@ class Oracle:
 
 NOTHING = -60.0
 """The log of an expected number that is 0."""
-PADDING = -1
+PADDING = NO_MASK = -1
 
 
 class _Table(NamedTuple):
@@ -257,7 +252,7 @@ def _different(rows: Tensor) -> tuple[Tensor, Tensor]:
     return different, which
 
 
-class UniformOracle:
+class UniformOracle(Oracle):
     """A `Denoiser` whose hidden states are log-predictions, and whose head passes them on.
 
     `states` is K, the number of states that noise is drawn from; `time` is alpha.
@@ -272,8 +267,8 @@ class UniformOracle:
         frozen: Collection[int] = (),
         joint: bool = False,
     ) -> None:
-        self.sequences, self.weights = _table(data)
-        self.states, self.vocab_size, self.joint = states, vocab_size, joint
+        super().__init__(data, NO_MASK, vocab_size)
+        self.states, self.joint = states, joint
         self.frozen = torch.zeros(self.sequences.shape[1], dtype=torch.bool)
         self.frozen[list(frozen)] = True
 
@@ -296,13 +291,6 @@ class UniformOracle:
         one_hot = torch.nn.functional.one_hot(self.sequences, self.vocab_size).double()  # S L V
         mass = torch.einsum("s,bsl,slv->blv", self.weights, weight, one_hot)
         return (mass / mass.sum(dim=-1, keepdim=True)).log()
-
-    def head(self, hidden: Tensor) -> Tensor:
-        return hidden
-
-    def entropy(self) -> float:
-        """-sum p log p of the data, in nats."""
-        return float(-(self.weights * self.weights.log()).sum())
 
 
 def _product_of_others(factors: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from anyorder import plugins
 from anyorder.checks import refuse_unknown
+from anyorder.plugins import entries, family_part
 from anyorder.recipes import paper, tiny
 from anyorder.recipes.recipe import (
     DataConfig,
@@ -59,9 +59,9 @@ def recipe_names() -> list[str]:
 def _installed_recipes() -> dict[str, Callable[[], Recipe]]:
     """Those of installed packages that add a family and have recipes for it."""
     found: dict[str, Callable[[], Recipe]] = {}
-    for name, entry in plugins.installed("families").items():
+    for name, entry in entries("families").items():
         if find_spec(f"{entry.value}.recipes") is not None:
-            found |= plugins.part_of(name, "recipes").RECIPES
+            found |= family_part(name, "recipes").RECIPES
     return found
 
 

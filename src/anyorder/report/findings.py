@@ -20,7 +20,6 @@ from anyorder.report.sections.canvas import sweeps
 from anyorder.report.sections.order import METRICS, TAU, leftmost, line_order, place, writes_lines
 from anyorder.report.sections.similarity import METRIC, differences
 from anyorder.report.tables import (
-    bounds,
     difference,
     digits_of,
     interval_of,
@@ -30,6 +29,7 @@ from anyorder.report.tables import (
     percent_bounds,
     points,
     shown,
+    with_bounds,
 )
 
 UNSEEN = "no difference could be seen"
@@ -64,11 +64,12 @@ def _accuracy(material: Material) -> Finding | None:
     runs = family_mains(material.gathered.graded())
     if not runs:
         return None
+    rates = [f"{_name(run)} {_rate(run.rates[0].interval)}" for run in runs]
     return Finding(
         "Right programs",
         f"{'Depending on the model, ' if len(runs) > 1 else ''}"
         f"{_span([run.rates[0].interval for run in runs])} of the programs pass all their tests.",
-        (f"[[passed|Passed]]: {listed([_rated(run) for run in runs])}.",),
+        (f"[[passed|Passed]]: {listed(rates)}.",),
     )
 
 
@@ -81,7 +82,7 @@ def _order(material: Material) -> Finding | None:
     for run in runs:
         tau = interval_of(run.measures["arness"]["aggregate"][TAU]["interval"])
         ways.setdefault(_direction(tau), []).append(run.title)
-        taus.append(f"{_name(run)} {_scored(tau)}")
+        taus.append(f"{_name(run)} {with_bounds(tau)}")
     shares = []
     for run in runs:
         record = leftmost(run)
@@ -94,7 +95,7 @@ def _order(material: Material) -> Finding | None:
         )
     return Finding(
         "Order",
-        _directions_told(ways),
+        _in_directions(ways),
         (
             f"[[tau|Kendall's tau]], 1 from left to right and 0 at random: {listed(taus)}.",
             f"How often the next [[token]] is the leftmost one missing: {listed(shares)}.",
@@ -130,7 +131,7 @@ def _blocks(material: Material) -> Finding | None:
         _, tau, chance = line_order(run)
         assert tau is not None
         ways.setdefault(_direction(tau), []).append(run.title)
-        taus.append(f"{_name(run)} {_scored(tau)}, chance {shown(chance)}")
+        taus.append(f"{_name(run)} {with_bounds(tau)}, chance {shown(chance)}")
     if taus:
         details.append(f"[[tau|Kendall's tau]] of lines, 1 from top to bottom: {listed(taus)}.")
     if lies:
@@ -139,37 +140,37 @@ def _blocks(material: Material) -> Finding | None:
             f"strictly so, to 1, in random order, {listed(lies)}, depending on the score."
         )
     elif taus:
-        says = _directions_told(ways, "whole lines", "from top to bottom")
+        says = _in_directions(ways, "whole lines", "from top to bottom")
     else:
         return None
     return Finding("Blocks", says, tuple(details))
 
 
 def _similarity(material: Material) -> Finding | None:
-    told: dict[str, list[str]] = {}
+    ways: dict[str, list[str]] = {}
     details = []
     mains = family_mains(list(material.gathered))
     for row, other, apart in differences(material.comparisons):
         if row.filter != "valid" or row.run not in mains:
             continue
         way = ("more" if apart.estimate > 0 else "less") if is_different(apart) else ""
-        told.setdefault(way, []).append(row.run.title)
+        ways.setdefault(way, []).append(row.run.title)
         digits = digits_of(apart)
         means = [shown(each.scores[METRIC].estimate, digits) for each in (row, other)]
         details.append(
             f"{_name(row.run)}: [[ASTD|tree similarity]] {means[0]} against {means[1]} in random "
             f"order, difference {difference(apart)}."
         )
-    if not told:
+    if not ways:
         return None
     ending = "like those written from left to right than programs in random order are"
     says = [
         f"{listed(titles)}: {'programs are ' + way + ' ' + ending if way else UNSEEN}"
-        for way, titles in told.items()
+        for way, titles in ways.items()
     ]
-    if list(told) == [""]:
+    if list(ways) == [""]:
         plain = (
-            f"{listed(told[''])}: whether the model chooses the order or chance does, {UNSEEN} "
+            f"{listed(ways[''])}: whether the model chooses the order or chance does, {UNSEEN} "
             "in how much its programs are like those written from left to right."
         )
     else:
@@ -197,7 +198,7 @@ def _placement(material: Material) -> Finding | None:
             copies.append(f"{run.title} {difference(known)}")
     if copies:
         details.append(
-            "How much of what is wanted most stands in its best places, "
+            "How much of what is wanted most is in its best places, "
             f"[[k-localisation|as many of them as there should be copies]]: {listed(copies)}."
         )
     plain = (
@@ -268,19 +269,19 @@ def _direction(tau: Interval) -> str:
     return next(found, AGAINST)
 
 
-def _directions_told(
+def _in_directions(
     ways: dict[str, list[str]], what: str = "", along: str = "from left to right"
 ) -> str:
     """One sentence: which models write in which direction. `ways`: direction -> models."""
-    told: list[str] = []
+    parts: list[str] = []
     for way in (*DIRECTIONS, NO_DIRECTION, AGAINST):
         if way not in ways:
             continue
-        verb = "" if told else " write" if len(ways[way]) > 1 else " writes"
+        verb = "" if parts else " write" if len(ways[way]) > 1 else " writes"
         verb += f" {what}" if verb and what else ""
-        so = "" if way not in DIRECTIONS else " so" if along in "".join(told) else f" {along}"
-        told.append(f"{listed(ways[way])}{verb} {way}{so}")
-    return f"{', '.join(told)}."
+        so = "" if way not in DIRECTIONS else " so" if along in "".join(parts) else f" {along}"
+        parts.append(f"{listed(ways[way])}{verb} {way}{so}")
+    return f"{', '.join(parts)}."
 
 
 def _span(intervals: Sequence[Interval]) -> str:
@@ -296,16 +297,8 @@ def _name(run: RunFacts) -> str:
     return f"{run.title} ({way})" if way else run.title
 
 
-def _rated(run: RunFacts) -> str:
-    return f"{_name(run)} {_rate(run.rates[0].interval)}"
-
-
 def _rate(interval: Interval) -> str:
     return f"{percent(interval.estimate)} ({percent_bounds(interval)})"
-
-
-def _scored(interval: Interval) -> str:
-    return f"{shown(interval.estimate)} ({bounds(interval)})"
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -21,12 +21,12 @@ TERMS = {
     "MDM": Term(
         "MDM (masked diffusion model)",
         "Starts from a canvas of masked slots, all of them there from the start, and reveals them "
-        "in any order. It must say of every token at which slot it stands.",
+        "in any order. It must say of every token at which slot it belongs.",
     ),
     "FlexMDM": Term(
         "FlexMDM (masked diffusion model with insertion)",
         "Like an MDM, but the canvas begins empty and grows: slots are inserted wherever something "
-        "is missing. A token can be written before it is known how much stands in front of it.",
+        "is missing. A token can be written before it is known how much comes before it.",
     ),
     "LatentMDM": Term(
         "LatentMDM (masked diffusion model over segments)",
@@ -60,7 +60,7 @@ TERMS = {
     "reveal": Term("reveal", "To write a token into a masked slot."),
     "remask": Term(
         "remasked",
-        "A token that was revealed and is masked again, so that its place can be written anew. "
+        "A token that was revealed and is masked again, so that its place can be written again. "
         "Its order is that of its last reveal.",
     ),
     "insert": Term("insert", "To make a new masked slot between others."),
@@ -123,13 +123,13 @@ TERMS = {
     "paired": Term(
         "paired difference",
         "Two runs compared problem by problem, so that easy and hard problems cancel. Where its "
-        "interval holds 0, no difference could be seen. Each stands for itself: of twenty "
+        "interval holds 0, no difference could be seen. Each is about one comparison: of twenty "
         "comparisons without a difference, one will seem to have one.",
     ),
     "control": Term(
         "control",
-        "The same finished programs with their steps dealt out anew: strictly from left to right, "
-        "or at random. A score means nothing without these two.",
+        "The same finished programs, as if their tokens had come strictly from left to right, or "
+        "at random. A score means nothing without these two.",
     ),
     "leftmost": Term(
         "leftmost-first share",

@@ -386,10 +386,7 @@ def shares_of(traces: Sequence[Trace]) -> dict[str, list[float]]:
     }
 
 
-CONFIDENT = (
-    *("confidence", "sampled", "margin", "entropy", "average", "minimum", "first"),
-    "planner",
-)
+CONFIDENT = ("confidence", "sampled", "margin", "entropy", "average", "minimum", "first", "planner")
 """Policies by which the model chooses the order, the usual one of each family first."""
 
 

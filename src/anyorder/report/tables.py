@@ -323,11 +323,6 @@ def apart(interval: Interval, digits: int = 3) -> Cell:
     return score(interval, digits_of(interval, digits))
 
 
-def points_apart(interval: Interval) -> Cell:
-    """A difference of two shares, in percentage points."""
-    return apart(interval.times(100), 1)
-
-
 def plain(value: float, digits: int = 3) -> Cell:
     """A number without an interval, such as a control."""
     return Cell(shown(value, digits), number=True)
@@ -425,7 +420,14 @@ def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[s
 
     It names only the settings that differ among runs of the same family and policy.
     """
-    bases = [_base(family, policy) for family, policy, _, _ in runs]
+    # Here, because tables of the command line need no descriptions of families.
+    from anyorder.families.descriptions import describe
+
+    bases = []
+    for family, policy, _, _ in runs:
+        known = describe(family)
+        way = "" if known.left_to_right else policy_title(policy)
+        bases.append(", ".join(word for word in (known.title, way) if word))
     labels = []
     for (_, _, config, _), base in zip(runs, bases, strict=True):
         rivals = [other for (_, _, other, _), same in zip(runs, bases, strict=True) if same == base]
@@ -440,15 +442,6 @@ def labels_of(runs: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[s
         f"{label} ({name})" if labels.count(label) > 1 else label
         for label, (_, _, _, name) in zip(labels, runs, strict=True)
     ]
-
-
-def _base(family: str, policy: str) -> str:
-    # Tables of the command line need neither descriptions nor charts: only labels of runs do.
-    from anyorder.families.descriptions import describe
-
-    known = describe(family)
-    way = "" if known.left_to_right else policy_title(policy)
-    return ", ".join(word for word in (known.title, way) if word)
 
 
 def _setting(config: Mapping[str, Any], name: str) -> Any:

@@ -62,7 +62,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
-from anyorder.measure.order_program import NOBODY, Token, order_tree
+from anyorder.measure.order_program import NO_STATEMENT, Token, order_tree
 from anyorder.measure.syntax import Statement, line_spans, parse_answer
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
@@ -79,7 +79,7 @@ def pack_tree(trace: Trace, string: Callable[[str], int]) -> dict[str, Any] | No
     if not parsed.valid or parsed.tree is None:
         return None
     statements, tokens = order_tree(parsed.tree, parsed.source, "exact")
-    owned = [token for token in tokens if token.node != NOBODY]
+    owned = [token for token in tokens if token.node != NO_STATEMENT]
     begin = len(trace.prompt) + parsed.offset
     units = _units(trace.prompt + trace.text)
     spans = _name_spans(parsed.source, statements, owned)
@@ -375,10 +375,9 @@ class LiveSteps:
 
     def messages(self, seen: CanvasSeen) -> list[dict[str, Any]]:
         """The changes since the last call; the first call adds a message for step 0."""
-        told = []
-        if self._last < 0 < seen.step:
-            told.append(self.message(_Start.of(seen, self.vocab.mask_id)))
-        return [*told, self.message(seen)]
+        is_first = self._last < 0 < seen.step
+        first = [self.message(_Start.of(seen, self.vocab.mask_id))] if is_first else []
+        return [*first, self.message(seen)]
 
     def message(self, seen: CanvasSeen) -> dict[str, Any]:
         """The changes since the last call, for decoders that show step 0 themselves."""
@@ -425,12 +424,12 @@ class LiveSteps:
                 stop += 1
             # A run between masks is decoded at once: single tokens may hold parts of a character.
             run = list(ids[start:stop])
-            kept = run.index(self.vocab.eos_id) if cut and self.vocab.eos_id in run else len(run)
-            text, spans = self.vocab.spans(run[: 0 if ended else kept])
+            end = run.index(self.vocab.eos_id) if cut and self.vocab.eos_id in run else len(run)
+            text, spans = self.vocab.spans(run[: 0 if ended else end])
             ends = [0, *(end for _, end in spans)]
             texts = [text[a:b] for a, b in pairwise(ends)]
             pieces[start:stop] = texts + [""] * (len(run) - len(texts))
-            ended = ended or kept < len(run)
+            ended = ended or end < len(run)
             start = stop + 1
         return pieces
 

@@ -341,8 +341,13 @@ class History:
                     f"insertion_masks[{step}] marks position {int(np.argmax(mark & ~used))}, which "
                     f"attention_masks[{step}] leaves out: only positions in use can be new"
                 )
-        if insertion_masks is None:
-            _check_fixed(packed)
+        changed = [step for step, row in enumerate(packed) if len(row) != len(packed[0])]
+        if insertion_masks is None and changed:
+            raise ValueError(
+                f"snapshot {changed[0]} has {len(packed[changed[0]])} positions and snapshot 0 has "
+                f"{len(packed[0])}: ids alone do not say which slots are new. "
+                "Pass insertion_masks, where insertion_masks[s] marks what step s created"
+            )
         return cls(_follow(packed, new), checks.count("mask_id", mask_id))
 
     def trace(self, vocab: Vocab | None, prompt_length: int = 0, **about: Unpack[About]) -> Trace:
@@ -399,10 +404,10 @@ def _follow(packed: list[NDArray[np.int32]], new: list[NDArray[np.bool_]]) -> ND
     numbers = [np.arange(len(packed[0]))]
     born = len(packed[0])
     for step in range(1, len(packed)):
-        kept, had = int((~new[step]).sum()), len(packed[step - 1])
-        if kept != had:
+        old, had = int((~new[step]).sum()), len(packed[step - 1])
+        if old != had:
             raise ValueError(
-                f"snapshot {step} keeps {kept} positions of the {had} in snapshot {step - 1}: "
+                f"snapshot {step} keeps {old} positions of the {had} in snapshot {step - 1}: "
                 "slots cannot vanish. insertion_masks[s] marks what step s created; pass "
                 "attention_masks too when snapshots are padded"
             )
@@ -416,16 +421,6 @@ def _follow(packed: list[NDArray[np.int32]], new: list[NDArray[np.bool_]]) -> ND
     for step, row in enumerate(numbers):
         shown[step, place[row]] = packed[step]
     return shown
-
-
-def _check_fixed(packed: list[NDArray[np.int32]]) -> None:
-    for step in range(1, len(packed)):
-        if len(packed[step]) != len(packed[0]):
-            raise ValueError(
-                f"snapshot {step} has {len(packed[step])} positions and snapshot 0 has "
-                f"{len(packed[0])}: which slots are new cannot be told from ids alone. "
-                "Pass insertion_masks, where insertion_masks[s] marks what step s created"
-            )
 
 
 def _ids(number: int, row: ArrayLike) -> NDArray[np.int32]:

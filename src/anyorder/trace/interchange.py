@@ -39,7 +39,6 @@ GZIP_SIGN = b"\x1f\x8b"
 PER_TOKEN_FIELDS = (
     *("insert_step", "reveal_step", "log_prob", "segment", "score", "events", "candidates"),
 )
-CANDIDATE_FIELDS = {"step", "segment", "text", "score", "taken"}
 
 
 def format_line(trace: Trace) -> str:
@@ -125,7 +124,14 @@ def parse_line(line: str, where: str = "line") -> Trace:
     record = _parse_object(line, where)
     fields = _Fields({name: value for name, value in record.items() if value is not None}, where)
     fields.check_names()
-    columns = _with_tokens(fields) if "tokens" in fields.record else _text_only(fields)
+    if "tokens" in fields.record:
+        columns = _with_tokens(fields)
+    else:
+        columns = {
+            "text": fields.string("text"),
+            "prompt": fields.optional("prompt", fields.string) or "",
+            "steps": fields.optional("steps", fields.integer),
+        }
     columns["task_id"] = fields.string("task_id")
     columns["sample"] = fields.integer("sample")
     columns["entry_point"] = fields.optional("entry_point", fields.string)
@@ -134,14 +140,6 @@ def parse_line(line: str, where: str = "line") -> Trace:
         return Trace(**columns)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _text_only(fields: _Fields) -> dict[str, Any]:
-    return {
-        "text": fields.string("text"),
-        "prompt": fields.optional("prompt", fields.string) or "",
-        "steps": fields.optional("steps", fields.integer),
-    }
 
 
 def _with_tokens(fields: _Fields) -> dict[str, Any]:
@@ -259,25 +257,18 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_event(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 3
-        and _is_step(value[0])
-        and _is_step(value[1])
-        and (value[2] is None or isinstance(value[2], str))
-    )
+    match value:
+        case [step, slot, str() | None]:
+            return _is_step(step) and _is_step(slot)
+    return False
 
 
 def _is_candidate(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and set(value) == CANDIDATE_FIELDS
-        and _is_step(value["step"])
-        and _is_step(value["segment"])
-        and isinstance(value["text"], str)
-        and _is_number(value["score"])
-        and isinstance(value["taken"], bool)
-    )
+    match value:
+        case {"step": step, "segment": segment, "text": str(), "score": score, "taken": bool()}:
+            steps = _is_step(step) and _is_step(segment)
+            return len(value) == 5 and steps and _is_number(score)
+    return False
 
 
 def _parse_object(line: str, where: str) -> dict[str, Any]:

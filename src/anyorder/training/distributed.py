@@ -250,6 +250,7 @@ class Sharded(Replicated):
     """A network with some rows of every weight in each process."""
 
     def _place(self, weights: Weights | None) -> None:
+        assert not list(self.net.buffers()), "a sharded network has no buffers"
         self._shape = without_memory(self.net)  # before sharding replaces the weights
         half = self.config.dtype == "bfloat16"
         policy = MixedPrecisionPolicy(

@@ -33,7 +33,8 @@ def adapt(net: nn.Module, config: TrainConfig, additions: set[str]) -> None:
             "lora needs the library peft: pip install 'anyorder[hf]', or leave lora out"
         ) from error
     targets = _targets(net, config.lora_targets, additions)
-    settings = peft.LoraConfig(
+    configure: Any = peft.LoraConfig  # its types allow only whole numbers for lora_alpha
+    settings = configure(
         r=config.lora,
         lora_alpha=config.lora_scale * config.lora,
         target_modules=targets,

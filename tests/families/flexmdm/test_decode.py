@@ -206,8 +206,8 @@ def test_canvases_that_cannot_grow_are_refused() -> None:
 def test_a_wide_canvas_passes_the_head_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     net, canvases = Mock(about(14).missing, by_place), ragged()
     whole = decode(net, canvases, steps=20, temperature=0.8)
-    monkeypatch.setattr("anyorder.decode.proposals.HEAD_BUDGET", 2 * VOCAB.size)
-    monkeypatch.setattr("anyorder.decode.proposals.READ_BUDGET", 3 * VOCAB.size)
+    monkeypatch.setattr("anyorder.decode.loop.HEAD_BUDGET", 2 * VOCAB.size)
+    monkeypatch.setattr("anyorder.decode.loop.READ_BUDGET", 3 * VOCAB.size)
     pieces = decode(net, canvases, steps=20, temperature=0.8)
     for row, same in zip(pieces, whole, strict=True):
         assert_same(row, same)

@@ -10,8 +10,8 @@ from segment_mocks import VOCAB, A, B, Belief, C, HashNet, Scripted
 from torch import Tensor
 
 from anyorder.decode.draw import Draw
+from anyorder.decode.loop import StepView
 from anyorder.decode.policy import SEGMENT_SCORES, Items, Policy, Score
-from anyorder.decode.proposals import StepView
 from anyorder.families.latentmdm.candidates import Candidates, SegmentChoice, SegmentSelector
 from anyorder.nets.denoiser import SegmentCoder
 from anyorder.nets.oracles import SegmentOracle

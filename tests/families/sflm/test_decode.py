@@ -350,7 +350,7 @@ def test_tokens_do_change_on_the_way() -> None:
 def test_pieces_of_the_head_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     net, canvases, options = small_net(), ragged(), SflmOptions(steps=4, tail="ancestral")
     whole = run(net, canvases, options)
-    monkeypatch.setattr("anyorder.decode.proposals.HEAD_BUDGET", 3 * VOCAB.size)
+    monkeypatch.setattr("anyorder.decode.loop.HEAD_BUDGET", 3 * VOCAB.size)
     pieces = run(net, canvases, options)
     assert [row.token_ids for row in whole] == [row.token_ids for row in pieces]
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from anyorder import plugins
 from anyorder.bench.tasks.gsm8k import load_gsm8k
 from anyorder.bench.tasks.humaneval import load_humaneval, load_humaneval_plus
 from anyorder.bench.tasks.livecodebench import load_livecodebench
@@ -19,6 +18,7 @@ from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
 from anyorder.bench.tasks.stories import Stories, load_stories
 from anyorder.bench.tasks.trails import load_trails
 from anyorder.checks import refuse_unknown
+from anyorder.plugins import entries, load_entry
 
 __all__ = [
     "TASKS",
@@ -66,8 +66,8 @@ def find_task(
     published prompt or a file with one. `variant`: as after the colon of `name`.
     """
     base, colon, after = name.partition(":")
-    if base not in TASKS and base in plugins.installed("tasks"):
-        register_task(base, plugins.load("tasks", base))
+    if base not in TASKS and base in entries("tasks"):
+        register_task(base, load_entry("tasks", base))
     refuse_unknown("task", base, TASKS)
     if colon and not after:
         raise ValueError(f"{name!r} names no variant after the colon: write one, or leave it out")

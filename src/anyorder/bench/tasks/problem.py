@@ -381,7 +381,7 @@ def _from_hub(hub: Hub) -> list[Any]:
 
 _DATA = re.compile(r"^[ \t]*(?:inputs|results) = \[.*$", re.MULTILINE)
 _BUILTIN = frozenset(dir(builtins))
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @lru_cache(maxsize=16)  # every problem parses the prologue; no caller changes a tree
@@ -392,8 +392,8 @@ def parsed(code: str) -> ast.Module:
         return ast.parse(code)
 
 
-def free_names(code: str) -> set[str]:
-    """Names that the code reads from its surroundings, builtins included."""
+def _names(code: str) -> tuple[set[str], set[str]]:
+    """Names that the code reads at its top level or from it, and names that it binds there."""
     read: set[str] = set()
     bound: set[str] = set()
     with warnings.catch_warnings():
@@ -404,17 +404,23 @@ def free_names(code: str) -> set[str]:
         table = tables.pop()
         tables += table.get_children()
         for symbol in table.get_symbols():
-            at_top = table is top
-            if symbol.is_referenced() and (at_top or symbol.is_global()):
-                read.add(symbol.get_name())
-            if (symbol.is_assigned() or symbol.is_imported()) and (at_top or symbol.is_global()):
-                bound.add(symbol.get_name())
+            if table is top or symbol.is_global():
+                if symbol.is_referenced():
+                    read.add(symbol.get_name())
+                if symbol.is_assigned() or symbol.is_imported():
+                    bound.add(symbol.get_name())
+    return read, bound
+
+
+def free_names(code: str) -> set[str]:
+    """Names that the code reads from its surroundings, builtins included."""
+    read, bound = _names(code)
     return read - bound
 
 
 def defined_names(code: str) -> list[str]:
     """Functions and classes at the top level, in order."""
-    return [node.name for node in parsed(code).body if isinstance(node, _Definition)]
+    return [node.name for node in parsed(code).body if isinstance(node, _DEFINITIONS)]
 
 
 def entry_point(reference: str, tests: str) -> str | None:
@@ -450,31 +456,10 @@ def needed_setup(tests: str, sources: Iterable[str], without: Iterable[str]) -> 
 
 def missing_names(tests: str, setup: str, remote: Iterable[str]) -> set[str]:
     """Names that the tests read and neither setup nor program defines."""
-    bound = _bound(ast.walk(parsed(setup)))
-    return free_names(tests) - bound - set(remote) - _BUILTIN
+    return free_names(tests) - _names(setup)[1] - set(remote) - _BUILTIN
 
 
 def _binds(node: ast.stmt) -> set[str]:
     """Names that a top-level definition, import or plain assignment binds."""
-    if isinstance(node, _Definition):
-        return {node.name}
-    if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign):
-        return _bound(ast.walk(node))
-    return set()
-
-
-def _bound(nodes: Iterable[ast.AST]) -> set[str]:
-    names = set()
-    for node in nodes:
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-                names.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                names.add(name)
-            case ast.ClassDef(name=name) | ast.arg(arg=name) | ast.alias(asname=str(name)):
-                names.add(name)
-            case ast.alias(name=name):
-                names.add(name.split(".")[0])
-            case ast.ExceptHandler(name=str(name)):
-                names.add(name)
-    return names
+    binding = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    return _names(ast.unparse(node))[1] if isinstance(node, binding) else set()

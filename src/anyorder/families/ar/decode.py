@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
-from anyorder.decode.draw import Draw, Posterior, pick
+from anyorder.decode.draw import Draw, Posterior, pick, text_logits
 from anyorder.decode.loop import run
 from anyorder.families.ar.config import ArOptions
-from anyorder.nets.denoiser import text_logits
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.vocab import Vocab

@@ -36,8 +36,7 @@ from anyorder.decode.draw import (
     pick_from,
     refuse_nan,
 )
-from anyorder.decode.loop import keep_rows, run
-from anyorder.decode.proposals import pieces
+from anyorder.decode.loop import keep_rows, pieces, run
 from anyorder.families.duo.config import DuoOptions
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
 from anyorder.process.noise import Stream, uniform

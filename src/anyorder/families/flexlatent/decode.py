@@ -38,16 +38,15 @@ from anyorder.checks import at_least
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher, padded
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
-from anyorder.decode.loop import run
+from anyorder.decode.loop import StepView, run
 from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.proposals import StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm.candidates import (
     Candidates,
     SegmentChoice,
     SegmentSelector,
-    check_lengths,
+    check_frozen,
 )
 from anyorder.nets.denoiser import ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.trace.trace import Proposal
@@ -259,7 +258,7 @@ def decode(
 def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
     for canvas in canvases:
         assert canvas.prompt and all(canvas.segments), "an anchor, and no empty segment"
-        check_lengths(canvas.segments, net.segment_length)
+        check_frozen(canvas.segments, net.segment_length)
         vocab.check_prompt(canvas.ids)
 
 

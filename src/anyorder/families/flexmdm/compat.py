@@ -62,11 +62,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher, padded
-from anyorder.decode.draw import Posterior, refuse_nan
+from anyorder.decode.draw import Posterior, refuse_nan, text_logits
 from anyorder.decode.growing import schedules
 from anyorder.decode.loop import run
 from anyorder.families.flexmdm.config import FlexOptions
-from anyorder.nets.denoiser import GAP_LIMIT, Inserter, text_logits
+from anyorder.nets.denoiser import GAP_LIMIT, Inserter
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 
@@ -419,10 +419,6 @@ def gumbel(u: Tensor) -> Tensor:
     return -torch.log(-torch.log(u.clamp(min=NOISE_EPS)) + NOISE_EPS)
 
 
-def _poisson(rate: Tensor, generator: Generator) -> Tensor:
-    return torch.poisson(rate, generator=generator).long()
-
-
 def _floor_bernoulli(rate: Tensor, generator: Generator) -> Tensor:
     whole = rate.floor()
     u = torch.rand(rate.shape, generator=generator, device=rate.device)
@@ -430,23 +426,16 @@ def _floor_bernoulli(rate: Tensor, generator: Generator) -> Tensor:
 
 
 COUNTS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
-    "poisson": _poisson,
+    "poisson": lambda rate, generator: torch.poisson(rate, generator=generator).long(),
     "floor_bernoulli": _floor_bernoulli,
 }
 
 
-def _sampled(probability: Tensor, tokens: Tensor) -> Tensor:
-    return probability.gather(-1, tokens[:, None])[:, 0]  # N
-
-
-def _negative_entropy(probability: Tensor, tokens: Tensor) -> Tensor:
-    return -torch.special.entr(probability).sum(dim=-1)  # N
-
-
 SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "sampled": _sampled,
-    "entropy": _negative_entropy,
+    "sampled": lambda probability, tokens: probability.gather(-1, tokens[:, None])[:, 0],
+    "entropy": lambda probability, tokens: -torch.special.entr(probability).sum(dim=-1),
 }
+"""(posteriors N V, drawn tokens N) -> N."""
 
 
 class _Stepper:

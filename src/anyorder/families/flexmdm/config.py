@@ -89,6 +89,11 @@ class FlexOptions(DrawOptions, ClockOptions):
     mode: Literal["exact", "compat"] = "exact"
     """compat: the published sampler, draw for draw."""
 
+    @property
+    def has_extras(self) -> bool:
+        """Whether a rule for long runs of masks is on."""
+        return self.force_unmask or self.meaningful_replace
+
 
 @dataclass(frozen=True)
 class InsertionConfig:

@@ -31,9 +31,8 @@ from anyorder.checks import one_of
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
 from anyorder.decode.draw import Draw
 from anyorder.decode.growing import GrowingRows, RunningClock, finished
-from anyorder.decode.loop import run
+from anyorder.decode.loop import Proposer, StepView, run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
-from anyorder.decode.proposals import Proposer, StepView
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexmdm.compat import (
     REPLACE_AFTER,
@@ -90,7 +89,7 @@ class _Stepper:
         rows: GrowingRows,
     ) -> None:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
-        self.extra = extra_of(options, vocab)
+        self.extra = extra_of(options, vocab) if options.has_extras else None
         self.clock = RunningClock(options, net)
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         self.proposer = Proposer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from anyorder.decode.canvas import GrowingCanvas
 from anyorder.families.config import settings_of
@@ -13,14 +12,6 @@ from anyorder.families.flexmdm.decode import check, decode, resolve
 from anyorder.families.flexmdm.loss import insertion_bound
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.replay import flex_reader
-from anyorder.nets.shapes import TransformerConfig
-
-
-def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> FlexConfig:
-    return FlexConfig(
-        replace(backbone, time_modulated=True), **settings_of(recipe.net, FlexSettings)
-    )
-
 
 FAMILY = Family(
     name=DESCRIPTION.name,
@@ -28,7 +19,9 @@ FAMILY = Family(
     causal=False,
     answers="bare",
     network=Network(
-        complete=_complete,
+        complete=lambda backbone, recipe, eos: FlexConfig(
+            replace(backbone, time_modulated=True), **settings_of(recipe.net, FlexSettings)
+        ),
         read=FlexConfig.from_record,
         build=FlexNet,
         start=FlexNet.start_from,

@@ -88,11 +88,11 @@ class GapNet(nn.Module):
 
     @property
     def insertion_exponent(self) -> float:
-        return self.config.insertion_exponent
+        return float(self.config.insertion_exponent)
 
     @property
     def unmasking_exponent(self) -> float:
-        return self.config.unmasking_exponent
+        return float(self.config.unmasking_exponent)
 
     def head(self, states: Tensor) -> Tensor:
         """Logits of chosen states: (..., D) -> (..., V)."""

@@ -40,7 +40,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anyorder.decode.draw import Draw, Posterior, pick, refuse_nan
+from anyorder.decode.draw import Draw, Posterior, pick, refuse_nan, text_logits
+from anyorder.decode.loop import HEAD_BUDGET, StepView
 from anyorder.decode.policy import (
     Items,
     Policy,
@@ -50,8 +51,7 @@ from anyorder.decode.policy import (
     take,
     tie_noise,
 )
-from anyorder.decode.proposals import HEAD_BUDGET, StepView
-from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter, text_logits
+from anyorder.nets.denoiser import SegmentCoder, SegmentDrafter
 from anyorder.process.noise import Stream, uniform
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
@@ -75,7 +75,7 @@ class DraftGoal:
 WHOLE = DraftGoal()
 
 
-def check_lengths(segments: Iterable[Sequence[int]], most: int) -> None:
+def check_frozen(segments: Iterable[Sequence[int]], most: int) -> None:
     """Refuse frozen segments with more tokens than the network's."""
     longest = max(map(len, segments), default=0)
     if longest > most:

@@ -27,14 +27,13 @@ from torch import Tensor
 from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Decoded, SegmentCanvas, Watcher, padded
 from anyorder.decode.draw import Draw
-from anyorder.decode.loop import run
+from anyorder.decode.loop import StepView, run
 from anyorder.decode.policy import Policy, find_segment_score
-from anyorder.decode.proposals import StepView
 from anyorder.families.latentmdm.candidates import (
     Candidates,
     SegmentChoice,
     SegmentSelector,
-    check_lengths,
+    check_frozen,
 )
 from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
 from anyorder.nets.denoiser import ReadPrompt, SegmentNet
@@ -177,7 +176,7 @@ def _check_fit(net: SegmentNet, vocab: Vocab, canvases: Sequence[SegmentCanvas])
                 f"the canvas has {len(canvas.segments)} segments, and the network was trained with "
                 f"{net.slots} slots: use no more"
             )
-        check_lengths([segment or () for segment in canvas.segments], net.segment_length)
+        check_frozen([segment or () for segment in canvas.segments], net.segment_length)
         for ids in (canvas.prompt, *canvas.segments):
             vocab.check_prompt(ids or ())
 
@@ -233,10 +232,10 @@ class _Stepper:
         view = StepView(conditions, rows.segments.key, slot, step)
         choice = self.selector.choose(view, rows.open, torch.full_like(rows.row, self.k))
         if self.records:  # before the commit, which closes the taken slots
-            at = rows.open.nonzero(as_tuple=True)
-            about = (rows.row[at[0]], choice.scores[at], choice.taken[at])
-            for row, proposal in rows.segments.proposals(*at, about, step):
-                self.proposed[row].append(proposal)
+            row, place = rows.open.nonzero(as_tuple=True)
+            about = (rows.row[row], choice.scores[row, place], choice.taken[row, place])
+            for number, proposal in rows.segments.proposals(row, place, about, step):
+                self.proposed[number].append(proposal)
         rows.ties += choice.ties
         emptied = self._emptied(choice.taken)
         rows.commit(choice, emptied, step)

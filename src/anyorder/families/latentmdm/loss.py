@@ -309,7 +309,8 @@ def _objective(
     def objective(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
         trained = cast(TrainedSegmentNet, net)
         segments = Segments.of(batch, vocab)
-        masked = _corrupt(batch, noise)
+        every = torch.ones_like(segments.length, dtype=torch.bool)
+        masked = masking.corrupt(every, batch.index, noise)  # B S
         conditions = masked_conditions(trained, batch, segments, masked, vocab)  # B S D
         parts = weigh(segment_nats(trained, conditions[masked], segments[masked]), masked)
         if not config.reconstruct:
@@ -333,10 +334,3 @@ def masked_conditions(
     seen = latents(net, segments, masked, net.empty_vector)
     real = torch.ones_like(masked)
     return net.conditions(read_prompts(net, batch, vocab), seen, real)
-
-
-def _corrupt(batch: Batch, noise: Noise) -> Tensor:
-    """Which slots are masked.  # B S"""
-    length, _ = slot_table(batch)
-    every = torch.ones_like(length, dtype=torch.bool)
-    return masking.corrupt(every, batch.index, noise)

@@ -23,9 +23,8 @@ from torch import Tensor
 from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
 from anyorder.decode.draw import Draw, Stopping, behind, find_stopping
-from anyorder.decode.loop import keep_rows, run
+from anyorder.decode.loop import Proposer, StepView, keep_rows, run
 from anyorder.decode.policy import Policy, Ranking, find_score, take
-from anyorder.decode.proposals import Proposer, StepView
 from anyorder.decode.quota import WindowProgress, block_of_slots, parse_quota, steps_per_block
 from anyorder.families.mdm.cache import CachedCanvas, RowReader, StepRows, WholeCanvas
 from anyorder.families.mdm.config import MdmOptions
@@ -135,15 +134,6 @@ def _start(
     )
 
 
-@dataclass(frozen=True)
-class _StepChoice:
-    """The slots that one step may take, and how many."""
-
-    eligible: Tensor  # B L
-    progress: WindowProgress
-    counts: Tensor | None  # B, None: the scores decide
-
-
 class _Stepper:
     """One decoding step: window, proposals, choice, commitment."""
 
@@ -224,7 +214,7 @@ class _Stepper:
         counts = self._counts(progress, turns)
         taken = torch.zeros_like(rows.open)
         if counts is None or bool(counts.any()):  # a step that reveals nothing needs no call
-            taken = self._reveal(rows, _StepChoice(eligible, progress, counts), step)
+            taken = self._reveal(rows, eligible, progress, counts, step)
         if self.remasker is not None and turns is not None:
             # After the reveals: ReMDM decides both on the canvas before the step.
             self._mask_again(rows, turns.masked_again)
@@ -236,18 +226,24 @@ class _Stepper:
             return turns.reveals
         return None if self.policy.quota.reads_scores else self.policy.quota.counts(progress, None)
 
-    def _reveal(self, rows: _Rows, choice: _StepChoice, step: int) -> Tensor:
-        """Call the network once and reveal slots; the slots that were taken.  # B L"""
+    def _reveal(
+        self,
+        rows: _Rows,
+        eligible: Tensor,
+        progress: WindowProgress,
+        counts: Tensor | None,
+        step: int,
+    ) -> Tensor:
+        """Call the network once and reveal `counts` eligible slots; those taken.  # B L"""
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
         # A cache may skip rows that reveal nothing. If scores decide, these are not known yet.
-        needed = None if choice.counts is None else choice.counts > 0
+        needed = None if counts is None else counts > 0
         states, columns = self.reader.states(rows.before(), needed)  # B L D, B
-        view = StepView(states, rows.key, slot, step, self._odds(rows, states, choice.eligible))
-        ranking, tokens = self.proposer.rank(view, choice.eligible)
-        counts = choice.counts
+        view = StepView(states, rows.key, slot, step, self._odds(rows, states, eligible))
+        ranking, tokens = self.proposer.rank(view, eligible)
         if counts is None:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
-            counts = self.policy.quota.counts(choice.progress, _comparable(ranking))
+            counts = self.policy.quota.counts(progress, _comparable(ranking))
         # A row that takes nothing did not need this call: counts must not depend on the batch.
         rows.forwards += counts > 0
         rows.columns += columns * (counts > 0)

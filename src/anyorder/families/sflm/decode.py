@@ -34,8 +34,7 @@ from anyorder.decode.draw import (
     pick_from,
     refuse_nan,
 )
-from anyorder.decode.loop import run
-from anyorder.decode.proposals import slices
+from anyorder.decode.loop import run, slices
 from anyorder.families.sflm.config import USUAL, SflmOptions, parse_velocity
 from anyorder.nets.denoiser import SphereDenoiser, States
 from anyorder.process import sphere
@@ -57,16 +56,6 @@ class _Rows:
     position: Tensor  # M
     key: Tensor  # M, its row's noise key
     points: Tensor  # M D
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """One network call: its step and its signals."""
-
-    step: int
-    signal: Tensor
-    following: Tensor | None
-    """The signal to move to; None: this is the last call."""
 
 
 def check_network(net: Any, options: SflmOptions) -> None:
@@ -171,41 +160,38 @@ class _Stepper:
 
     def advance(self, step: int) -> None:
         rows = self.rows
-        last = step == self.options.steps
-        moment = _Moment(step, self.signals[step - 1], None if last else self.signals[step])
+        last, signal = step == self.options.steps, self.signals[step - 1]
         # The points stay in float64, so that rounding does not add up over the steps.
         vectors = torch.index_put(
             rows.clean, (rows.row, rows.position), rows.points.to(rows.clean.dtype)
         )
-        signal = moment.signal.expand(len(rows.ids))
-        states = self.net.hidden(vectors, mask=rows.real, signal=signal)[rows.row, rows.position]
+        hidden = self.net.hidden(vectors, mask=rows.real, signal=signal.expand(len(rows.ids)))
+        states = hidden[rows.row, rows.position]  # M D
         tokens, log_prob, points = [], [], []
         for piece in slices(len(states), self.vocab):
-            logits = self._logits(states[piece], moment.step)
-            noise = uniform(
-                0, int(Stream.TOKEN), rows.key[piece], rows.position[piece], moment.step
-            )
-            if moment.following is None:
+            logits = self._logits(states[piece], step)
+            noise = uniform(0, int(Stream.TOKEN), rows.key[piece], rows.position[piece], step)
+            if last:
                 drawn = self.options.tail == "ancestral"
                 found = pick_from(self._tempered(logits), noise) if drawn else logits.argmax(-1)
             else:
                 found = logits.argmax(dim=-1)
                 here = rows.points[piece]
                 velocity = self._velocity(here, self._tempered(logits), noise)
-                points.append(sphere.euler_step(here, velocity, moment.signal, moment.following))
+                points.append(sphere.euler_step(here, velocity, signal, self.signals[step]))
             tokens.append(self.states.ids[found])
             log_prob.append(Posterior(logits).log_prob(found))
         if points:
             rows.points = torch.cat(points)
-        self._show(rows, torch.cat(tokens), torch.cat(log_prob), moment)
+        self._show(rows, torch.cat(tokens), torch.cat(log_prob), step)
 
-    def _show(self, rows: _Rows, tokens: Tensor, log_prob: Tensor, moment: _Moment) -> None:
+    def _show(self, rows: _Rows, tokens: Tensor, log_prob: Tensor, step: int) -> None:
         places = rows.row, rows.position
         ids = torch.index_put(rows.ids, places, tokens)
         rows.log_prob = torch.index_put(rows.log_prob, places, log_prob.double())
-        if moment.following is None and self.stopping.fills:
+        if step == self.options.steps and self.stopping.fills:
             ids = self._filled(rows, ids)
-        rows.since = torch.where(ids != rows.ids, moment.step, rows.since)
+        rows.since = torch.where(ids != rows.ids, step, rows.since)
         rows.ids = ids
         self.history.append(ids)
 

@@ -27,7 +27,7 @@ from anyorder.report.charts.sheet import (
     wrapped,
     written,
 )
-from anyorder.report.charts.svg import Number, Series, bounds, estimate, light, reach
+from anyorder.report.charts.svg import Number, Series, bounds, drawn_range, estimate, light
 
 THICK, TRACK, BETWEEN, APART = 17.0, 11.0, 4.0, 16.0
 """Heights: a bar; its controls; between bars; between groups."""
@@ -206,7 +206,7 @@ def _limits(groups: Sequence[BarGroup]) -> tuple[float, float]:
         for bar in group.bars
         for value in [bar.value, *bar.controls.values()]
         if value is not None
-        for edge in reach(value)
+        for edge in drawn_range(value)
     ]
     low, high = min([0.0, *numbers]), max([0.0, *numbers])
     if low == high:
@@ -224,7 +224,7 @@ def _draw_bar(axes: Axes, bar: Bar, series: Series, top: float, percent: bool) -
     if series.pale:
         axes.barh(middle, value, THICK - 1, facecolor="none", edgecolor=color, lw=1.2, zorder=2.1)
     _draw_whisker(axes, bar.value, middle, covered=0.0 if series.pale else value)
-    _note(axes, max(reach(bar.value)[1], 0.0), middle, shown(value, percent))
+    _note(axes, max(drawn_range(bar.value)[1], 0.0), middle, shown(value, percent))
 
 
 def _draw_whisker(axes: Axes, number: Number, middle: float, covered: float) -> None:
@@ -259,7 +259,7 @@ def _note(axes: Axes, x: float, y: float, words: str) -> None:
 def _draw_controls(axes: Axes, bar: Bar, names: Sequence[str], top: float) -> None:
     for name, (shape, marker) in zip(names, MARKS, strict=False):
         if name in bar.controls:
-            place = [estimate(bar.controls[name])], [top + THICK + TRACK / 2]
+            x, y = [estimate(bar.controls[name])], [top + THICK + TRACK / 2]
             face, width, order = ("ink", 0.0, 3.0) if shape == "mark" else ("paper", 1.3, 2.9)
             look = {"mfc": light(face), "mec": light("ink"), "mew": width, "zorder": order}
-            draw_marks(axes, *place, marker, 6.5, **look)
+            draw_marks(axes, x, y, marker, 6.5, **look)

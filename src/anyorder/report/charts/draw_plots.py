@@ -42,7 +42,7 @@ from anyorder.report.charts.sheet import (
     with_room,
     wrapped,
 )
-from anyorder.report.charts.svg import Number, bounds, estimate, light, reach
+from anyorder.report.charts.svg import Number, bounds, drawn_range, estimate, light
 
 SHAPES = ("o", "s", "D", "^", "v", "P", "X")
 """Marks of the series, in order, so that colour is not the only difference."""
@@ -123,7 +123,7 @@ def _line_x(chart: LineChart, panel: LinePanel) -> Axis:
 
 def _line_y(chart: LineChart) -> Axis:
     ys = [y for panel in chart.panels for each in panel.series for y in each.y]
-    edges = [edge for y in ys for edge in reach(y)]
+    edges = [edge for y in ys for edge in drawn_range(y)]
     low, high = with_room(min(edges), max(edges), chart.log_y)
     if chart.percent and not chart.log_y:  # shares end at 0 and 1, so no room is needed beyond
         low, high = max(low, 0.0), min(high, 1.0 if max(edges) <= 1 else high)
@@ -271,7 +271,7 @@ def draw_points(chart: PointChart, narrow: bool) -> Sheet:
     keys += legend.interval_key(means, "whisker")
     count = len(chart.panels)
     columns = min(count, 3) if not narrow else 1 if count <= 2 else 2
-    across = Axis(chart.x_label, chart.x_limits or _point_limits(chart, "x"), chart.log_x)
+    across = Axis(chart.x_label, _point_limits(chart, "x"), chart.log_x)
     panels = Panels(
         width,
         [panel.title for panel in chart.panels],
@@ -313,8 +313,8 @@ def _draw_mean(axes: Axes, found: PointSet, color: str, shape: str, number: int)
     # Ink around the colour and paper around the ink: visible on any cloud.
     for size, face, order in ((15.0, light("paper"), 4.0), (11.0, color, 4.05)):
         look = {"color": face, "mec": light("ink"), "mew": 0 if face != color else 1.5}
-        place = [estimate(across)], [estimate(up)]
-        draw_marks(axes, *place, shape, size, zorder=order + 0.1 * number, **look)
+        x, y = [estimate(across)], [estimate(up)]
+        draw_marks(axes, x, y, shape, size, zorder=order + 0.1 * number, **look)
 
 
 def _draw_cross(axes: Axes, across: Number, up: Number) -> None:
@@ -368,13 +368,15 @@ def _front_keys(chart: FrontChart, shapes: dict[str, str]) -> list[legend.Key]:
 
 
 def _front_x(panel: FrontPanel) -> Axis:
-    edges = [edge for each in panel.series for point in each.points for edge in reach(point.cost)]
+    edges = [
+        edge for each in panel.series for point in each.points for edge in drawn_range(point.cost)
+    ]
     return Axis(panel.cost_label, with_room(min(edges), max(edges), True), log=True)
 
 
 def _front_limits(chart: FrontChart) -> tuple[float, float]:
     points = [point for panel in chart.panels for each in panel.series for point in each.points]
-    edges = [edge for point in points for edge in reach(point.value)]
+    edges = [edge for point in points for edge in drawn_range(point.value)]
     low, high = min(edges), max(edges)
     room = max(ROOM * (high - low), 0.02)
     return low - room, high + room
@@ -422,7 +424,7 @@ def _whiskers(series: FrontSeries) -> LineSeries:
     """Unnamed points along the whiskers of the costs, so that no name covers these."""
     xs, ys = [], []
     for point in series.points:
-        low, high = reach(point.cost)
+        low, high = drawn_range(point.cost)
         for share in range(ALONG + 1):
             xs.append(low * (high / low) ** (share / ALONG))
             ys.append(estimate(point.value))

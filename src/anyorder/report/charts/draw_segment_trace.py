@@ -35,7 +35,10 @@ def draw_segment_trace(chart: SegmentTraceChart, narrow: bool) -> Sheet:
     sides = _sides(chart, scores)
     letters = int((panel - sum(sides) - 14) / text_width("m" * 100, MONO, mono=True) * 100)
     blocks = [chart.steps[i : i + columns] for i in range(0, len(chart.steps), columns)]
-    heights = [max(_height(step, letters) for step in block) for block in blocks]
+    heights = [
+        HEAD + max(sum(_row_height(row, letters) + BETWEEN for row in s.rows) for s in block)
+        for block in blocks
+    ]
     top = legend.height(keys, width)
     sheet = Sheet(width, top + sum(heights) + DOWN * (len(blocks) - 1) + 2)
     y = legend.draw(sheet, keys, 0)
@@ -97,10 +100,6 @@ def folded(text: str, letters: int) -> list[str]:
 def _row_height(row: SegmentRow, letters: int) -> float:
     lines = 1 if row.state == "open" else len(folded(row.text, letters))
     return lines * LINE + ROOM
-
-
-def _height(step: SegmentStep, letters: int) -> float:
-    return HEAD + sum(_row_height(row, letters) + BETWEEN for row in step.rows)
 
 
 def _draw_step(

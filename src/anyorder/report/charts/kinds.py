@@ -32,7 +32,7 @@ from anyorder.report.charts.svg import (
     check_finite,
     check_name,
     check_series,
-    reach,
+    drawn_range,
 )
 from anyorder.trace import Candidate, Trace
 
@@ -191,7 +191,7 @@ def _check_points(series: LineSeries, chart: LineChart) -> None:
     check_finite(what, [*map(float, series.x), *series.y])
     if series.point_labels and (chart.connect or len(series.point_labels) != len(series.x)):
         raise ValueError(f"{what}: point_labels are for connect=False, one for each point")
-    lows = [reach(y)[0] for y in series.y]  # whiskers must fit on a log axis, too
+    lows = [drawn_range(y)[0] for y in series.y]  # whiskers must fit on a log axis, too
     for log, values in ((chart.log_x, list(series.x)), (chart.log_y, lows)):
         if log and any(value <= 0 for value in values):
             raise ValueError(f"{what} has values of 0 or less, which a log axis cannot show")
@@ -229,7 +229,6 @@ class PointChart:
     classes: tuple[Series, ...]
     panels: tuple[PointPanel, ...]
     log_x: bool = False
-    x_limits: tuple[float, float] | None = None
     y_limits: tuple[float, float] | None = None
 
 
@@ -303,7 +302,7 @@ def front(chart: FrontChart) -> Drawing:
         check_color(series.color)
         for point in series.points:
             check_finite(f"series {series.label!r}", [point.cost, point.value])
-            if reach(point.cost)[0] <= 0:
+            if drawn_range(point.cost)[0] <= 0:
                 raise ValueError(f"series {series.label!r} has a cost of 0 or less: leave it out")
     return _drawn_late(chart, "draw_plots", "draw_front")
 

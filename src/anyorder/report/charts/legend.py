@@ -75,10 +75,6 @@ def _rows(keys: Sequence[Key], width: float) -> list[list[Key]]:
     return rows
 
 
-def _bar(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    sheet.box(x + 3, y - 6, 14, 12, radius=2, facecolor=light(key.color))
-
-
 def _pale(sheet: Sheet, key: Key, x: float, y: float) -> None:
     color = light(key.color)
     sheet.box(x + 3, y - 6, 14, 12, radius=2, facecolor=color, alpha=0.28)
@@ -124,25 +120,15 @@ def _chosen(sheet: Sheet, key: Key, x: float, y: float) -> None:
     sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor="none", edgecolor=color, lw=1.6)
 
 
-def _slot(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor=light("slot"))
-
-
-def _earlier(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    sheet.text(x + SWATCH / 2, y + 4, "abc", size=SIZE - 2, color="muted", align="center")
-
-
 def _upright(sheet: Sheet, key: Key, x: float, y: float) -> None:
     middle = x + SWATCH / 2
     sheet.stroke([middle, middle], [y - 7, y + 7], color=light(key.color), lw=1.5)
 
 
-def _band(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    sheet.box(x, y - 6, SWATCH, 12, facecolor=light("muted"), alpha=0.25)
-
-
-SHAPES: dict[str, Callable[[Sheet, Key, float, float], None]] = {
-    "bar": _bar,
+SHAPES: dict[str, Callable[[Sheet, Key, float, float], object]] = {
+    "bar": lambda sheet, key, x, y: sheet.box(
+        x + 3, y - 6, 14, 12, radius=2, facecolor=light(key.color)
+    ),
     "pale": _pale,
     "line": _line,
     "dashed": partial(_line, dashes="--"),
@@ -153,7 +139,13 @@ SHAPES: dict[str, Callable[[Sheet, Key, float, float], None]] = {
     "upright": _upright,
     "ramp": _ramp,
     "chosen": _chosen,
-    "slot": _slot,
-    "earlier": _earlier,
-    "band": _band,
+    "slot": lambda sheet, _, x, y: sheet.box(
+        x, y - 6, SWATCH, 12, radius=3, facecolor=light("slot")
+    ),
+    "earlier": lambda sheet, _, x, y: sheet.text(
+        x + SWATCH / 2, y + 4, "abc", size=SIZE - 2, color="muted", align="center"
+    ),
+    "band": lambda sheet, _, x, y: sheet.box(
+        x, y - 6, SWATCH, 12, facecolor=light("muted"), alpha=0.25
+    ),
 }

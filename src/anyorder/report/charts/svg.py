@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 
+from anyorder.checks import refuse_unknown
 from anyorder.families.descriptions import DESCRIPTIONS
 from anyorder.files import replacing
 from anyorder.measure.intervals import Interval
@@ -328,7 +329,7 @@ def bounds(value: Number) -> tuple[float, float] | None:
     return value.low, value.high
 
 
-def reach(value: Number) -> tuple[float, float]:
+def drawn_range(value: Number) -> tuple[float, float]:
     """The lowest and highest value to draw: the estimate and its interval."""
     low, high = bounds(value) or (estimate(value), estimate(value))
     return min(low, estimate(value)), max(high, estimate(value))
@@ -341,9 +342,7 @@ def check_name(name: str) -> None:
 
 
 def check_color(name: str) -> None:
-    known = chart_colors()
-    if name not in known:
-        raise ValueError(f"no colour {name!r}: choose one of {', '.join(sorted(known))}")
+    refuse_unknown("colour", name, sorted(chart_colors()))
 
 
 def check_series(series: Sequence[Series], used: Iterable[str]) -> None:

@@ -26,10 +26,10 @@ from anyorder.report.tables import (
     Figure,
     Section,
     Table,
+    apart,
     count,
     is_different,
     missing,
-    points_apart,
     rate,
 )
 
@@ -144,7 +144,7 @@ def passk_section(material: Material) -> Section | Absent:
                 ),
                 commands=(*sampling(runs), *grading(runs)),
                 caption="Bands are [[interval|95 % intervals]] over problems.",
-                tables=(_passk_rates(runs, ks), *differences_table(runs)),
+                tables=(passk_table(runs), *differences_table(runs)),
             ),
         ),
     )
@@ -163,7 +163,9 @@ def _curves(runs: Sequence[RunFacts]) -> tuple[charts.LineSeries, ...]:
     )
 
 
-def _passk_rates(runs: Sequence[RunFacts], ks: Sequence[int]) -> Table:
+def passk_table(runs: Sequence[RunFacts]) -> Table:
+    """pass@k of each run, at every k of any of them."""
+    ks = sorted({each.k for run in runs for each in run.rates})
     rows = []
     for run in runs:
         found = {each.k: rate(each.interval) for each in run.rates}
@@ -180,10 +182,12 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
             continue
         k = min(first.rates[-1].k, other.rates[-1].k)
         for at in sorted({1, k}):
-            [apart] = pass_differences(first.correct, other.correct, [at])
-            verdict = "differs" if is_different(apart.interval) else "no difference could be seen"
+            [found] = pass_differences(first.correct, other.correct, [at])
+            verdict = "differs" if is_different(found.interval) else "no difference could be seen"
             names = Cell(first.label, f"less {other.label}")
-            rows.append((names, Cell(f"pass@{at}"), points_apart(apart.interval), Cell(verdict)))
+            rows.append(
+                (names, Cell(f"pass@{at}"), apart(found.interval.times(100), 1), Cell(verdict))
+            )
     heads = ("runs", "", "difference, in percentage points", "in words")
     caption = "Compared [[paired|problem by problem]]"
     return [Table(heads, tuple(rows), title=caption)] if rows else []

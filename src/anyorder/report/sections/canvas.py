@@ -7,7 +7,6 @@ at different k (ablation table), and one generation in full (appendix E).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
 from anyorder.bench.checks import PASSED
@@ -25,7 +24,7 @@ from anyorder.report.runs import (
     share_bars,
     shares_of,
 )
-from anyorder.report.sections.accuracy import differences_table
+from anyorder.report.sections.accuracy import differences_table, passk_table
 from anyorder.report.tables import (
     Absent,
     Cell,
@@ -88,15 +87,13 @@ def sweep_section(material: Material) -> Section | Absent | None:
             percent=True,
         )
     )
-    rows = tuple((Cell(run.label), *(rate(each.interval) for each in run.rates)) for run in runs)
-    heads = ("run", *(f"[[pass@k|pass@{each.k}]]" for each in runs[0].rates))
     figure = Figure(
         title="Right programs at each insertion temperature",
         drawing=drawing,
         commands=(*sampling(runs), *grading(runs)),
         caption="Bands are [[interval|95 % intervals]] over problems.",
         tables=(
-            Table(heads, rows),
+            passk_table(runs),
             *(table for group in found for table in differences_table(group)),
         ),
     )
@@ -258,7 +255,7 @@ def trace_section(material: Material) -> Section | Absent | None:
         command = again(models[0], "--candidates")
         return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", (command,))
     run, trace = chosen
-    chart = replace(charts.segment_trace_chart(trace), score_label=SCORES.get(run.policy, "score"))
+    chart = charts.segment_trace_chart(trace, score_label=SCORES.get(run.policy, "score"))
     assert trace.candidates is not None
     drawn, steps = len(chart.steps), len({each.step for each in trace.candidates})
     shown = f"{drawn} of {steps} steps; those left out commit no line with text."

@@ -99,42 +99,29 @@ ROWS = 9
 def glance(material: Material) -> Table:
     """The main numbers of each main run; columns without numbers are left out."""
     runs = main_runs(material.gathered.runs, ROWS)
-    columns = {
-        "[[passed|pass all tests]]": [
-            rate(run.rates[0].interval) if run.rates else None for run in runs
-        ],
-        "[[leftmost|leftmost token first]]": [_leftmost(run) for run in runs],
-        "[[CBC|blocks previewed]], 0 strict to 1 random": [_place(run) for run in runs],
-        "[[ASTD|like left to right]]": [_like(run, material) for run in runs],
-        "[[network call|network calls]]": [
-            score(run.timing.forwards, 1) if run.timing and run.timing.forwards else None
-            for run in runs
-        ],
-    }
-    known = {name: cells for name, cells in columns.items() if any(cells)}
+    found = [_main_numbers(run, material) for run in runs]
+    heads = [head for head in found[0] if any(numbers[head] for numbers in found)]
     rows = tuple(
-        (Cell(run.label), *(cells[at] or missing() for cells in known.values()))
-        for at, run in enumerate(runs)
+        (Cell(run.label), *(numbers[head] or missing() for head in heads))
+        for run, numbers in zip(runs, found, strict=True)
     )
-    return Table(("run", *known), rows)
+    return Table(("run", *heads), rows)
 
 
-def _leftmost(run: RunFacts) -> Cell | None:
+def _main_numbers(run: RunFacts, material: Material) -> dict[str, Cell | None]:
     record = leftmost(run)
-    return rate(interval_of(record["interval"])) if record else None
-
-
-def _place(run: RunFacts) -> Cell | None:
-    found = None if writes_lines(run) else place(run, "cbc")
-    return apart(found, 2) if found else None
-
-
-def _like(run: RunFacts, material: Material) -> Cell | None:
-    for each in material.comparisons:
-        for row in each.rows:
-            if row.run is run and row.filter == "valid":
-                return score(row.scores[METRIC], 2)
-    return None
+    first = rate(interval_of(record["interval"])) if record else None
+    cbc = None if writes_lines(run) else place(run, "cbc")
+    rows = [row for each in material.comparisons for row in each.rows]
+    alike = [row.scores[METRIC] for row in rows if row.run is run and row.filter == "valid"]
+    calls = run.timing.forwards if run.timing else None
+    return {
+        "[[passed|pass all tests]]": rate(run.rates[0].interval) if run.rates else None,
+        "[[leftmost|leftmost token first]]": first,
+        "[[CBC|blocks previewed]], 0 strict to 1 random": apart(cbc, 2) if cbc else None,
+        "[[ASTD|like left to right]]": score(alike[0], 2) if alike else None,
+        "[[network call|network calls]]": score(calls, 1) if calls else None,
+    }
 
 
 COST_TITLE = "What does it cost?"
@@ -187,19 +174,13 @@ def _calls_figure(runs: Sequence[RunFacts]) -> Figure:
         (Cell(run.label), rate(run.rates[0].interval), score(cost, 1))
         for run, cost in zip(runs, costs, strict=True)
     )
+    heads = ("run", "[[passed]]", "[[network call|network calls]]")
     return Figure(
         title="Right programs against network calls",
         drawing=_drawing("accuracy-against-calls", "network calls for one program", runs, costs),
         commands=(*sampling(runs), *grading(runs)),
         caption="Upper left is better. Whiskers are [[interval|95 % intervals]] over problems.",
-        tables=(
-            Table(
-                ("run", "[[passed]]", "[[network call|network calls]]"),
-                rows,
-                title="Exact numbers",
-                folded=True,
-            ),
-        ),
+        tables=(Table(heads, rows, title="Exact numbers", folded=True),),
     )
 
 

@@ -6,8 +6,9 @@ what they are does not) and `wording` (the reverse). See docs/stories.md.
 
 from __future__ import annotations
 
-from anyorder.data.corpora.stories.dials import MAX_PROGRAM_TOKENS, MAX_PROMPT_TOKENS
 from anyorder.data.corpora.stories.problem import (
+    MAX_PROGRAM_TOKENS,
+    MAX_PROMPT_TOKENS,
     Case,
     StoriesConfig,
     Story,

@@ -15,7 +15,7 @@ tokens. The longest match cuts a rendered story into the pieces it was rendered 
 the lists, and tested.
 
 How a statement is written depends on its names, on a `StoryLayout` (lengths) and on
-`Words` (alternatives of the same length), both drawn in dials.py. All give the same function.
+`Words` (alternatives of the same length), both drawn in problem.py. All give the same function.
 
 Not here: choosing names, values, layout or words.
 """
