@@ -49,6 +49,7 @@ def test_scores_rank_as_defined() -> None:
     assert ranked("entropy", p.log()) == [0, 2, 1]
     assert ranked("sampled", p.log(), torch.tensor([2, 0, 1])) == [1, 2, 0]
     assert ranked("left_to_right", p.log()) == [0, 1, 2]
+    assert ranked("right_to_left", p.log()) == [2, 1, 0]
 
 
 def test_entropy_prefers_the_certain_slot() -> None:
@@ -211,6 +212,7 @@ def test_segment_scores_rank_as_defined() -> None:
     assert segment_scores("minimum", log_prob, length) == [-3.0, -2.0, -3.0]
     assert segment_scores("first", log_prob, length) == [-1.0, -2.0, -1.5]
     assert segment_scores("left_to_right", log_prob, length) == [0.0, -1.0, -2.0]
+    assert segment_scores("right_to_left", log_prob, length) == [0.0, 1.0, 2.0]
     assert SEGMENT_SCORES["random"] is SCORES["random"]
 
 

@@ -8,11 +8,12 @@ quota says how many are taken (quota.py). The scores, larger meaning sooner:
     margin          difference of the two largest probabilities
     entropy         negative entropy
     left_to_right   minus the position
+    right_to_left   the position
     random          keyed noise, one number per slot
     planner         log-odds of the network's own planner head (families/mdm/planner.py)
 
-Segments (latentmdm, flexlatent) can be ranked by left_to_right, random, or the log-probabilities of
-the candidate's tokens, its closing EOS included (paper, appendix E):
+Segments (latentmdm, flexlatent) can be ranked by position, at random, or by the log-probabilities
+of the candidate's tokens, its closing EOS included (paper, appendix E):
 
     average         their mean
     minimum         the smallest
@@ -153,6 +154,9 @@ def _smallest(written: Written) -> Tensor:
 LEFT_TO_RIGHT = Score(
     "left_to_right", lambda items: -items.position.to(torch.float64), reads="nothing"
 )
+RIGHT_TO_LEFT = Score(
+    "right_to_left", lambda items: items.position.to(torch.float64), reads="nothing"
+)
 RANDOM = Score("random", _random, reads="nothing")
 
 SCORES = {
@@ -167,6 +171,7 @@ SCORES = {
         Score("margin", lambda items: _posterior(items).margin_below_one()),
         Score("entropy", lambda items: _posterior(items).negative_entropy()),
         LEFT_TO_RIGHT,
+        RIGHT_TO_LEFT,
         RANDOM,
         Score("planner", _planner, reads="plan"),
     )
@@ -187,6 +192,7 @@ SEGMENT_SCORES = {
         ),
         Score("first", lambda items: _written(items).log_prob[:, 0], reads="opening"),
         LEFT_TO_RIGHT,
+        RIGHT_TO_LEFT,
         RANDOM,
     )
 }

@@ -340,6 +340,7 @@ def count(value: int) -> Cell:
 
 POLICIES = {
     "left_to_right": "left to right",
+    "right_to_left": "right to left",
     "random": "random order",
     "confidence": "surest token first",
     "sampled": "surest draw first",
@@ -384,6 +385,7 @@ _VALUES = {"events": "one change at a time", "steps": "in fixed steps"}
 
 POLICIES_MEAN = {
     "left_to_right": "the leftmost open slot comes next",
+    "right_to_left": "the rightmost open slot comes next",
     "random": "the next slot is drawn at random",
     "confidence": "the slot whose most likely token has the highest probability comes next",
     "sampled": "the slot whose drawn token has the highest probability comes next",

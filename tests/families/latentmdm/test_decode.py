@@ -196,8 +196,14 @@ def law_given(canvas: SegmentCanvas) -> dict[tuple[Segment, ...], float]:
 OPEN = SegmentCanvas((A,), (FREE, FREE, FREE))
 
 
+FIXED = ("random", "left_to_right", "right_to_left")
+"""Policies that do not look at what is written: with them the law is exact."""
 CASES = [
-    *((OPEN, policy, tail) for policy in ("random", "left_to_right") for tail in ("stop", "keep")),
+    *(
+        (OPEN, policy, tail)
+        for policy in ("random", "left_to_right", "right_to_left")
+        for tail in ("stop", "keep")
+    ),
     (SegmentCanvas((A,), (FREE, (C,), FREE)), "random", "stop"),
     (SegmentCanvas((A,), (FREE, FREE, ())), "random", "keep"),
 ]
@@ -275,7 +281,7 @@ def always(*beliefs: Belief, room: int | None = None, also: tuple[Segment, ...] 
 
 def run(net: Scripted, canvas: SegmentCanvas | None = None, **options: object) -> Decoded:
     canvas = canvas or SegmentCanvas((A,), (FREE,) * net.slots)
-    if options.get("policy") not in ("left_to_right", "random"):
+    if options.get("policy") not in FIXED:
         options["ties"] = "leftmost"
     chosen = LatentOptions(**options)  # type: ignore[arg-type]
     return latentmdm.decode(net, VOCAB, [canvas], [3], chosen)[0]

@@ -82,7 +82,8 @@ class FlexLatentOptions(DrawOptions, ClockOptions):
     """How to decode with flexlatent. Unset choices follow `clock` and `policy`."""
 
     policy: str = "average"
-    """Which segments are revealed first: average, minimum, first, left_to_right or random."""
+    """Which segments are revealed first: average, minimum, first, left_to_right,
+    right_to_left or random."""
     slots: int | None = None
     """The most segments of a text; unset: as many as in training."""
     ties: Literal["random", "leftmost"] | None = None

@@ -74,9 +74,9 @@ class FlexOptions(DrawOptions, ClockOptions):
     """How to decode with flexmdm. Unset choices follow `mode` and `clock`."""
 
     policy: str | None = None
-    """Which masks are revealed first: confidence, sampled, margin, entropy, left_to_right or
-    random. Exact: confidence; compat: sampled, also entropy or random (each mask decides for
-    itself, the release's `origin`)."""
+    """Which masks are revealed first: confidence, sampled, margin, entropy,
+    left_to_right, right_to_left or random. Exact: confidence; compat: sampled, also entropy or
+    random (each mask decides for itself, the release's `origin`)."""
     posterior: Literal["untempered", "filtered"] | None = None
     """The distribution that scores read: before temperature, top_p and top_k (untempered) or after
     them (filtered). Exact: untempered."""

@@ -128,7 +128,8 @@ class LatentOptions(DrawOptions):
     """How to decode with latentmdm. Unset choices follow `mode`."""
 
     policy: str = "average"
-    """Which segments are revealed first: average, minimum, first, left_to_right or random."""
+    """Which segments are revealed first: average, minimum, first, left_to_right,
+    right_to_left or random."""
     k: int = 1
     """Segments that a step reveals."""
     slots: int | None = None

@@ -49,8 +49,9 @@ class MdmOptions(DrawOptions):
     """How to decode with mdm. Unset choices follow `mode`."""
 
     policy: str | None = None
-    """Which slots are revealed first: confidence, sampled, margin, entropy, left_to_right or
-    random; planner, for models that have one. Exact: confidence; compat: sampled."""
+    """Which slots are revealed first: confidence, sampled, margin, entropy,
+    left_to_right, right_to_left or random; planner, for models that have one. Exact: confidence;
+    compat: sampled."""
     quota: str | None = None
     """How many slots a step reveals: even, dream[:eps], threshold[:p] or factor[:f]. Exact: even;
     compat: dream. With the planner also bernoulli, its default, or expected."""
