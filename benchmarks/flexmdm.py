@@ -2,7 +2,8 @@
 
     published   each step: the whole canvas through the network; logits, softmax and Gumbel noise
                 for every position in float32; a host sync for every gap (written out below)
-    ours        decode/flexmdm.py in exact mode, with the same temperature, score and count laws
+    ours        families/flexmdm/decode.py in exact mode, with the same temperature, score and
+                count laws
 
 Shapes: width 256, 4 layers, vocabulary 152,064, canvas 768, prompt 150, 128 steps, 4 rows. Random
 weights give no sensible lengths, so on both sides the gap head's output is replaced by its value

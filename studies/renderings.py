@@ -10,8 +10,8 @@ to blame. Revealing one slot a step, some rendering always agrees: a token is on
 it. `alone` says how early a single rendering is left, from where on the count knows more than the
 corpus does.
 
-The same formula for data given as a list is nets/oracle.py; here every prompt has its own data, and
-only what agrees is looked at. Decoding is the mdm loop as it is.
+The same formula for data given as a list is in nets/oracles.py. Here every prompt has its own data,
+and only renderings that agree with the canvas count. Decoding is the mdm loop as it is.
 Letters: B rows, L positions, C slots of a canvas, S different renderings, V vocabulary.
 """
 

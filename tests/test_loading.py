@@ -207,7 +207,7 @@ def test_shards_must_fit_their_index(tmp_path: Path) -> None:
     whole = dict(index["weight_map"])
     index["weight_map"] = whole | {"model.norm.weight": "../elsewhere.safetensors"}
     path.write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="stands beside its index"):
+    with pytest.raises(ValueError, match="must be beside its index"):
         anyorder.load(tmp_path)
     index["weight_map"] = {name: whole[name] for name in whole if name != "model.norm.weight"}
     path.write_text(json.dumps(index))

@@ -19,7 +19,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         return njit(nogil=True, cache=True)(function)
     except RuntimeError as error:
         warnings.warn(
-            f"compiled kernels cannot be kept ({error}), so every process compiles them anew: "
+            f"compiled kernels cannot be kept ({error}), so every process compiles them again: "
             "set NUMBA_CACHE_DIR to a folder that can be written",
             RuntimeWarning,
             stacklevel=3,

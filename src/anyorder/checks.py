@@ -7,13 +7,15 @@ file that uses the settings. This file imports no other file of the package, and
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
 SEEDS = 1 << 63
 """A seed is below this."""
+MOST_SUGGESTED = 3
 
 
 def is_whole(value: Any) -> bool:
@@ -58,7 +60,8 @@ def refuse_unknown(kind: str, name: str, names: Iterable[str]) -> None:
     """Refuse a name that is not among those of its kind."""
     names = tuple(names)
     if name not in names:
-        raise ValueError(f"no {kind} {name!r}: choose one of {', '.join(names)}")
+        close = did_you_mean(name, names)
+        raise ValueError(f"no {kind} {name!r}: choose one of {', '.join(names)}{close}")
 
 
 def check_rows(rows: int, size: int) -> None:
@@ -68,3 +71,31 @@ def check_rows(rows: int, size: int) -> None:
             f"the network gives {rows} logits for a vocabulary of {size}: use the vocabulary that "
             "it was trained with"
         )
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """ "; did you mean ...?" with the names most like a word; empty if none is like it."""
+    close = nearest(word, names)
+    return f"; did you mean {either(close)}?" if close else ""
+
+
+def nearest(word: str, names: Iterable[str]) -> list[str]:
+    """The names most like a word, best first; the parts of tiny/mdm count as names too."""
+    wanted = word.lower().strip("-")
+    scores = {}
+    for name in names:
+        whole = name.lower().strip("-")
+        parts = {whole, *whole.replace(".", "/").split("/")}
+        ratios = [difflib.SequenceMatcher(None, wanted, part).ratio() for part in parts]
+        # What begins alike is meant more often than what shares some letters.
+        begins = 0.8 if len(wanted) > 2 and any(part.startswith(wanted) for part in parts) else 0.0
+        scores[name] = max(*ratios, begins)
+    best = max(scores.values(), default=0.0)
+    close = [name for name, score in scores.items() if score >= max(0.7, best - 0.1)]
+    return sorted(close, key=lambda name: -scores[name])[:MOST_SUGGESTED]
+
+
+def either(names: Sequence[str]) -> str:
+    """a, b or c."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last

@@ -11,7 +11,6 @@ published checkpoint in one of the formats of hub/formats.py. No code of a check
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from anyorder.checks import did_you_mean
 from anyorder.families.family import Family, find_family
 from anyorder.files import sha256_of
 from anyorder.hub.files import (
@@ -154,9 +154,8 @@ def find_folder(name: str) -> Path:
             return folder
     if is_hub_id(name):
         return fetch(name)
-    close = " or ".join(difflib.get_close_matches(name, shipped))
-    if close:
-        raise ValueError(f"no model {name!r}; did you mean {close}?")
+    if close := did_you_mean(name.rpartition("/")[2], shipped):  # tiny/mdm is a recipe
+        raise ValueError(f"no model {name!r}{close}")
     raise ValueError(
         f"no model {name!r}: name a shipped one ({', '.join(shipped)}), a folder written by "
         "`anyorder train` (for example `anyorder train tiny/mdm --out runs/mdm`), or a published "

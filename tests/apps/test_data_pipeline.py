@@ -297,7 +297,7 @@ def test_rows_of_another_dataset_are_refused(tmp_path: Path) -> None:
     path = str(write_rows(tmp_path / "rows.jsonl", [{"question": "q", "answer": "a"}]))
     with pytest.raises(ValueError, match="no column instruction, code"):
         run(OPC, tmp_path / "out", path)
-    with pytest.raises(ValueError, match="is no file of HumanEval"):
+    with pytest.raises(ValueError, match="is not a file of HumanEval"):
         run(
             OPC,
             tmp_path / "out",

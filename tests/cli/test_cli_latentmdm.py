@@ -176,7 +176,7 @@ def test_whole_lines_are_filled_and_the_others_stay(either: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("def solve(peaches):\n    total = <fill>\n    return total\n", "stands inside the line"),
+        ("def solve(peaches):\n    total = <fill>\n    return total\n", "is inside the line"),
         ("<answer><fill:13>", "needs 13 segments, and there are 12 slots"),
         ("<answer><fill>\n    return total\n<fill>", "number the others"),
     ],

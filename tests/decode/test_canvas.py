@@ -95,7 +95,7 @@ def test_fixed_canvases_ignore_where_the_answer_begins() -> None:
     [
         ("ab<fill:3>", "finds its own length"),
         ("ab<fill>c<answer>", "before every gap"),
-        ("a<answer>b<answer>", "stands once"),
+        ("a<answer>b<answer>", "give it once"),
         ("a<Fill>", "no fill mark"),
         ("a<Answer>", "no mark"),
     ],

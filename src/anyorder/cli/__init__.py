@@ -98,7 +98,7 @@ def _dispatch(words: list[str]) -> int:
     if verb in MOVED:
         raise UsageError(MOVED[verb])
     if verb not in VERBS:
-        from anyorder.cli.parsing import did_you_mean
+        from anyorder.checks import did_you_mean
 
         raise UsageError(f"no verb {verb!r}{did_you_mean(verb, VERBS)} (see {PROGRAM} --help)")
     file = next(file for file, verbs in FILES.items() if verb in verbs)

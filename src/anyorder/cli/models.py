@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import tyro
 
 from anyorder.apps.jobs import Count, ExportOptions, Folder, Name, Number
+from anyorder.checks import did_you_mean
 from anyorder.cli import PROGRAM, UsageError
 from anyorder.cli.parsing import (
     ASKS_FOR_HELP,
     FlagGroup,
     described,
-    did_you_mean,
     found_device,
     help_width,
     job_flags,

@@ -13,7 +13,6 @@ the terminal; examples stay as written, so that they can be copied.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import io
 import shlex
@@ -21,7 +20,7 @@ import shutil
 import sys
 import textwrap
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -29,6 +28,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import tyro
 
 from anyorder.apps.jobs import attribute_docs
+from anyorder.checks import did_you_mean, either
 from anyorder.cli import PROGRAM, UsageError
 
 COLUMN = 22
@@ -259,7 +259,6 @@ def _indented(by: int, then: int | None = None) -> dict[str, Any]:
 Flags = TypeVar("Flags")
 
 ASKS_FOR_HELP = ("-h", "--help")
-MOST_SUGGESTED = 3
 DEVICE, AUTO = "--device", "auto"
 AUTO_NOTE = "auto, which is cuda if there is one, else cpu"
 
@@ -324,34 +323,6 @@ def found_device(device: str, *, speaks: bool = True) -> str:
         name = torch.cuda.get_device_name()
         print(f"on cuda ({name}); use --device cpu for the processor", file=sys.stderr)
     return "cuda"
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """ "; did you mean ...?" with the names most like a word; empty if none is like it."""
-    close = nearest(word, names)
-    return f"; did you mean {either(close)}?" if close else ""
-
-
-def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """The names most like a word, best first; the parts of tiny/mdm count as names too."""
-    wanted = word.lower().strip("-")
-    scores = {}
-    for name in names:
-        whole = name.lower().strip("-")
-        parts = {whole, *whole.replace(".", "/").split("/")}
-        ratios = [difflib.SequenceMatcher(None, wanted, part).ratio() for part in parts]
-        # What begins alike is meant more often than what shares some letters.
-        begins = 0.8 if len(wanted) > 2 and any(part.startswith(wanted) for part in parts) else 0.0
-        scores[name] = max(*ratios, begins)
-    best = max(scores.values(), default=0.0)
-    close = [name for name, score in scores.items() if score >= max(0.7, best - 0.1)]
-    return sorted(close, key=lambda name: -scores[name])[:MOST_SUGGESTED]
-
-
-def either(names: Sequence[str]) -> str:
-    """a, b or c."""
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 def mistakes(words: Sequence[str], flags: Sequence[Flag]) -> Iterator[str]:

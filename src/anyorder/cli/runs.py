@@ -243,7 +243,7 @@ def import_verb(words: list[str]) -> None:
     if flags.json:
         print(json.dumps({"run": str(run.folder), "samples": count}))
     else:
-        print(f"{count} samples in {run.folder}")
+        print(f"{count} {'sample' if count == 1 else 'samples'} in {run.folder}")
 
 
 PAPER_GROUPS = (

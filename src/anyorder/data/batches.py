@@ -171,13 +171,13 @@ class BatchConfig:
     canvas: int | None = None
     """Tokens for each answer with its eos; None gives each what it needs."""
     align: Align = "left"
-    """The side of the canvas that answers stand at."""
+    """The side of the canvas that answers touch."""
     ending: Ending = "eos"
     """What ends an answer without a canvas: one eos, or nothing."""
     before: tuple[int, ...] = ()
     """Ids that stand before every prompt."""
     after: tuple[int, ...] = ()
-    """Ids that stand after every prompt: a separator, which belongs to the prompt."""
+    """Ids after every prompt: a separator, which belongs to the prompt."""
     segments: SegmentConfig | None = None
     """How answers are cut; None: they are not."""
     pad_slots: bool = False
@@ -199,7 +199,7 @@ class BatchConfig:
             raise ValueError("pad_slots has no effect without segments: leave it out")
         if self.segments is not None and (self.canvas is not None or self.ending == "eos"):
             raise ValueError(
-                "segments stand on no canvas and are closed by the network: leave canvas out and "
+                "segments have no canvas and are closed by the network: leave canvas out and "
                 "give ending='none'"
             )
 

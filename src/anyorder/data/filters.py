@@ -106,7 +106,7 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
 def extract_python(text: str, mode: str) -> str | None:
     """The program of an answer: the last Python block, else the last block, else the whole text.
 
-    exact looks further where that is no program: the last block that is one, Python blocks first,
+    exact looks further if that is not a program: the last block that is one, Python blocks first,
     and then the whole text.
     """
     blocks = fenced_blocks(text)

@@ -114,7 +114,7 @@ def _check_marks(text: str) -> None:
             raise ValueError(f"{found[0]!r} is no mark: write {ANSWER}")
     before, *after = text.split(ANSWER)
     if len(after) > 1 or (after and has_gaps(before)):
-        raise ValueError(f"{ANSWER} stands once, before every gap: the answer begins there")
+        raise ValueError(f"{ANSWER} marks where the answer begins: give it once, before every gap")
 
 
 def _prompt_ids(prompt: str, vocab: Vocab) -> list[int]:
@@ -334,7 +334,7 @@ def _check_line_start(before: str) -> None:
     if before and not before.endswith("\n"):
         line = before.splitlines()[-1]
         raise ValueError(
-            f"a fill mark stands inside the line {line!r}, and this model fills whole lines: put "
+            f"a fill mark is inside the line {line!r}, and this model fills whole lines: put "
             f"the mark at the start of a line ({ANSWER} may stand anywhere before it)"
         )
 

@@ -28,7 +28,7 @@ EOS. How the sampler treats these EOS changes length, order and accuracy. The ch
     fill     once EOS is revealed, every open slot to its right becomes EOS at that same step
     forbid   EOS is never produced (infilling of a given length)
 
-Not here: which slots are revealed (policy.py), and calls of the network (proposals.py).
+Not here: which slots are revealed (policy.py), and calls of the network (loop.py).
 Letters: N slots, V vocabulary.
 """
 

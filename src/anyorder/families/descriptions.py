@@ -40,7 +40,7 @@ def describe(name: str) -> Description:
 
 
 def register_description(description: Description) -> None:
-    """Add the description of a family of one's own."""
+    """Add the description of your own family."""
     if description.name in DESCRIPTIONS:
         raise ValueError(f"{description.name!r} is described already: choose another name")
     DESCRIPTIONS[description.name] = description

@@ -165,7 +165,7 @@ def _spell(kind: Any) -> str:
 
 
 def no_frame(config: Any, vocab: Vocab) -> Frame:
-    """Nothing stands around prompts."""
+    """No ids around prompts."""
     return (), ()
 
 
@@ -206,7 +206,7 @@ def family_names() -> list[str]:
 
 
 def register_family(family: Family) -> None:
-    """Add a family of one's own; models of it load once this was called."""
+    """Add your own family; after this call its models can be loaded."""
     if family.name in FAMILIES:
         raise ValueError(f"there is a family {family.name!r} already: choose another name")
     FAMILIES[family.name] = family

@@ -172,7 +172,7 @@ def length_of(folder: Folder, key: str = "max_position_embeddings") -> int | Non
     """The longest sequence that config.json names."""
     length = folder.get(key)
     if length is not None and (type(length) is not int or length < 1):
-        raise folder.wrong(f"{key} is {length!r}, which is no length")
+        raise folder.wrong(f"{key} is {length!r}, which is not a length")
     return length
 
 

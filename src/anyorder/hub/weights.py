@@ -53,7 +53,10 @@ def usable_device(name: str) -> torch.device:
         torch.empty(0, device=device, dtype=torch.float64)  # noise and ranking need it
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used here ({reason}): try cpu") from error
+        raise ValueError(
+            f"device {name!r} cannot be used here ({reason}): give cpu, or cuda or cuda:1 if this "
+            "machine has one"
+        ) from error
     return device
 
 

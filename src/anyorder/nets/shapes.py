@@ -29,7 +29,7 @@ class TransformerConfig:
     mlp_width: int
     """Inner width of the SwiGLU."""
     causal: bool = False
-    """Each position sees itself and what stands before it; otherwise everything."""
+    """Each position sees itself and those before it; otherwise all."""
     rope_theta: float = 10000.0
     """Base of the rotary frequencies."""
     norm_eps: float = 1e-6

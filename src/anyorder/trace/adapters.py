@@ -386,7 +386,7 @@ class History:
 
 
 def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[NDArray[np.bool_]]:
-    """Attention masks for snapshots padded on the right: all up to the last id that is no padding.
+    """Attention masks for snapshots padded on the right: all up to the last id that is not padding.
 
     The first `prompt_length` positions are always in use, so a prompt may end with the pad id.
     """

@@ -134,7 +134,7 @@ def test_without_namespaces_it_goes_on_a_level_lower(monkeypatch: pytest.MonkeyP
     with Sandbox() as sandbox:
         assert sandbox.level == 2
         assert sandbox.notes[0] == "no namespaces: Operation not permitted"
-    with pytest.raises(ValueError, match=r"level 2 only, and 3.*minimum_level=2"):
+    with pytest.raises(ValueError, match=r"level 2 only, and level 3 is required.*minimum_level=2"):
         Sandbox(minimum_level=3)
 
 

@@ -319,7 +319,7 @@ def _opened_benchmark(rows: BenchmarkRows) -> OpenedBenchmark:
             items = tuple(read(row, number) for number, row in enumerate(rows.records))
             return OpenedBenchmark(name, rows.digest, items)
     raise ValueError(
-        f"{rows.where} is no file of {', '.join(name for name, *_ in _KINDS[1:])}: "
+        f"{rows.where} is not a file of {', '.join(name for name, *_ in _KINDS[1:])}: "
         f"its columns are {', '.join(rows.records[0])}"
     )
 

@@ -73,7 +73,7 @@ class FlexLatentConfig(FlexLatentSettings, OnLatent):
         return cls(**record | {"latent": LatentConfig.from_record(record["latent"])})
 
     def frame(self, vocab: Specials) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that stand before and after every prompt."""
+        """The ids before and after every prompt."""
         return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
 
 

@@ -58,7 +58,7 @@ class FlexConfig(FlexSettings, OnBackbone):
         check_exponents(self)
 
     def frame(self, vocab: Specials) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that stand before and after every prompt."""
+        """The ids before and after every prompt."""
         if self.convention == "plain":
             return (), (vocab.eos_id if vocab.bos_id is None else vocab.bos_id,)
         if vocab.bos_id is None:

@@ -28,7 +28,7 @@ class LatentSettings:
     pooling: Literal["content", "with_eos"] = "content"
     """A segment's vector: the mean over its tokens, or over its closing EOS as well (release)."""
     empty: Literal["learned", "eos", "none"] = "learned"
-    """What stands for an empty segment: a vector of its own, or the embedding of EOS (release)."""
+    """The latent of an empty segment: a learned vector, or the embedding of EOS (release)."""
     attention: Literal["bidirectional", "prefix_lm"] = "bidirectional"
     """prefix_lm: the prompt does not see the segments, so that it is read once for all steps."""
     encoder_norm: bool = True

@@ -21,8 +21,7 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> SphereConfi
     net = recipe.net
     if recipe.data.align == "right":
         raise ValueError(
-            "sflm never writes the PAD that stands before right-aligned answers: leave data.align "
-            "out"
+            "sflm never writes the PAD before right-aligned answers: leave data.align out"
         )
     if net.architecture == "dit":
         backbone = replace(backbone, qkv_bias=False)  # as it has none, the recipe's is not read
