@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from anyorder.data.corpora.trails import (
     ANCHORS,
     Trail,
     TrailsConfig,
+    TrailsDials,
     core,
     problem,
     render,
@@ -235,6 +237,15 @@ def test_the_same_fields_give_the_same_problems() -> None:
     assert problem(TrailsConfig(), 7) == problem(TrailsConfig(), 7)
     assert problem(TrailsConfig(), 7).prompt != problem(TrailsConfig(seed=1), 7).prompt
     assert trails_digest(TrailsConfig()) != trails_digest(TrailsConfig(seed=1))
+
+
+def test_the_page_shows_the_first_problem() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trails.md").read_text(encoding="utf-8")
+    shown = page.partition("```example\n")[2].partition("```")[0]
+    first = problem(TrailsConfig(), 0)
+    assert shown == f"{first.prompt}{first.program}\n"
+    for dial in fields(TrailsDials):
+        assert f"| `{dial.name}` |" in page
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

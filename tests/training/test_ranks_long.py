@@ -107,6 +107,19 @@ def test_hybrid_over_machines(ranks: ModuleType, alone: Path, tmp_path: Path) ->
     assert ranks.distance(alone / "mdm", tmp_path / "mdm") < CLOSE
 
 
+def test_muon_trains_whole_matrices_only(ranks: ModuleType, tmp_path: Path) -> None:
+    """With whole weights two processes train what one does; divided ones are refused by name."""
+    muon = {"optimiser": "muon", "shard": "none"}
+    ranks.train(ranks.job("tiny/latentmdm", tmp_path / "one", **muon))
+    ranks.run(2, [ranks.job("tiny/latentmdm", tmp_path / "two", **muon)])
+    # Newton-Schulz multiplies errors of small singular values, so sums in another order show more.
+    assert ranks.distance(tmp_path / "one", tmp_path / "two") < 1e3 * CLOSE
+    refused = ranks.job("tiny/mdm", tmp_path / "full", optimiser="muon")
+    ended = ranks.finish(ranks.start(2, [ranks.__file__, json.dumps([refused])]))
+    assert any("optimiser=muon needs whole matrices" in said for _, said in ended)
+    assert all(code != 0 for code, _ in ended)
+
+
 HALF = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 """Some machines say that they multiply bfloat16 in hardware, and cannot."""
 TRACED = {"ANYORDER_TEST_BACKEND": "aot_eager"}

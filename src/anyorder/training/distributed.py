@@ -308,6 +308,11 @@ def with_weights(net: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
 
 def _mesh(config: TrainConfig, ranks: Ranks, device: torch.device) -> DeviceMesh:
     """One dimension of all processes, or machines x processes."""
+    if config.optimiser == "muon":
+        raise ValueError(
+            f"optimiser=muon needs whole matrices, and shard={config.shard} divides them among the "
+            "processes: give shard=none, or optimiser=adamw"
+        )
     if config.shard == "full":
         return init_device_mesh(device.type, (ranks.count,))
     machines, rest = divmod(ranks.count, ranks.local_count)
