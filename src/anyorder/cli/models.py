@@ -54,7 +54,8 @@ TRAIN_GROUPS = (
     FlagGroup(
         "optimiser",
         (
-            *("accumulate", "warmup", "final_lr_fraction", "multipliers", "betas", "eps"),
+            *("optimiser", "muon_lr", "accumulate", "warmup", "final_lr_fraction", "multipliers"),
+            *("betas", "eps"),
             *("weight_decay", "decay", "clip", "ema"),
         ),
     ),

@@ -97,7 +97,7 @@ PLACES = tuple(f"At {number}. " for number in range(1, 7))
 
 @dataclass(frozen=True)
 class TrailsDials:
-    """How hard problems are, and how free their programs."""
+    """The corpus `trails`: how hard its problems are, and how free its programs."""
 
     hops: tuple[int, int] = (4, 4)
     """The fewest and the most facts in a chain, 3 to 6."""
