@@ -185,8 +185,8 @@ HELPERS = ("part", "piece", "stage")
 ARGUMENTS = ("x", "n", "some")
 """Words of programs that the prompt does not name; likewise."""
 
-SHAPES = ("steps", "folded", "helper", "top_down")
 Shape = Literal["steps", "folded", "helper", "top_down"]
+SHAPES: tuple[Shape, ...] = ("steps", "folded", "helper", "top_down")
 
 STATEMENTS = 3
 """The number of the form that takes several lines; 0 to 2 are expressions."""

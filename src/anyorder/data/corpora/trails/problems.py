@@ -481,7 +481,7 @@ def _prompt_pieces() -> list[str]:
 @cache
 def trails_vocab() -> Vocab:
     """The vocabulary of all pieces, cut by the longest match."""
-    return Vocab.words(dict.fromkeys([*_prompt_pieces(), *program_pieces()]))
+    return Vocab.words(list(dict.fromkeys([*_prompt_pieces(), *program_pieces()])))
 
 
 @dataclass(frozen=True)
