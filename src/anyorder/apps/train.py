@@ -78,7 +78,7 @@ def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitRes
             "loss": recipe.loss,
             "start": None if base is None else base.digest,
             "settings": None if recipe.settings is None else asdict(recipe.settings),
-            "net": asdict(recipe.net),
+            "net": recipe.as_json()["net"],
             "data": asdict(recipe.data),
             "data_digest": corpus.digest,
             "vocab_digest": corpus.vocab.digest(),
@@ -206,11 +206,20 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
     """The card of the model folder."""
     return Card(
         family=recipe.family,
-        net=asdict(_config_for(recipe, corpus.vocab)),
+        net=_stored(asdict(_config_for(recipe, corpus.vocab))),
         max_new_tokens=recipe.data.canvas,
         max_length=recipe.data.max_length,
         recipe=recipe.as_json(),
     )
+
+
+def _stored(config: dict[str, Any]) -> dict[str, Any]:
+    """A network's configuration without an empty `sentence_ends`, as older models have it."""
+    return {
+        name: _stored(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name != "sentence_ends" or value
+    }
 
 
 def network_config(

@@ -91,8 +91,11 @@ class Recipe:
 
     def as_json(self) -> dict[str, Any]:
         stored = asdict(self) | {"train": self.train.as_json()}
+        # Left out where they have no effect: older trainings lack them, and can go on.
         if self.data.source != "trails":
-            del stored["trails"]  # it has no effect, and recipes of version 0.1 lack it
+            del stored["trails"]
+        if self.net.prompt == "tokens":
+            del stored["net"]["prompt"]
         return stored
 
 
