@@ -19,7 +19,7 @@ from anyorder.cli import main
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.model import Request
 from anyorder.trace import Run
-from anyorder.trace.trace import Change
+from anyorder.trace.events import Change
 from anyorder.vocab import Vocab
 
 WORDS = Vocab.words(["def", " ", "x", "\n", "return"])
