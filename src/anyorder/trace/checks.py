@@ -220,7 +220,8 @@ def check_events(trace: Trace) -> None:
     if trace.events is None:
         return
     lives, count = _lives(trace), len(trace.timing()[0])
-    before, latest = (-1, -1), dict[int, Event]()
+    before = (-1, -1)
+    latest: dict[int, Event] = {}
     for number, event in enumerate(trace.events):
         name = f"events[{number}]"
         if event.slot >= len(lives):
