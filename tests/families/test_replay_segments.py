@@ -430,9 +430,7 @@ def test_flexlatent_of_another_model_is_refused(flex_net: FlexLatentNet) -> None
     with pytest.raises(ValueError, match=r"in step .* this model reveals .*: give the model"):
         flex_latent_reader(other, VOCAB, chosen).moments(replays)
     reader = flex_latent_reader(flex_net, VOCAB, chosen)
-    with pytest.raises(
-        ValueError, match="its noise: sample it again, or give the canvas"
-    ):
+    with pytest.raises(ValueError, match="its noise: sample it again, or give the canvas"):
         reader.moments([replace(replays[0], key=None)])
     shifted = replace(GROWING[1], segments=((1, 2), (4,)))
     with pytest.raises(ValueError, match="did not begin with the canvas"):

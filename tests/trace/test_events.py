@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +12,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from plain_canvases import MASK, Canvas, canvases
 
 from anyorder.trace import Event, Ghost, Trace, slot_history, table
 from anyorder.trace.events import spelled, spelled_ghosts
-
-MASK = 99
-Canvas = list[tuple[int, int]]
-"""(identity, id shown) from left to right."""
-
-
-@dataclass
-class PlainSlot:
-    identity: int
-    token: int = MASK
-
-
-@st.composite
-def canvases(draw: st.DrawFn) -> list[Canvas]:
-    """A canvas before step 1 and after each step: a list of slots, changed at random places."""
-    slots: list[PlainSlot] = []
-    born = 0
-    found: list[Canvas] = []
-    for _ in range(draw(st.integers(1, 7))):
-        for kind in draw(
-            st.lists(st.sampled_from(["insert", "show", "mask", "delete"]), max_size=5)
-        ):
-            place = draw(st.integers(0, len(slots)))
-            if kind == "insert":
-                slots.insert(place, PlainSlot(born))
-                born += 1
-            elif place < len(slots):
-                if kind == "delete":
-                    del slots[place]
-                else:
-                    slots[place].token = MASK if kind == "mask" else draw(st.integers(0, 3))
-        found.append([(slot.identity, slot.token) for slot in slots])
-    # The last step reveals what is left, as a decoder does.
-    found.append([(each, 5 if token == MASK else token) for each, token in found[-1]])
-    return found
 
 
 def traced(history: Sequence[Canvas], **about: Any) -> Trace:
