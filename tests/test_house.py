@@ -188,7 +188,7 @@ def test_the_rules_can_fail() -> None:
     assert not unsafe_loads("torch.load(p, weights_only=True)")
 
 
-FILES, LINES = 224, 56_000
+FILES, LINES = 225, 56_650
 """Today's size of the package, a ratchet. Growth is stated in CHANGELOG.md and here; the aims are
 at most 230 files, and 56,000 lines before new features."""
 
