@@ -1,7 +1,8 @@
 // The canvas of one sample: slots as they were inserted and revealed, in reading order.
 // One element per slot, made once; a step only changes classes and, where a slot shows something
-// new, its content. A slot that was deleted is struck out for one step, and then gone. Layouts: "grown" is the canvas as it was at that step, where insertions and
-// reveals push the rest apart; "final" keeps every token where it will stand at the end.
+// new, its content. A slot that was deleted is struck out for one step, and then gone. Layouts:
+// "grown" is the canvas as it was at that step, where insertions and reveals push the rest apart;
+// "final" keeps every token where it will stand at the end.
 
 // Beyond this many slots nothing glides: it would cost more than it shows.
 const MOST_GLIDING = 600;
