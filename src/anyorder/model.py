@@ -40,7 +40,7 @@ from anyorder.hub.weights import save_weights, usable_device
 from anyorder.nets.denoiser import as_denoiser
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
-from anyorder.trace.trace import spelled
+from anyorder.trace.events import spelled, spelled_ghosts
 from anyorder.vocab import Vocab
 
 CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1
@@ -214,6 +214,8 @@ class Model:
                 segment=row.segment,  # type: ignore[arg-type]
                 score=row.score,  # type: ignore[arg-type]
                 candidates=row.candidates,
+                ghosts=spelled_ghosts(self.vocab, row.ghosts),
+                times=row.times,
                 task_id=request.task_id,
                 sample=request.sample,
                 prompt=request.prompt,

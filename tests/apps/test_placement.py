@@ -346,7 +346,7 @@ def test_an_imported_flexmdm_run_needs_its_options(tmp_path: Path) -> None:
     model = mock("flexmdm")
     ours = sampled(model, tmp_path / "ours", temperature=1.0, steps=12)
     theirs = Run.create(tmp_path / "theirs", RunCard("import", {"import": "x.pt"}))
-    theirs.append(0, list(ours.traces()))
+    theirs.append(0, [replace(trace, times=None) for trace in ours.traces()])
     theirs.finish()
     with pytest.raises(ValueError, match="give their options"):
         placement(theirs, model, any_model=True, progress=False)
@@ -421,11 +421,19 @@ def test_runs_of_anyorder_sample(
     drawn = sum(int((trace.timing()[1] > 0).sum()) for trace in run.traces())
     assert agreement["compared"] == drawn > 0
     assert agreement["largest_log_prob_difference"] < 1e-4
-    if given == "fill" and "clock" in options:
+    old = Run.create(tmp_path / "old", replace(run.card, status="running", parts=(), files={}))
+    old.append(0, [replace(trace, times=None) for trace in run.traces()])
+    old.finish()
+    again = placement(old, flex_folder, stride=1, region="all", progress=False)
+    times = [[row["time"] for row in each.rows()] for each in (table, again)]
+    assert times[0] == pytest.approx(times[1], abs=1e-12)
+    if given == "fill" and "clock" in options:  # only old traces need it again
         asked["fill"].write_text(text + "a")
-        (run.folder / app.PLACEMENT_FILE).unlink()
+        for each in (run, old):
+            (each.folder / app.PLACEMENT_FILE).unlink()
+        placement(run, flex_folder, stride=1, progress=False)
         with pytest.raises(ValueError, match="has changed since"):
-            placement(run, flex_folder, stride=1, progress=False)
+            placement(old, flex_folder, stride=1, progress=False)
 
 
 def test_a_program_that_was_looked_for(tmp_path: Path) -> None:

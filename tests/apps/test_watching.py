@@ -18,8 +18,8 @@ from anyorder.apps.show import FRESH, LINE_END, MASK, canvas_text, caption, piec
 from anyorder.cli import main
 from anyorder.decode.canvas import Canvas, Decoded
 from anyorder.model import Request
-from anyorder.trace import Run
-from anyorder.trace.trace import Change
+from anyorder.trace import Event, Ghost, Run, Trace
+from anyorder.trace.events import Change
 from anyorder.vocab import Vocab
 
 WORDS = Vocab.words(["def", " ", "x", "\n", "return"])
@@ -62,6 +62,34 @@ def test_what_is_masked_again_stands_out() -> None:
     masks = [span.style for span in canvas_text(WORDS, row).spans]
     assert masks == [watching.MASKED, watching.MASKED_AGAIN]
     assert caption(WORDS, row) == "step 3: 1 shown, 2 masked (1 of them again)"
+
+
+def test_what_is_deleted_is_struck_out_once() -> None:
+    x, end = WORDS.encode("x")[0], WORDS.encode("\n")[0]
+    lives = [(-1, 0, 1, 2, x), (0, 0, 1, 3, end), (1, 0, None, 3, None)]
+    ghosts = [Ghost(*life, None) for life in lives]
+    row = replace(seen(["def", "x"], [0] * 2, [1, 1], 3), ghosts=ghosts)
+    text = canvas_text(WORDS, row)
+    assert text.plain == f"def{LINE_END}x{MASK}"
+    assert [span.style for span in text.spans] == [watching.STRUCK] * 2
+    assert canvas_text(WORDS, replace(row, steps=4)).plain == "defx"
+
+
+def test_the_film_of_a_corrected_trace() -> None:
+    trace = Trace(
+        task_id="t", sample=0, prompt="", text="ab", char_end=[1, 2], insert_step=[0, 1],
+        reveal_step=[3, 1], steps=4, events=(Event(1, 0, None, "c"), Event(1, 2, None, "e")),
+        ghosts=(Ghost(0, 1, 2, 3, None, "d"), Ghost(1, 2, None, 4, None, None)),
+    )  # type: ignore[arg-type]  # fmt: skip
+    frames = dict(watching.film(trace, frames=20))
+    assert {step: text.plain for step, text in frames.items()} == {
+        1: "ceb",
+        3: f"adb{MASK}",
+        4: f"ab{MASK}",
+    }
+    third = frames[3]
+    struck = [span for span in third.spans if span.style == watching.STRUCK]
+    assert [third.plain[span.start : span.end] for span in struck] == ["d"]
 
 
 def test_an_open_segment_is_a_line() -> None:

@@ -24,7 +24,7 @@ from anyorder.nets.denoiser import as_denoiser
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
-from anyorder.trace import Event, Trace
+from anyorder.trace import Event, Ghost, Trace
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c"])
@@ -225,6 +225,32 @@ def test_slots_that_are_masked_again() -> None:
     ]
     commits = [(moment.committed.tolist(), moment.tokens.tolist()) for moment in moments]
     assert commits == [([0], [2]), ([1], [1]), ([], []), ([0], [0])]
+
+
+def test_slots_that_are_deleted() -> None:
+    """They are on the canvas until they go, and nothing is read from them."""
+    trace = Trace.from_tokens(
+        VOCAB,
+        [0, 1],
+        prompt_ids=[2],
+        insert_step=[0, 0],
+        reveal_step=[4, 2],
+        steps=5,
+        ghosts=[Ghost(-1, 1, 2, 3, 2, "c"), Ghost(0, 0, None, 5, None, None)],
+    )
+    (moments,) = masked_reader(HandSet(), VOCAB).moments([whole(trace)])
+    assert [moment.ids.tolist() for moment in moments] == [
+        [2, MASK, MASK, MASK],
+        [2, MASK, MASK, MASK, MASK],
+        [2, 2, MASK, MASK, 1],
+        [2, MASK, MASK, 1],
+        [2, 0, MASK, 1],
+    ]
+    assert [moment.slots.tolist() for moment in moments] == [[0, 1], [0, 1], [0], [0], []]
+    assert [moment.places.tolist() for moment in moments] == [[1, 3], [2, 4], [2], [1], []]
+    # Canvas 2 is decided anew before step 4, since step 3 deletes a slot.
+    commits = [(moment.committed.tolist(), moment.tokens.tolist()) for moment in moments]
+    assert commits == [([], []), ([1], [1]), ([], []), ([0], [0]), ([], [])]
 
 
 class Logits(nn.Module):

@@ -32,7 +32,7 @@ from anyorder.measure.placement_scores import Dense, place
 from anyorder.nets.oracles import SegmentOracle
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
-from anyorder.trace import Trace
+from anyorder.trace import Ghost, Trace
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcdefgh"))
@@ -394,6 +394,10 @@ def test_flexlatent_is_asked_at_the_times_of_the_sampler(
     traces, replays = sampled(flexlatent, flex_net, GROWING, chosen)
     reader = flex_latent_reader(flex_net, VOCAB, chosen)
     assert check_agreement(reader, replays) == drawn(traces) > 10
+    keys = [replay.key or 0 for replay in replays]
+    rows = flexlatent.decode(flex_net, VOCAB, GROWING, keys, chosen)
+    for row, moments in zip(rows, reader.moments(replays), strict=True):
+        assert row.times == pytest.approx([moment.time for moment in moments], abs=1e-12)
     for moment, found in placed_by(reader, replays):
         assert moment.time is not None
         ends = found.tokens.tolist().index(EOS) if EOS in found.tokens else None
@@ -426,7 +430,7 @@ def test_flexlatent_of_another_model_is_refused(flex_net: FlexLatentNet) -> None
     with pytest.raises(ValueError, match=r"in step .* this model reveals .*: give the model"):
         flex_latent_reader(other, VOCAB, chosen).moments(replays)
     reader = flex_latent_reader(flex_net, VOCAB, chosen)
-    with pytest.raises(ValueError, match="follow from its noise: give the canvas"):
+    with pytest.raises(ValueError, match="its noise: sample it again, or give the canvas"):
         reader.moments([replace(replays[0], key=None)])
     shifted = replace(GROWING[1], segments=((1, 2), (4,)))
     with pytest.raises(ValueError, match="did not begin with the canvas"):
@@ -452,6 +456,8 @@ def test_traces_that_are_refused(net: LatentNet) -> None:
     several = trace.reveal_step.copy()
     several[0] -= 1
     refused("the tokens of segment 0 have different steps", reveal_step=several)
+    ghost = Ghost(0, 0, None, 1, None, None)
+    refused("changed or were deleted, .* without corrections", ghosts=(ghost,))
     with pytest.raises(ValueError, match="holds strings, not token ids"):
         reader.moments([Replay(STRINGS, [0], np.ones(2, dtype=bool))])
     few = LatentNet(replace(net.config, slots=2), seed=0).eval()

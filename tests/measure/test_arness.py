@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given
 from scipy.stats import kendalltau
 
 from anyorder.measure.arness_scores import arness, order_scores, sample_arness, tau_b
-from anyorder.trace import Event, Run, RunCard, Trace
+from anyorder.trace import Event, Ghost, Run, RunCard, Trace
 
 KS = (1, 2, 3)
 
@@ -197,6 +198,9 @@ def test_ties_are_a_share_of_the_choices() -> None:
     # A slot that was masked again had been chosen before.
     again = trace("ab", [3, 2], events=(Event(1, 0, None, "x"), Event(2, 0, None, None)), ties=3)
     assert sample_arness(again, KS).ties == pytest.approx(1)
+    # So had one that was deleted, unless it was given or still a mask.
+    gone = [Ghost(0, 0, at, 2, None, None if at is None else "x") for at in (1, 0, None)]
+    assert sample_arness(replace(again, ghosts=tuple(gone)), KS).ties == pytest.approx(3 / 4)
     table = arness([trace("ab", [1, 2], ties=1), trace("ab", [1, 2], sample=1)])
     assert table.ties == pytest.approx(0.5)
 

@@ -14,7 +14,7 @@ from made_traces import ODD, ar, flexmdm, latentmdm, mdm, spaced, trace_of
 
 from anyorder.report import player
 from anyorder.report.traces import TraceGroup, embed, pack
-from anyorder.trace import Event, Trace
+from anyorder.trace import Event, Ghost, Trace
 
 FLAGS = (
     "--no-sandbox",
@@ -79,6 +79,14 @@ def any_trace(draw: st.DrawFn) -> Trace:
         when = draw(st.sets(st.integers(insert, max(insert, reveal - 1)), max_size=2))
         pieces_then = st.none() | st.text(max_size=2)
         events += [Event(step, slot, None, draw(pieces_then)) for step in when if step < reveal]
+    ghosts = []
+    for after in sorted(draw(st.lists(st.integers(-1, count - 1), max_size=3)) if steps else ()):
+        insert, delete = sorted(draw(st.sets(st.integers(0, steps), min_size=2, max_size=2)))
+        reveal = draw(st.none() | st.integers(insert, delete - 1))
+        last = None if reveal is None else draw(st.text(max_size=2))
+        if reveal is not None and insert < reveal:
+            events.append(Event(insert, count + len(ghosts), None, draw(st.text(max_size=2))))
+        ghosts.append(Ghost(after, insert, reveal, delete, None, last))
     segment = draw(st.none() | st.lists(st.integers(-1, 3), min_size=count, max_size=count))
     return trace_of(
         pieces,
@@ -90,7 +98,8 @@ def any_trace(draw: st.DrawFn) -> Trace:
         log_prob=draw(st.none() | numbers),
         segment=None if segment is None else sorted(segment),
         score=draw(st.none() | numbers),
-        events=tuple(sorted(events)) or None,
+        events=tuple(sorted(events, key=lambda event: event[:2])) or None,
+        ghosts=tuple(ghosts) or None,
         policy=draw(st.sampled_from([None, "confidence"])),
     )
 

@@ -9,9 +9,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from plain_canvases import MASK, canvases
 
 from anyorder.report.traces import LiveSteps
-from anyorder.trace import Trace
+from anyorder.trace import Ghost, Trace, slot_history
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.bytes()
@@ -27,6 +28,7 @@ class Canvas:
     log_prob: list[float] = field(default_factory=list)
     segment: list[int] | None = None
     reveal_step: list[int] = field(default_factory=list)
+    ghosts: list[Ghost] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.log_prob = self.log_prob or [math.nan] * len(self.token_ids)
@@ -36,8 +38,10 @@ class Canvas:
 def apply(canvas: list[Any], message: dict[str, Any]) -> list[Any]:
     """The message on a canvas of pieces (None: masked), in the documented order."""
     canvas = list(canvas)
-    for at, tokens in reversed(message.get("replace", [])):
-        canvas[at : at + 1] = [piece for piece, _ in tokens]
+    old = [(at, [piece for piece, _ in tokens]) for at, tokens in message.get("replace", [])]
+    old += [(at, []) for at in message.get("delete", [])]
+    for at, pieces in sorted(old, reverse=True):
+        canvas[at : at + 1] = pieces
     for at in message.get("insert", []):
         canvas.insert(at, None)
     for at, piece, _ in message.get("show", []):
@@ -103,6 +107,47 @@ def test_the_start_is_told_by_the_first_step(shown: list[Canvas]) -> None:
     assert [message for seen in shown[1:] for message in late.messages(seen)] == (
         told if shown[1:] else []
     )
+
+
+@given(canvases(), st.booleans())
+def test_slots_may_be_deleted(history: list[Any], late: bool) -> None:
+    """The decoder's rows after each step, as it would record them."""
+    letters = {MASK: VOCAB.mask_id, **{token: ids("abcdef")[token] for token in range(6)}}
+    live, canvas = LiveSteps(VOCAB), []
+    for step in range(late, len(history)):
+        found = slot_history(history[: step + 1], MASK)
+        seen = Canvas(
+            step,
+            [letters[token] for token in found.token_ids],
+            found.insert_step,
+            reveal_step=found.reveal_step,
+            ghosts=[
+                ghost
+                if ghost.token_id is None
+                else ghost._replace(token_id=letters[ghost.token_id])
+                for ghost in found.ghosts
+            ],
+        )
+        for message in live.messages(seen):
+            canvas = apply(canvas, message)
+        text = "".join("_" if token == MASK else "abcdef"[token] for _, token in history[step])
+        assert "".join(piece or "_" for piece in canvas) == text
+
+
+def test_segments_may_be_deleted() -> None:
+    live = LiveSteps(VOCAB)
+    only(live, Canvas(0, ids("__"), [0, 0], segment=[0, 1]))
+    only(live, Canvas(1, ids("ab_"), [0, 0, 0], segment=[0, 0, 1]))
+    gone = [Ghost(-1, 0, 1, 2, 97, None), Ghost(-1, 0, 1, 2, 98, None)]
+    message = only(live, Canvas(2, ids("xyz"), [0, 0, 0], segment=[0, 0, 0], ghosts=gone))
+    assert message == {
+        "step": 2,
+        "replace": [[2, [["x", -1], ["y", -1], ["z", -1]]]],
+        "delete": [0, 1],
+    }
+    assert apply(["a", "b", None], message) == ["x", "y", "z"]
+    with pytest.raises(ValueError, match="one that deletes slots `ghosts`"):
+        only(live, Canvas(3, [], [], segment=[]))
 
 
 def test_nothing_is_said_of_what_stays() -> None:

@@ -28,7 +28,10 @@ def read_canvas(payload: Mapping[str, Any], number: int, step: int) -> list[tupl
     packed, strings = payload["samples"][number], payload["strings"]
     count = len(packed["piece"])
     insert, reveal = (column(packed, name, count, 0) for name in ("insert", "reveal"))
-    shown: list[str | None] = [None] * count
+    ghosts = packed.get("ghosts", {"after": []})
+    dead = len(ghosts["after"])
+    born, last, gone = (column(ghosts, name, dead, 0) for name in ("insert", "reveal", "delete"))
+    shown: list[str | None] = [None] * (count + dead)
     events = packed.get("events")
     if events:
         lists = [value for value in events.values() if isinstance(value, list)]
@@ -40,7 +43,16 @@ def read_canvas(payload: Mapping[str, Any], number: int, step: int) -> list[tupl
     for slot in range(count):
         if reveal[slot] <= step:
             shown[slot] = strings[packed["piece"][slot]]
-    return [(slot, shown[slot]) for slot in range(count) if insert[slot] <= step]
+    for ghost, piece in enumerate(column(ghosts, "piece", dead, 0)):
+        if 0 <= last[ghost] <= step:
+            shown[count + ghost] = strings[piece]
+    canvas = [(slot, slot) for slot in range(count) if insert[slot] <= step]
+    canvas += [
+        (after + 0.5, count + ghost)
+        for ghost, after in enumerate(ghosts["after"])
+        if born[ghost] <= step < gone[ghost]
+    ]
+    return [(slot, shown[slot]) for _, slot in sorted(canvas)]
 
 
 def replayed(trace: Trace, step: int) -> list[tuple[int, str | None]]:

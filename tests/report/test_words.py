@@ -26,7 +26,7 @@ from anyorder.report.tables import (
     points,
     shown,
 )
-from anyorder.trace import Event, Trace
+from anyorder.trace import Event, Ghost, Trace
 
 
 def topics(material: Material) -> dict[str, Finding]:
@@ -133,6 +133,9 @@ def test_remasking_is_told_where_it_happens(tmp_path: Path) -> None:
     assert "change after they were written" in changing
     trace = replace(trace, events=(*(trace.events or ()), Event(2, 0, None, None)))
     assert "[[remask|remasked]]" in " ".join(player_text(traced(tmp_path / "again", trace)))
+    trace = replace(mdm(), ghosts=(Ghost(3, 0, 2, 5, None, "x"),))
+    deleting = " ".join(player_text(traced(tmp_path / "deleting", trace)))
+    assert "Some slots are deleted" in deleting and "remask" not in deleting
 
 
 def test_new_families_and_policies_have_names(tmp_path: Path) -> None:

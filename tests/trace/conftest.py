@@ -10,9 +10,21 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from anyorder.trace import Candidate, Event, Trace
+from anyorder.trace import Candidate, Event, Ghost, Trace
 
 LETTERS = st.text(st.characters(codec="utf-8"), max_size=3)
+
+
+def any_ghosts(draw: st.DrawFn, count: int, steps: int, with_ids: bool) -> list[Ghost]:
+    """Deleted slots, from left to right."""
+    ghosts = []
+    for after in sorted(draw(st.lists(st.integers(-1, count - 1), max_size=3)) if steps else ()):
+        insert, delete = sorted(draw(st.sets(st.integers(0, steps), min_size=2, max_size=2)))
+        reveal = draw(st.none() | st.integers(insert, delete - 1))
+        piece = None if reveal is None else draw(LETTERS)
+        token = 8 if with_ids and piece is not None else None
+        ghosts.append(Ghost(after, insert, reveal, delete, token, piece))
+    return ghosts
 
 
 @st.composite
@@ -73,6 +85,8 @@ def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
         seed=draw(st.none() | st.integers(-(2**63) + 1, 2**63 - 1)),
         events=tuple(sorted(events)) or None,
         candidates=tuple(candidates) or None,
+        ghosts=tuple(any_ghosts(draw, count, steps, with_ids)) or None,
+        times=draw(st.none() | st.lists(st.floats(0, 1), min_size=steps, max_size=steps)),
     )
 
 

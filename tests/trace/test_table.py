@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from anyorder.trace import Candidate, Event, Run, RunCard, Trace, table
+from anyorder.trace import Candidate, Event, Ghost, Run, RunCard, Trace, table
 
 COLUMNS = [
     *("task_id", "sample", "prompt", "text", "program", "entry_point", "prompt_ids", "token_ids"),
     *("char_end", "insert_step", "reveal_step", "log_prob", "segment", "score"),
     *("steps", "forwards", "columns", "seconds", "ties", "family", "policy", "seed"),
-    *("events", "candidates"),
+    *("events", "candidates", "ghosts", "times"),
 ]
 REMEDY = "make it again"
 
@@ -30,7 +30,8 @@ def test_the_columns_are_those_of_the_format() -> None:
     types = {field.name: str(field.type) for field in table.SCHEMA}
     assert types["reveal_step"] == types["insert_step"] == "list<element: int32 not null>"
     assert types["log_prob"] == "list<element: float not null>"
-    assert table.SCHEMA.metadata == {b"anyorder.trace.schema": b"3"}
+    assert types["times"] == "list<element: double not null>"
+    assert table.SCHEMA.metadata == {b"anyorder.trace.schema": b"4"}
 
 
 @settings(deadline=None, max_examples=50)
@@ -49,8 +50,9 @@ def test_it_opens_in_pandas(tmp_path: Path, make_trace: Any) -> None:
     path = tmp_path / "traces.parquet"
     events = [Event(0, 0, 20, "x")]
     candidates = [Candidate(2, 5, (10, 11), "ab", -0.5, True), Candidate(3, 1, (), "", None, False)]
+    ghosts = [Ghost(3, 1, None, 2, None, None)]
     traces = [
-        make_trace(events=events, candidates=candidates),
+        make_trace(events=events, candidates=candidates, ghosts=ghosts, times=[0, 0.25, 0.5, 1]),
         Trace(task_id="u", sample=1, prompt="", text="y"),
     ]
     table.write_traces(path, traces)
@@ -60,6 +62,8 @@ def test_it_opens_in_pandas(tmp_path: Path, make_trace: Any) -> None:
     assert frame["reveal_step"][0].tolist() == [3, 2, 4, 1]
     assert frame["reveal_step"][1] is None
     assert frame["events"][0][0]["piece"] == "x"
+    assert frame["ghosts"][0][0]["delete_step"] == 2 and frame["ghosts"][1] is None
+    assert frame["times"][0].tolist() == [0, 0.25, 0.5, 1]
     assert frame["candidates"][0][0]["token_ids"].tolist() == [10, 11]
     assert [each["score"] for each in frame["candidates"][0]] == [-0.5, None]
     exploded = frame[["task_id", "insert_step", "reveal_step"]].explode(
@@ -68,7 +72,11 @@ def test_it_opens_in_pandas(tmp_path: Path, make_trace: Any) -> None:
     assert len(exploded) == 5
 
 
-LACKING = {1: ["score", "candidates", "columns"], 2: ["columns"]}
+LACKING = {
+    1: ["score", "candidates", "columns", "ghosts", "times"],
+    2: ["columns", "ghosts", "times"],
+    3: ["ghosts", "times"],
+}
 
 
 def write_version(version: int, path: Path, traces: list[Trace]) -> None:
@@ -77,12 +85,12 @@ def write_version(version: int, path: Path, traces: list[Trace]) -> None:
     pq.write_table(old.replace_schema_metadata({"anyorder.trace.schema": str(version)}), path)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_files_of_versions_before_are_read(version: int, tmp_path: Path, make_trace: Any) -> None:
     traces = [make_trace(segment=[0, 0, 1, 1]), Trace(task_id="u", sample=1, prompt="", text="y")]
     write_version(version, tmp_path / "old.parquet", traces)
     assert list(table.read_traces(tmp_path / "old.parquet", remedy=REMEDY)) == traces
-    for names in (["candidates"], ["columns"], ["score", "text"], ["text"]):
+    for names in (["candidates"], ["columns"], ["score", "text"], ["text", "times"]):
         (batch,) = table.read_batches(tmp_path / "old.parquet", names, remedy=REMEDY)
         assert (batch.num_rows, batch.schema.names) == (2, names)
         assert batch.schema == pa.schema([table.SCHEMA.field(name) for name in names])
@@ -194,14 +202,14 @@ def test_foreign_tables_are_refused(tmp_path: Path, make_trace: Any) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(ValueError, match=r"x.parquet was not written as traces.*anyorder import"):
         read(path)
-    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "4"}), path)
-    with pytest.raises(ValueError, match=r"x.parquet has trace schema 4, this anyorder reads 3"):
+    pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "5"}), path)
+    with pytest.raises(ValueError, match=r"x.parquet has trace schema 5, this anyorder reads 4"):
         read(path)
     pq.write_table(good.drop_columns(["ties", "seed"]), path)
     with pytest.raises(ValueError, match=r"x.parquet .* differs in seed, ties"):
         read(path)
     pq.write_table(good.replace_schema_metadata({"anyorder.trace.schema": "1"}), path)
-    with pytest.raises(ValueError, match=r"schema 1 but differs in candidates, columns, score"):
+    with pytest.raises(ValueError, match=r"schema 1 but differs in candidates, columns, ghosts"):
         read(path)
     wrong = good.set_column(
         good.schema.get_field_index("steps"), table.SCHEMA.field("steps"), pa.array([1], pa.int32())

@@ -243,7 +243,8 @@ class _RunAndModel:
 
     def _began(self, trace: Trace) -> tuple[Any, int | None]:
         """The first canvas and the noise key, if the replay of a trace depends on them."""
-        events = getattr(self.options, "clock", None) == "events"
+        # A trace with times needs neither for its clock.
+        events = getattr(self.options, "clock", None) == "events" and trace.times is None
         if not events and not self.model.family.counts_segments:
             return None, None
         config = self.run.card.config

@@ -168,7 +168,8 @@ def _unlike(left: Trace, right: Trace) -> list[str]:
         for name in SAME_COLUMNS
         if not np.array_equal(getattr(left, name), getattr(right, name))
     ]
-    wrong += [] if left.events == right.events else ["events"]
+    for name in ("events", "ghosts"):
+        wrong += [] if getattr(left, name) == getattr(right, name) else [name]
     if not wrong and left.log_prob is not None and right.log_prob is not None:
         close = np.isclose(
             left.log_prob, right.log_prob, rtol=0, atol=LOG_PROB_TOLERANCE, equal_nan=True

@@ -1,6 +1,7 @@
 """Traces in a terminal: one trace as it grew, and canvases as they fill.
 
-    shaded, film       tokens shaded by the step that revealed them, early ones bright
+    shaded, film       tokens shaded by the step that revealed them, early ones bright; a deleted
+                       slot is struck out in the step that deletes it, and then gone
     print_segments     the paper's generation trace (appendix E), for traces with recorded
                        candidates: in each step one line per segment in reading order. Revealed
                        segments are grey, the committed one is highlighted, other candidates are
@@ -31,6 +32,7 @@ from anyorder.model import Request
 from anyorder.trace import Candidate, Trace
 from anyorder.vocab import Vocab
 
+STRUCK = "strike red"
 SHADES = ("bold bright_yellow", "yellow", "green", "cyan", "blue", "magenta")
 MASK = "░"
 
@@ -56,34 +58,43 @@ def legend() -> Text:
 
 
 def film(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
-    """Canvases of one trace, evenly spaced over its visible reveals: (step, canvas).
+    """Canvases of one trace, evenly spaced over its visible reveals and deletions: (step, canvas).
 
     Masks are blocks; the end of sequence and what follows it are left out.
     """
     assert trace.reveal_step is not None
-    reveals = sorted(trace.reveal_step[: _visible(trace)].tolist())
-    if not reveals:
+    changes = trace.reveal_step[: _visible(trace)].tolist()
+    changes = sorted(changes + [ghost.delete_step for ghost in trace.ghosts or ()])
+    if not changes:
         return [(trace.steps or 0, shaded(trace))]
-    places = (round((len(reveals) - 1) * number / (frames - 1)) for number in range(frames))
-    return [(step, _frame(trace, step)) for step in sorted({reveals[place] for place in places})]
+    places = (round((len(changes) - 1) * number / (frames - 1)) for number in range(frames))
+    return [(step, _frame(trace, step)) for step in sorted({changes[place] for place in places})]
 
 
 def _frame(trace: Trace, step: int) -> Text:
     text = Text()
-    snapshot = trace.replay(step)
-    assert trace.reveal_step is not None
-    visible = _visible(trace)
-    masked = set(snapshot.masked.tolist())
-    for slot in snapshot.slots.tolist():
-        if slot >= visible:
+    now, shown = _pieces_at(trace, step), _pieces_at(trace, max(0, step - 1))
+    reveal, steps = trace.timing()[1].tolist(), trace.steps or 1
+    visible, ghosts = _visible(trace), trace.ghosts or ()
+    for slot in trace.slot_order.tolist():
+        ghost = ghosts[slot - len(reveal)] if slot >= len(reveal) else None
+        if (slot if ghost is None else ghost.after) >= visible:
             continue
-        if slot in masked:
-            text.append(MASK, style="dim")
-        else:
-            text.append(
-                trace.pieces[slot], style=_shade(int(trace.reveal_step[slot]), trace.steps or 1)
-            )
+        if ghost is not None and ghost.delete_step == step:
+            text.append(shown[slot] or MASK, style=STRUCK)
+        elif slot in now:
+            piece, last = now[slot], reveal[slot] if ghost is None else ghost.reveal_step or 0
+            # What will still change has no shade of its own: it counts as revealed now.
+            style = "dim" if piece is None else _shade(min(last, step), steps)
+            text.append(MASK if piece is None else piece, style=style)
     return text
+
+
+def _pieces_at(trace: Trace, step: int) -> dict[int, str | None]:
+    """The slots on the canvas after `step` steps: their text, or None while masked."""
+    now = trace.replay(step)
+    rows = zip(now.slots.tolist(), now.pieces, now.revealed.tolist(), strict=True)
+    return {slot: piece if revealed else None for slot, piece, revealed in rows}
 
 
 def _visible(trace: Trace) -> int:
@@ -152,12 +163,12 @@ def _rows(trace: Trace, step: int, proposed: dict[int, Candidate], width: int) -
 def _canvas(trace: Trace, step: int) -> dict[int, str | None]:
     """The segments on the canvas after `step` steps: their text, or None while open."""
     assert trace.segment is not None
-    now = trace.replay(step)
     found: dict[int, str | None] = {}
-    for slot, piece, revealed in zip(now.slots, now.pieces, now.revealed, strict=True):
-        segment = int(trace.segment[slot])
+    for slot, piece in _pieces_at(trace, step).items():
+        # A deleted slot has no column, thus no segment.
+        segment = int(trace.segment[slot]) if slot < len(trace.segment) else -1
         if segment >= 0:
-            found[segment] = (found.get(segment) or "") + piece if revealed else None
+            found[segment] = None if piece is None else (found.get(segment) or "") + piece
     return found
 
 
@@ -204,8 +215,9 @@ def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
     text = Text()
     mask = MASK if seen.segment is None else OPEN_LINE
     rows = zip(pieces(vocab, seen.token_ids), seen.insert_step, seen.reveal_step, strict=True)
-    again = set(seen.masked_again)
+    again, struck = set(seen.masked_again), _struck(vocab, seen)
     ended = False
+    text.append(struck.get(-1, ""), style=STRUCK)
     for place, (token, row) in enumerate(zip(seen.token_ids, rows, strict=True)):
         piece, inserted, revealed = row
         fresh = revealed == seen.step
@@ -218,8 +230,19 @@ def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
             text.append(piece.replace("\n", LINE_END), style=FRESH).append("\n" * ("\n" in piece))
         else:
             text.append(piece, style=FRESH if fresh else MASKED if ended else DONE)
+        text.append(struck.get(place, ""), style=STRUCK)
         ended = ended or token == vocab.eos_id
     return text
+
+
+def _struck(vocab: Vocab, seen: Decoded) -> dict[int, str]:
+    """Place -> the text behind it that the last step deleted; -1: before all."""
+    found: dict[int, str] = {}
+    for ghost in seen.ghosts:
+        if ghost.delete_step == seen.step:
+            piece = MASK if ghost.token_id is None else vocab.decode([ghost.token_id])
+            found[ghost.after] = found.get(ghost.after, "") + piece.replace("\n", LINE_END)
+    return found
 
 
 def caption(vocab: Vocab, seen: Decoded) -> str:

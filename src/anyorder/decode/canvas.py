@@ -33,7 +33,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from anyorder.data.segments import cut
-from anyorder.trace.trace import Change, Proposal
+from anyorder.trace.events import Change, Ghost
+from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
@@ -484,6 +485,10 @@ class Decoded:
     """All proposals, if the options request them."""
     changes: Sequence[Change] = ()
     """What slots showed before their last reveal, where tokens can change or be masked again."""
+    ghosts: Sequence[Ghost] = ()
+    """Slots that were deleted; in `changes`, ghost g is slot `len(token_ids) + g`."""
+    times: list[float] | None = None
+    """Per step: the network's time in the call that decided it, if the network reads time."""
     columns: int | None = None
     """Columns of the canvas that the calls computed, if they are counted."""
     row: int = field(default=0, compare=False)

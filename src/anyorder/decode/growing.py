@@ -207,8 +207,8 @@ class GrowingRows(Growth):
             self.ids = moved.move(self.ids, vocab.pad_id).masked_fill_(moved.fresh, vocab.mask_id)
             self.log_prob = moved.move(self.log_prob, torch.nan)
 
-    def collect(self, index: int, canvas: GrowingCanvas, step: int) -> Decoded:
-        """The result of one row after `step` steps."""
+    def collect(self, index: int, canvas: GrowingCanvas, step: int, times: list[float]) -> Decoded:
+        """The result of one row after `step` steps, which called the network at these times."""
         span = slice(canvas.prompt_length, int(self.length[index]))
         return Decoded(
             token_ids=self.ids[index, span].tolist(),
@@ -218,6 +218,7 @@ class GrowingRows(Growth):
             steps=step,
             forwards=int(self.forwards[index]),
             ties=int(self.ties[index]),
+            times=times,
         )
 
 
@@ -496,6 +497,29 @@ class RunningClock:
             rows, InsertionDemand(expected, rows.room, rows.key, rows.slot, step)
         )
         return plan._replace(reveals=torch.where(over, rows.open.sum(dim=1), plan.reveals))
+
+
+class CallTimes:
+    """The network's times in all calls so far, for the rows of a request."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._calls: list[Tensor] = []  # each: one time per row of the request; NaN if it has left
+        self._lists: list[list[float]] = []
+
+    def add(self, row: Tensor, time: Tensor) -> None:
+        """The next call was made for these rows at these times (B each)."""
+        # On the device: nothing waits for it until a row is collected.
+        call = time.new_full((self.rows,), torch.nan)
+        self._calls.append(call.index_copy(0, row, time))
+
+    def of(self, row: int) -> list[float]:
+        """The times of a row that has been in every call."""
+        if not self._calls:
+            return []
+        if not self._lists or len(self._lists[0]) != len(self._calls):
+            self._lists = torch.stack(self._calls, dim=1).tolist()
+        return self._lists[row]
 
 
 def finished(rows: Growth) -> Tensor:

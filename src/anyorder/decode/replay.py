@@ -34,7 +34,7 @@ class Replay:
     steps: Sequence[int]
     """Read the canvases after these numbers of steps."""
     inside: BoolArray
-    """Which of the trace's tokens to read, while they are masked."""
+    """Which of the trace's tokens to read, while they are masked; deleted slots never are."""
     canvas: Any = None
     key: int | None = None
     """The first canvas and the noise key. The event clock needs both; canvases of segments need the
@@ -119,7 +119,8 @@ def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Mo
     if now.token_ids is None or now.prompt_ids is None:
         raise without_ids(trace)
     masked = ~now.revealed
-    read = masked & replay.inside[now.slots]
+    ghosts = np.zeros(len(trace.ghosts or ()), dtype=bool)  # no final token, so never read
+    read = masked & np.concatenate([replay.inside, ghosts])[now.slots]
     slots = now.slots[read].astype(np.int64)
     committed, tokens, log_prob = _committed(trace, slots, _next(trace, step, time is not None))
     return Moment(
@@ -139,7 +140,9 @@ def _next(trace: Trace, step: int, timed: bool) -> Snapshot | None:
     """The next canvas that differs, if it was decided by the call on this one."""
     insert, reveal = trace.timing()
     events = np.asarray([event.step for event in trace.events or ()], dtype=np.int64)
-    changes = np.concatenate([insert, reveal, events])
+    lives = [ghost[1:4] for ghost in trace.ghosts or ()]  # insert, reveal, delete
+    ghosts = np.asarray([at for life in lives for at in life if at is not None], dtype=np.int64)
+    changes = np.concatenate([insert, reveal, events, ghosts])
     later = changes[changes > step]
     if not len(later) or (timed and later.min() != step + 1):
         return None
@@ -154,15 +157,17 @@ def _committed(
     if following is None:
         return nothing, nothing, np.zeros(0)
     assert following.token_ids is not None
-    at = np.searchsorted(following.slots, slots)  # no slot ever leaves the canvas
+    # These slots are final, so none has left the canvas; ghosts may stand between them.
+    final = np.flatnonzero(following.slots < len(trace.timing()[0]))
+    at = final[np.searchsorted(following.slots[final], slots)]
     shown = following.revealed[at]
     slots, tokens = slots[shown], following.token_ids[at][shown].astype(np.int64)
     log_prob = np.full(len(slots), np.nan)
     if trace.log_prob is not None:
         # The trace keeps log-probabilities of last reveals only: tokens that were masked again
         # have none, and a missing one at a last reveal means that the token was not drawn.
-        final = trace.timing()[1][slots] == following.step
-        log_prob[final] = trace.log_prob[slots][final]
-        drawn = ~final | ~np.isnan(log_prob)
+        last = trace.timing()[1][slots] == following.step
+        log_prob[last] = trace.log_prob[slots][last]
+        drawn = ~last | ~np.isnan(log_prob)
         slots, tokens, log_prob = slots[drawn], tokens[drawn], log_prob[drawn]
     return slots, tokens, log_prob

@@ -9,7 +9,8 @@ Canvases of several traces and steps share a call, sorted by length. The vocabul
 HEAD_BUDGET logits at a time, canvas by canvas. A canvas with more than KEPT_BUDGET of them passes
 through it twice, once for the masses of all tokens and once for the profiles of a few.
 
-Times (flexmdm and flexlatent). After s steps of a trace that grew,
+Times (flexmdm and flexlatent). A trace holds the network's time of each step (`times`). Traces made
+before it was recorded do not; after s steps of one that grew,
 
     clock "steps"    1 - t = (N - s) / N, and 0 after the last step (decode/growing.py)
     mode "compat"    t is s times 1 / N, added up in float32, and stops short of 1
@@ -25,6 +26,7 @@ Letters: B canvases (rows), L positions, N slots that are read, K tokens, V voca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -141,7 +143,7 @@ class Walk:
             raise ValueError(
                 f"{name_of(self.trace)} reveals {done[0]} and inserts {done[1]} in step {step}; "
                 f"this model reveals {reveals} and inserts {inserts}: give the model, and the "
-                "options, that made it"
+                "options, that made it, or sample it again"
             )
 
 
@@ -244,10 +246,29 @@ class TokenView:
 
 
 def times_of(replays: Sequence[Replay], times: Times | None) -> list[list[Any]]:
-    """The network's time at each step of each replay; None where it reads none."""
+    """The network's time at each step of each replay; None where it reads none.
+
+    Recorded times are read; `times` computes those of traces that have none.
+    """
     if times is None:
         return [[None] * len(each.steps) for each in replays]
-    return [row.tolist() for row in times(replays)]
+    computed = iter(times([each for each in replays if each.trace.times is None]))
+    return [
+        next(computed).tolist() if each.trace.times is None else _recorded(each) for each in replays
+    ]
+
+
+def _recorded(replay: Replay) -> list[float]:
+    times = replay.trace.times
+    assert times is not None
+    found = [float(times[step]) for step in replay.steps]
+    if any(map(math.isnan, found)):
+        step = replay.steps[[math.isnan(time) for time in found].index(True)]
+        raise ValueError(
+            f"{name_of(replay.trace)} has no time for step {step + 1}, so the network cannot be "
+            "asked again on the canvas before it: sample it again, or leave this step out"
+        )
+    return found
 
 
 def times_by_clock(
@@ -261,10 +282,15 @@ def times_by_clock(
 
 def began(replay: Replay) -> tuple[Any, int]:
     """The canvas that a trace began with, and its noise key."""
+    if replay.trace.ghosts or replay.trace.events:
+        raise ValueError(
+            f"{name_of(replay.trace)} has slots that changed or were deleted, and no times: they "
+            "cannot be computed, sample it again"
+        )
     if replay.canvas is None or replay.key is None:
         raise ValueError(
-            "the times of the event clock follow from its noise: give the canvas that the sample "
-            "began with, and its noise key"
+            f"{name_of(replay.trace)} has no times, and those of the event clock follow from its "
+            "noise: sample it again, or give the canvas that it began with, and its noise key"
         )
     return replay.canvas, replay.key
 

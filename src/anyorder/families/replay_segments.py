@@ -149,6 +149,12 @@ class SegmentTrace:
             raise ValueError(
                 f"{name_of(trace)} does not name the segment of each token: sample it again"
             )
+        if trace.events or trace.ghosts:
+            raise ValueError(
+                f"{name_of(trace)} has tokens that changed or were deleted, and canvases of "
+                "segments are rebuilt only where each segment is revealed once: sample it again "
+                "without corrections"
+            )
         owner = trace.segment
         numbers = sorted(set(owner.tolist()))
         prompt, lead = _front(replay, numbers[0] if numbers else None)

@@ -287,8 +287,9 @@ def sample_arness(
 
 def _tie_share(trace: Trace) -> float | None:
     chosen = int((trace.timing()[1] > 0).sum())
-    # A token that was masked again had earlier reveals; those were choices too.
+    # A token that was masked again had earlier reveals, and a deleted one had some: choices too.
     chosen += sum(event.piece is not None for event in trace.events or ())
+    chosen += sum((ghost.reveal_step or 0) > 0 for ghost in trace.ghosts or ())
     return trace.ties / chosen if trace.ties is not None and chosen else None
 
 

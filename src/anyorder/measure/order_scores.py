@@ -230,12 +230,8 @@ def reveal_steps(trace: Trace, *, first_shown: bool = False) -> IntArray:
 
     Tokens of step 0 do not count as shown: duo's canvases begin as noise.
     """
-    steps = trace.timing()[1].astype(np.int64)
-    if first_shown:
-        for event in trace.events or ():
-            if event.piece is not None and event.step > 0:
-                steps[event.slot] = min(steps[event.slot], event.step)
-    return steps
+    steps = trace.first_reveal_step if first_shown else trace.timing()[1]
+    return steps.astype(np.int64)
 
 
 def revealed_at(start: IntArray, end: IntArray, steps: IntArray, spans: IntArray) -> IntArray:

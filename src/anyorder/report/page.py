@@ -316,13 +316,16 @@ def player_text(material: Material) -> list[str]:
         "both sides got right, not a typical one.",
     ]
     traces = (trace for run in material.gathered for trace in run.traces)
-    events = [event for trace in traces for event in trace.events or ()]
-    if any(event.piece is None for event in events):
+    changed = (trace for trace in traces if trace.events or trace.ghosts)
+    kinds = {change.kind for trace in changed for change in trace.changes()}
+    if "mask" in kinds:
         text.append(
             "Some tokens are [[remask|remasked]]: masked again, and then written once more."
         )
-    elif events:
+    elif "edit" in kinds:
         text.append("Some tokens change after they were written, until the last step.")
+    if "delete" in kinds:
+        text.append("Some slots are deleted: struck out for one step, and then gone.")
     return text
 
 

@@ -19,9 +19,11 @@ number. A column without information is left out:
     steps     the number of the last snapshot; left out where no steps were recorded
 
 and, where they exist: `verdict` (s), `tree` (its number), `forwards`, `ties`, `seconds` (of
-samples that were decoded one at a time), `events` {"step", "slot", "piece"} (-1: a mask) and
-`candidates` {"step", "segment", "piece", "score", "taken"}, each a column. A sample of text alone
-has one piece and no `steps`. Rounding of log-probabilities and scores is the only loss.
+samples that were decoded one at a time), `events` {"step", "slot", "piece"} (-1: a mask),
+`candidates` {"step", "segment", "piece", "score", "taken"} and `ghosts` {"after", "insert",
+"reveal", "delete", "piece"} (-1: deleted as a mask), each a column; ghost g of N pieces is slot
+N + g (trace/events.py). A sample of text alone has one piece and no `steps`. Rounding of
+log-probabilities and scores is the only loss.
 
 The statement tree is that of the order metrics in mode `exact` (measure/order_program.py), so the
 player shows the tree from which CBC, RUB and OBW are computed. Places count UTF-16 units, as
@@ -40,13 +42,15 @@ Live mode sends one message per step, with the changes of the canvas since the l
 
     {"step": s,
      "replace": [[at, [[piece, logp], ...]], ...]   an open segment at `at` became these tokens
+     "delete":  [at, ...]                           slots that are gone
      "insert":  [at, ...]                           new masked slots
      "show":    [[at, piece, logp], ...]            a slot shows a token
      "hide":    [at, ...]}                          a slot is masked again
 
-Apply them in this order; empty keys are left out. Places of `replace` count in the canvas before
-the step, all others in the canvas after it. The first message is of step 0 and builds the canvas
-from nothing, also where a decoder shows itself only after its first step.
+Apply `replace` and `delete` first, from right to left, then the others in this order; empty keys
+are left out. Places of these two count in the canvas before the step, all others in the canvas
+after it. The first message is of step 0 and builds the canvas from nothing, also where a decoder
+shows itself only after its first step.
 
 Nothing here draws (player/), decodes or serves: a server calls `LiveSteps` from a `Watcher`.
 """
@@ -56,7 +60,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -64,7 +68,7 @@ from typing import Any, Protocol
 
 from anyorder.measure.order_program import NO_STATEMENT, Token, order_tree
 from anyorder.measure.syntax import Statement, line_spans, parse_answer
-from anyorder.trace import Trace
+from anyorder.trace import Ghost, Trace
 from anyorder.vocab import Vocab
 
 BASIC_PLANE = 0xFFFF
@@ -137,6 +141,7 @@ VERSION = 1
 
 UNKNOWN = -1
 MASKED = -1
+NO_SEGMENT = -1
 
 Key = tuple[str, int]
 Column = list[int] | int
@@ -232,6 +237,8 @@ class _Packer:
             packed["events"] = self._events(trace)
         if trace.candidates:
             packed["candidates"] = self._candidates(trace)
+        if trace.ghosts:
+            packed["ghosts"] = self._ghosts(trace.ghosts)
         return packed
 
     def _events(self, trace: Trace) -> dict[str, Any]:
@@ -241,6 +248,18 @@ class _Packer:
             "slot": _column([event.slot for event in events]),
             "piece": _column(
                 [MASKED if event.piece is None else self._string(event.piece) for event in events]
+            ),
+        }
+
+    def _ghosts(self, ghosts: Sequence[Ghost]) -> dict[str, Any]:
+        reveals = [-1 if ghost.reveal_step is None else ghost.reveal_step for ghost in ghosts]
+        return {
+            "after": [ghost.after for ghost in ghosts],
+            "insert": _column([ghost.insert_step for ghost in ghosts]),
+            "reveal": _column(reveals),
+            "delete": _column([ghost.delete_step for ghost in ghosts]),
+            "piece": _column(
+                [MASKED if ghost.piece is None else self._string(ghost.piece) for ghost in ghosts]
             ),
         }
 
@@ -307,7 +326,7 @@ class CanvasSeen(Protocol):
     """One canvas after a step, such as `Decoded` (decode/canvas.py). Open slots hold the mask id.
 
     A decoder of segments adds `segment`, a list with the segment of each item. An open segment is a
-    single item.
+    single item. One that deletes slots adds `ghosts` (trace/events.py).
     """
 
     @property
@@ -344,17 +363,24 @@ class _Start:
     def of(cls, seen: CanvasSeen, mask_id: int) -> _Start:
         """Slots that were there from the start, masked unless given; an open segment once."""
         segment: Sequence[int] | None = getattr(seen, "segment", None)
+        owners = [NO_SEGMENT] * len(seen.token_ids) if segment is None else segment
+        places = range(len(seen.token_ids))
+        items: list[tuple[float, int, int, int | None, int]] = list(
+            zip(places, seen.token_ids, seen.insert_step, seen.reveal_step, owners, strict=True)
+        )
+        for ghost in getattr(seen, "ghosts", ()):  # the first step may delete what was there
+            token = mask_id if ghost.token_id is None else ghost.token_id
+            behind = ghost.after + 0.5
+            items.append((behind, token, ghost.insert_step, ghost.reveal_step, NO_SEGMENT))
         ids: list[int] = []
         numbers: list[int] = []
-        for at, number in enumerate(seen.token_ids):
-            if seen.insert_step[at] > 0:
+        for _, token, insert, reveal, owner in sorted(items, key=lambda item: item[0]):
+            given = token != mask_id and reveal == 0
+            seen_before = owner != NO_SEGMENT and numbers[-1:] == [owner]
+            if insert > 0 or (seen_before and not given):
                 continue
-            given = number != mask_id and seen.reveal_step[at] == 0
-            place = at if segment is None or segment[at] < 0 else segment[at]
-            if not given and segment is not None and numbers[-1:] == [place]:
-                continue
-            ids.append(number if given else mask_id)
-            numbers.append(place)
+            ids.append(token if given else mask_id)
+            numbers.append(owner)
         zeros = [0] * len(ids)
         nans = [math.nan] * len(ids)
         return cls(ids, zeros, zeros, nans, None if segment is None else numbers)
@@ -383,28 +409,35 @@ class LiveSteps:
         """The changes since the last call, for decoders that show step 0 themselves."""
         segment: Sequence[int] | None = getattr(seen, "segment", None)
         blocks = _blocks(self._items(seen, cut=self.cuts and segment is None), segment)
-        is_new = self._new_blocks(seen, blocks)
+        gone = self._deleted(seen)
         found = _Changes()
         # Slots never change their order, so old blocks pair up with the last canvas in sequence.
-        before = iter(self._before)
-        for block, new in zip(blocks, is_new, strict=True):
-            found.add(block, None if new else next(before))
+        before = deque(self._before)
+        found.remove(before, gone.pop(-1, 0))
+        at = -1
+        for block in blocks:
+            at += len(block)  # its last item: whole blocks are deleted, never a part of one
+            new = seen.insert_step[at] > self._last
+            if not new and not before:
+                raise _unpaired(seen, "more")
+            found.add(block, None if new else before.popleft())
+            found.remove(before, gone.pop(at, 0))
+        if before or gone:
+            raise _unpaired(seen, "fewer")
         self._before = blocks
         self._last = seen.step
         return found.message(seen.step)
 
-    def _new_blocks(self, seen: CanvasSeen, blocks: list[list[_Item]]) -> list[bool]:
-        """Which blocks were inserted since the last message."""
-        flags, at = [], 0
-        for block in blocks:
-            flags.append(seen.insert_step[at] > self._last)
-            at += len(block)
-        if flags.count(False) != len(self._before):
-            raise ValueError(
-                f"step {seen.step}: {flags.count(False)} old slots where there were "
-                f"{len(self._before)}; a decoder of segments must say `segment` for each item"
+    def _deleted(self, seen: CanvasSeen) -> dict[int, int]:
+        """Place -> how many items behind it were on the last canvas and are gone."""
+        ghosts: Sequence[Ghost] = getattr(seen, "ghosts", ())
+        return dict(
+            Counter(
+                ghost.after
+                for ghost in ghosts
+                if ghost.insert_step <= self._last < ghost.delete_step <= seen.step
             )
-        return flags
+        )
 
     def _items(self, seen: CanvasSeen, *, cut: bool) -> list[_Item]:
         pieces = self._pieces(seen.token_ids, cut)
@@ -434,9 +467,17 @@ class LiveSteps:
         return pieces
 
 
+def _unpaired(seen: CanvasSeen, how: str) -> ValueError:
+    return ValueError(
+        f"step {seen.step}: {how} old slots than on the last canvas; a decoder of segments must "
+        "say `segment` for each item, and one that deletes slots `ghosts`"
+    )
+
+
 @dataclass
 class _Changes:
     replace: list[Any] = field(default_factory=list)
+    delete: list[int] = field(default_factory=list)
     insert: list[int] = field(default_factory=list)
     show: list[Any] = field(default_factory=list)
     hide: list[int] = field(default_factory=list)
@@ -463,8 +504,17 @@ class _Changes:
                     self.show.append([at, item.piece, item.logp])
         self._new += len(block)
 
+    def remove(self, before: deque[list[_Item]], items: int) -> None:
+        """Take this many items, which are gone, off the canvas before the step."""
+        while items > 0 and before:
+            count = len(before.popleft())
+            self.delete += range(self._old, self._old + count)
+            self._old += count
+            items -= count
+
     def message(self, step: int) -> dict[str, Any]:
-        parts = {name: getattr(self, name) for name in ("replace", "insert", "show", "hide")}
+        names = ("replace", "delete", "insert", "show", "hide")
+        parts = {name: getattr(self, name) for name in names}
         return {"step": step, **{name: value for name, value in parts.items() if value}}
 
 

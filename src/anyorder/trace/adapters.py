@@ -34,7 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anyorder.trace import checks
-from anyorder.trace.trace import About, Candidate, Trace, changes_of, spelled
+from anyorder.trace.events import changes_of, spelled
+from anyorder.trace.trace import About, Candidate, Trace
 
 if TYPE_CHECKING:
     from anyorder.vocab import Vocab

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from anyorder.trace.events import Event, Ghost
     from anyorder.trace.trace import Trace
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
+DoubleArray = NDArray[np.float64]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -55,6 +57,11 @@ def scores(name: str, values: Any) -> FloatArray:
     return _floats(name, values, math.inf, "score: give finite numbers")
 
 
+def times(name: str, values: Any) -> DoubleArray:
+    """A read-only float64 copy, so that a network is asked again at the very same times."""
+    return _floats(name, values, math.inf, "time: give finite numbers", np.float64)
+
+
 def count(name: str, value: Any, *, lowest: int = 0, highest: int = INT32_MAX) -> int:
     """One whole number; booleans, floats and strings are refused."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -87,14 +94,16 @@ def text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _floats(name: str, values: Any, most: float, wanted: str) -> FloatArray:
+def _floats(
+    name: str, values: Any, most: float, wanted: str, kind: type[np.floating[Any]] = np.float32
+) -> NDArray[Any]:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name}: a flat list of numbers is needed, got shape {array.shape}")
     if array.size and array.dtype.kind not in "fiu":
         raise ValueError(f"{name}: numbers are needed, got {array.dtype} values")
     with np.errstate(over="ignore"):  # becomes infinite, which is refused below
-        floats = array.astype(np.float32)
+        floats = array.astype(kind)
     wrong = np.flatnonzero(np.isinf(floats) | (floats > most))
     if wrong.size:
         first = int(wrong[0])
@@ -117,7 +126,7 @@ def check_tokens(trace: Trace) -> None:
     """Each column has one entry per token, and the pieces add up to the text."""
     ends = trace.char_end
     if ends is None:
-        for name in (*PER_TOKEN, "prompt_ids", "events", "candidates"):
+        for name in (*PER_TOKEN, "prompt_ids", "events", "candidates", "ghosts", "times"):
             if getattr(trace, name) is not None:
                 raise ValueError(f"{name} is given but char_end is not: tokens need both")
         return
@@ -141,7 +150,12 @@ def check_tokens(trace: Trace) -> None:
 
 
 def check_steps(trace: Trace) -> None:
-    """0 <= insert_step <= reveal_step <= steps, for each token."""
+    """0 <= insert_step <= reveal_step <= steps, for each token; one time for each step."""
+    if trace.times is not None and len(trace.times) != (trace.steps or 0):
+        raise ValueError(
+            f"times has {len(trace.times)} entries for {trace.steps} steps: one each is needed, "
+            "NaN (null in JSON) where there is none"
+        )
     if (trace.insert_step is None) != (trace.reveal_step is None):
         raise ValueError("insert_step and reveal_step go together: give both or neither")
     if trace.insert_step is None or trace.reveal_step is None:
@@ -164,30 +178,92 @@ def check_steps(trace: Trace) -> None:
         )
 
 
+def check_ghosts(trace: Trace) -> None:
+    """Ghosts are in order, lived within the steps, and showed a token if they were revealed."""
+    if trace.ghosts is None:
+        return
+    count = len(trace.timing()[0])
+    before = -1
+    for number, ghost in enumerate(trace.ghosts):
+        name = f"ghosts[{number}]"
+        if ghost.after >= count:
+            raise ValueError(f"{name}.after = {ghost.after}, but there are {count} tokens")
+        if ghost.after < before:
+            raise ValueError(f"{name}: sort ghosts from left to right, by `after`")
+        before = ghost.after
+        _check_life(name, ghost, trace.steps or 0)
+        if (ghost.piece is None) != (ghost.reveal_step is None):
+            raise ValueError(
+                f"{name}.piece: give it where the slot was deleted with a token, thus with a "
+                "reveal_step, and only there"
+            )
+        _check_id(name, ghost, trace)
+
+
+def _check_life(name: str, ghost: Ghost, steps: int) -> None:
+    if not ghost.insert_step < ghost.delete_step <= steps:
+        raise ValueError(
+            f"{name} is inserted at {ghost.insert_step} and deleted at {ghost.delete_step}: a slot "
+            f"is deleted after the step that inserts it, and by step {steps}, the last"
+        )
+    reveal = ghost.reveal_step
+    if reveal is not None and not ghost.insert_step <= reveal < ghost.delete_step:
+        raise ValueError(
+            f"{name}.reveal_step = {reveal}, but the slot is inserted at {ghost.insert_step} and "
+            f"deleted at {ghost.delete_step}: a reveal is not before the one and is before the "
+            "other"
+        )
+
+
 def check_events(trace: Trace) -> None:
     """Events lie between a slot's insertion and its last reveal, sorted by step, then slot."""
     if trace.events is None:
         return
-    insert, reveal = trace.timing()
+    lives, count = _lives(trace), len(trace.timing()[0])
     before = (-1, -1)
+    latest: dict[int, Event] = {}
     for number, event in enumerate(trace.events):
         name = f"events[{number}]"
-        if event.slot >= len(insert):
-            raise ValueError(f"{name}.slot = {event.slot}, but there are {len(insert)} tokens")
-        if not insert[event.slot] <= event.step < reveal[event.slot]:
+        if event.slot >= len(lives):
+            ghosts = f" and {len(lives) - count} ghosts" if trace.ghosts else ""
+            raise ValueError(f"{name}.slot = {event.slot}, but there are {count} tokens{ghosts}")
+        begin, end, what = lives[event.slot]
+        if not begin <= event.step < end:
             raise ValueError(
-                f"{name}.step = {event.step}, but slot {event.slot} is inserted at "
-                f"{insert[event.slot]} and last revealed at {reveal[event.slot]}: an event is "
-                "not before the one and is before the other"
+                f"{name}.step = {event.step}, but slot {event.slot} is inserted at {begin} and "
+                f"{what} at {end}: an event is not before the one and is before the other"
             )
         if (event.step, event.slot) <= before:
             raise ValueError(f"{name}: sort events by step, then slot, each pair once")
-        before = (event.step, event.slot)
-        has_id = event.piece is not None and trace.token_ids is not None
-        if has_id != (event.token_id is not None):
+        before, latest[event.slot] = (event.step, event.slot), event
+        _check_id(name, event, trace)
+    for number, ghost in enumerate(trace.ghosts or ()):
+        event_of = latest.get(count + number)
+        if ghost.reveal_step is None and event_of is not None and event_of.piece is not None:
             raise ValueError(
-                f"{name}.token_id: give it where a token is shown and the trace has ids, only there"
+                f"ghosts[{number}] has no reveal_step, but its last event, of step "
+                f"{event_of.step}, shows a token: give that step and token to the ghost instead"
             )
+
+
+def _lives(trace: Trace) -> list[tuple[int, int, str]]:
+    """Per slot: when it is inserted, when its last state begins, and what that state is."""
+    insert, reveal = (column.tolist() for column in trace.timing())
+    lives = [(*span, "last revealed") for span in zip(insert, reveal, strict=True)]
+    for ghost in trace.ghosts or ():
+        if ghost.reveal_step is None:
+            lives.append((ghost.insert_step, ghost.delete_step, "deleted"))
+        else:
+            lives.append((ghost.insert_step, ghost.reveal_step, "last revealed"))
+    return lives
+
+
+def _check_id(name: str, shown: Event | Ghost, trace: Trace) -> None:
+    has_id = shown.piece is not None and trace.token_ids is not None
+    if has_id != (shown.token_id is not None):
+        raise ValueError(
+            f"{name}.token_id: give it where a token is shown and the trace has ids, only there"
+        )
 
 
 def check_candidates(trace: Trace) -> None:

@@ -9,6 +9,11 @@ alone, without tokens and steps, is accepted too. Further optional fields:
                       with null for a mask
     candidates        the proposals for segments: a list of {"step", "segment", "text", "score" (or
                       null), "taken"}
+    ghosts            slots that were deleted, left to right: a list of {"after" (the number of the
+                      token behind which it stood, -1: before all), "insert_step", "reveal_step" (or
+                      null), "delete_step", "text" (or null)}, both null for a deleted mask. In
+                      `events`, ghost g is slot N + g, with N tokens
+    times             per step: the network's time when it decided that step, or null
 
 The text of a sample is its tokens joined, so leave special tokens out or write them as "". A file
 may be gzipped; its first bytes tell. Not here: ids and timings, which only traces.parquet holds.
@@ -27,17 +32,22 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from anyorder.files import replacing
 from anyorder.trace.checks import INT32_MAX
-from anyorder.trace.trace import Candidate, Event, Trace
+from anyorder.trace.events import Event, Ghost
+from anyorder.trace.trace import Candidate, Trace
 
 FIELDS = (
     *("task_id", "sample", "prompt", "tokens", "text", "insert_step", "reveal_step"),
     *("log_prob", "segment", "score", "steps", "entry_point", "policy", "events", "candidates"),
+    *("ghosts", "times"),
 )
 GZIP_SIGN = b"\x1f\x8b"
 PER_TOKEN_FIELDS = (
     *("insert_step", "reveal_step", "log_prob", "segment", "score", "events", "candidates"),
+    *("ghosts", "times"),
 )
 
 
@@ -56,8 +66,7 @@ def format_line(trace: Trace) -> str:
             record["segment"] = trace.segment.tolist()
         for name in ("log_prob", "score"):
             if (column := getattr(trace, name)) is not None:
-                values = column.tolist()
-                record[name] = [None if math.isnan(value) else value for value in values]
+                record[name] = _nulls(column)
         record["steps"] = trace.steps
         if trace.events is not None:
             record["events"] = [[event.step, event.slot, event.piece] for event in trace.events]
@@ -66,10 +75,28 @@ def format_line(trace: Trace) -> str:
                 {"step": step, "segment": segment, "text": piece, "score": score, "taken": taken}
                 for step, segment, _, piece, score, taken in trace.candidates
             ]
+        if trace.ghosts is not None:
+            record["ghosts"] = [
+                {
+                    "after": after,
+                    "insert_step": insert_step,
+                    "reveal_step": reveal_step,
+                    "delete_step": delete_step,
+                    "text": piece,
+                }
+                for after, insert_step, reveal_step, delete_step, _, piece in trace.ghosts
+            ]
+        if trace.times is not None:
+            record["times"] = _nulls(trace.times)
     for name in ("entry_point", "policy"):
         if getattr(trace, name) is not None:
             record[name] = getattr(trace, name)
     return json.dumps(record, ensure_ascii=True, allow_nan=False)
+
+
+def _nulls(column: NDArray[Any]) -> list[float | None]:
+    """Numbers, None in place of NaN, which JSON does not have."""
+    return [None if math.isnan(value) else value for value in column.tolist()]
 
 
 def write_jsonl(path: Path, traces: Iterable[Trace]) -> None:
@@ -161,6 +188,8 @@ def _with_tokens(fields: _Fields) -> dict[str, Any]:
         "steps": max(reveal, default=0) if steps is None else steps,
         "events": fields.optional("events", fields.events),
         "candidates": fields.optional("candidates", fields.candidates),
+        "ghosts": fields.optional("ghosts", fields.ghosts),
+        "times": fields.optional("times", fields.numbers),
     }
 
 
@@ -231,6 +260,13 @@ class _Fields:
         values = self._list(name, _is_event, "[step, slot, text or null] records")
         return tuple(Event(step, slot, None, piece) for step, slot, piece in values)
 
+    def ghosts(self, name: str) -> tuple[Ghost, ...]:
+        wanted = "{after, insert_step, reveal_step, delete_step, text} objects"
+        values = self._list(name, _is_ghost, wanted)
+        return tuple(
+            Ghost(token_id=None, piece=each.pop("text"), **each) for each in map(dict, values)
+        )
+
     def candidates(self, name: str) -> tuple[Candidate, ...]:
         values = self._list(name, _is_candidate, "{step, segment, text, score, taken} objects")
         return tuple(
@@ -260,6 +296,20 @@ def _is_event(value: Any) -> bool:
     match value:
         case [step, slot, str() | None]:
             return _is_step(step) and _is_step(slot)
+    return False
+
+
+def _is_ghost(value: Any) -> bool:
+    match value:
+        case {
+            "after": after,
+            "insert_step": insert,
+            "reveal_step": reveal,
+            "delete_step": delete,
+            "text": str() | None,
+        }:
+            steps = _is_step(insert) and _is_step(delete) and _is_step(after, least=-1)
+            return len(value) == 5 and steps and (reveal is None or _is_step(reveal))
     return False
 
 

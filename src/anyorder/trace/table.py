@@ -4,8 +4,8 @@ The schema is stable and carries its version in the file's metadata; pages have 
 here are strict: a truncated, damaged or foreign file, or one of a later version, is refused by
 name. Other software (pandas, polars, DuckDB) opens the file as it is.
 
-Version 2 added `score` and `candidates`, version 3 `columns`. In files of an earlier version they
-are read as null.
+Version 2 added `score` and `candidates`, version 3 `columns`, version 4 `ghosts` and `times`. In
+files of an earlier version they are read as null.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anyorder.files import replacing
-from anyorder.trace.trace import Candidate, Event, Trace
+from anyorder.trace.events import Event, Ghost
+from anyorder.trace.trace import Candidate, Trace
 
-VERSION = 3
+VERSION = 4
 VERSION_KEY = b"anyorder.trace.schema"
 
 # Rows in one row group: large enough to compress, small enough to hold in memory.
@@ -40,6 +41,17 @@ EVENT = pa.struct(
     [
         _required("step", pa.int32()),
         _required("slot", pa.int32()),
+        pa.field("token_id", pa.int32()),
+        pa.field("piece", pa.string()),
+    ]
+)
+
+GHOST = pa.struct(
+    [
+        _required("after", pa.int32()),
+        _required("insert_step", pa.int32()),
+        pa.field("reveal_step", pa.int32()),
+        _required("delete_step", pa.int32()),
         pa.field("token_id", pa.int32()),
         pa.field("piece", pa.string()),
     ]
@@ -82,13 +94,23 @@ SCHEMA = pa.schema(
         pa.field("seed", pa.int64()),
         pa.field("events", _list(EVENT)),
         pa.field("candidates", _list(CANDIDATE)),
+        pa.field("ghosts", _list(GHOST)),
+        pa.field("times", _list(pa.float64())),
     ],
     metadata={VERSION_KEY: str(VERSION).encode()},
 )
 
-ADDED = {1: ("score", "candidates", "columns"), 2: ("columns",)}
+ADDED = {
+    1: ("score", "candidates", "columns", "ghosts", "times"),
+    2: ("columns", "ghosts", "times"),
+    3: ("ghosts", "times"),
+}
 """Version -> the columns that it lacks."""
-RECORDS: dict[str, type[Event] | type[Candidate]] = {"events": Event, "candidates": Candidate}
+RECORDS: dict[str, type[Event] | type[Candidate] | type[Ghost]] = {
+    "events": Event,
+    "candidates": Candidate,
+    "ghosts": Ghost,
+}
 """Columns whose entries are lists of records."""
 
 

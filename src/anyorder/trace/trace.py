@@ -4,8 +4,8 @@ A generation is a table with one row per token: `insert_step`, `reveal_step`, lo
 segment and its score, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots
 with insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means from the start.
 Where slots change (masked again, token replaced), `events` holds what they showed before their last
-reveal. `replay` gives any snapshot: slots are never deleted, so the slots of a step in their final
-order are the left-packed canvas of that step.
+reveal; slots that were deleted are `ghosts` (events.py). `replay` gives any snapshot: slots never
+change their order, so the slots of a step in that order are the left-packed canvas of that step.
 
 A decoder of segments proposes content for every open segment, ranks the proposals by a score and
 commits the best. `candidates` holds them all: the paper's generation trace.
@@ -25,7 +25,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anyorder.trace import checks
-from anyorder.trace.checks import FloatArray, IntArray
+from anyorder.trace.checks import DoubleArray, FloatArray, IntArray
+from anyorder.trace.events import (
+    Event,
+    Ghost,
+    SlotChange,
+    SlotLives,
+    decoded,
+    kinds_of_change,
+    read_events,
+    read_ghosts,
+)
 
 if TYPE_CHECKING:
     from anyorder.vocab import Vocab
@@ -63,14 +73,9 @@ def _spelled_candidates(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tu
     found = []
     for each in proposed:
         ids = tuple(map(int, each.token_ids))
-        text = _decoded(vocab, ids)
+        text = decoded(vocab, ids)
         found.append(Candidate(each.step, each.segment, ids, text, each.score, each.taken))
     return tuple(found)
-
-
-def _decoded(vocab: Vocab | None, ids: Sequence[int]) -> str:
-    """The text of ids; without a vocabulary token 17 is `<17>`."""
-    return vocab.decode(ids) if vocab else "".join(f"<{number}>" for number in ids)
 
 
 def _candidates(name: str, values: Any) -> tuple[Candidate, ...] | None:
@@ -108,59 +113,13 @@ REPR_CHARACTERS = 40
 MASK_SIGN = "▁"
 
 
-class Event(NamedTuple):
-    """From snapshot `step` until its next event or its reveal, `slot` shows `piece`."""
-
-    step: int
-    slot: int
-    token_id: int | None
-    """The id shown; None for a mask, and for imported strings."""
-    piece: str | None
-    """The text shown; None for a mask."""
-
-
-class Change(NamedTuple):
-    """From snapshot `step` on, `slot` shows another token; None for a mask."""
-
-    step: int
-    slot: int
-    token_id: int | None
-
-
-def changes_of(shown: NDArray[np.int64], mask_id: int) -> tuple[NDArray[np.int64], list[Change]]:
-    """The step from which on each slot shows its last token (N), and all that it showed before.
-
-    `shown` (S N) has the id in each slot of each snapshot; a slot begins as a mask. One that is
-    still a mask at the end has the last step.
-    """
-    steps, final = len(shown) - 1, shown[-1]
-    differs = shown != final
-    reveal = np.where(differs.any(axis=0), steps + 1 - differs[::-1].argmax(axis=0), 0)
-    reveal[final == mask_id] = steps
-    before = np.vstack([np.full_like(shown[:1], mask_id), shown[:-1]])
-    early = np.arange(len(shown))[:, None] < reveal
-    changes = []
-    for step, slot in np.argwhere((shown != before) & early).tolist():
-        token = int(shown[step, slot])
-        changes.append(Change(step, slot, None if token == mask_id else token))
-    return reveal, changes
-
-
-def spelled(vocab: Vocab | None, changes: Sequence[Change]) -> list[Event]:
-    """The changes as events, with the text of their tokens."""
-    return [
-        Event(*change, None if change.token_id is None else _decoded(vocab, [change.token_id]))
-        for change in changes
-    ]
-
-
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """The canvas after `step` steps. N is the number of slots on it."""
 
     step: int
     slots: IntArray  # N
-    """Indices of the trace's tokens on the canvas, left to right."""
+    """The slots on the canvas, left to right: i is the trace's token i, N + g its ghost g."""
     revealed: NDArray[np.bool_]  # N
     pieces: tuple[str, ...]
     """The text of each slot; empty where it is masked."""
@@ -206,6 +165,8 @@ class About(TypedDict, total=False):
     segment: IntArray | None
     score: FloatArray | None
     candidates: Sequence[Proposal] | None
+    ghosts: Sequence[Ghost] | None
+    times: DoubleArray | Sequence[float] | None
     forwards: int | None
     columns: int | None
     seconds: float | None
@@ -256,6 +217,11 @@ class Trace:
     """What slots showed before their last reveal, by step; None when each is revealed once."""
     candidates: tuple[Candidate, ...] | None = None
     """All proposals, by step and segment; None where not recorded."""
+    ghosts: tuple[Ghost, ...] | None = None
+    """Slots that were deleted, left to right; None where none was."""
+    times: DoubleArray | None = None
+    """Per step: the network's time when it was called on the canvas before that step; NaN where
+    there is no such time. None: not recorded, or the network reads none."""
 
     def __post_init__(self) -> None:
         try:
@@ -266,6 +232,7 @@ class Trace:
                     object.__setattr__(self, name, check(name, value))
             checks.check_tokens(self)
             checks.check_steps(self)
+            checks.check_ghosts(self)
             checks.check_events(self)
             checks.check_candidates(self)
         except ValueError as error:
@@ -297,7 +264,7 @@ class Trace:
         if known.get("candidates") is not None:
             known["candidates"] = _spelled_candidates(vocab, known["candidates"])
         if "prompt" not in known:
-            known["prompt"] = _decoded(vocab, prompt.tolist())
+            known["prompt"] = decoded(vocab, prompt.tolist())
         return cls(
             text=text,
             prompt_ids=prompt,
@@ -355,18 +322,28 @@ class Trace:
         ends = self.char_end.tolist()
         return tuple(self.text[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
+    @cached_property
+    def _lives(self) -> SlotLives:
+        return SlotLives.of(self)
+
+    @property
+    def slot_order(self) -> IntArray:
+        """The numbers of all slots, final ones and ghosts, from left to right."""
+        return self._lives.order
+
     def replay(self, step: int) -> Snapshot:
         """The canvas after `step` steps, 0..steps."""
-        insert, reveal = self.timing()
+        lives = self._lives
         step = checks.count("step", step, highest=self.steps or 0)
-        slots = np.flatnonzero(insert <= step).astype(np.int32)
-        revealed = reveal <= step  # per final token; narrowed to `slots` below
-        pieces = list(self.pieces)
-        ids = None if self.token_ids is None else self.token_ids.copy()
+        there = (lives.insert <= step) & (step < lives.delete)
+        slots = lives.order[there[lives.order]]
+        revealed = lives.reveal <= step  # per slot; narrowed to `slots` below
+        pieces = list(lives.pieces)
+        ids = None if lives.token_ids is None else lives.token_ids.copy()
         for event in self.events or ():
             if event.step > step:  # events are sorted by step
                 break
-            if reveal[event.slot] <= step:
+            if lives.reveal[event.slot] <= step:
                 continue
             revealed[event.slot] = event.piece is not None
             pieces[event.slot] = event.piece or ""
@@ -381,6 +358,24 @@ class Trace:
             prompt=self.prompt,
             prompt_ids=self.prompt_ids,
         )
+
+    def changes(self) -> tuple[SlotChange, ...]:
+        """All reveals, edits, masks that returned and deletions, by step, then slot."""
+        return kinds_of_change(self)
+
+    @cached_property
+    def first_reveal_step(self) -> IntArray:
+        """Per token: the step at which its slot first showed any token.
+
+        `reveal_step` is when it last changed. A token of step 0 that changes later does not count
+        as shown: duo's canvases begin as noise.
+        """
+        first = self.timing()[1].copy()
+        for event in self.events or ():
+            if event.slot < len(first) and event.piece is not None and event.step > 0:
+                first[event.slot] = min(first[event.slot], event.step)
+        first.flags.writeable = False
+        return first
 
     def order(self) -> NDArray[np.intp]:
         """Token indices by reveal step, left to right within a step."""
@@ -435,21 +430,6 @@ def _same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def _events(name: str, values: Any) -> tuple[Event, ...] | None:
-    events = []
-    for number, (step, slot, token_id, piece) in enumerate(values):
-        entry = f"{name}[{number}]"
-        events.append(
-            Event(
-                checks.count(f"{entry}.step", step),
-                checks.count(f"{entry}.slot", slot),
-                None if token_id is None else checks.count(f"{entry}.token_id", token_id),
-                None if piece is None else checks.text(f"{entry}.piece", piece),
-            )
-        )
-    return tuple(events) or None
-
-
 _REQUIRED = ("task_id", "sample", "prompt", "text")
 _COLUMNS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("task_id", "prompt", "text", "program", "entry_point"), checks.text),
@@ -462,6 +442,8 @@ _COLUMNS: dict[str, Callable[[str, Any], Any]] = {
     "score": checks.scores,
     "seconds": checks.seconds,
     "seed": partial(checks.count, lowest=-checks.INT64_MAX, highest=checks.INT64_MAX),
-    "events": _events,
+    "events": read_events,
     "candidates": _candidates,
+    "ghosts": read_ghosts,
+    "times": checks.times,
 }

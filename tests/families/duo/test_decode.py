@@ -24,7 +24,7 @@ from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
-from anyorder.trace.trace import spelled
+from anyorder.trace.events import spelled
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", "d"])

@@ -170,7 +170,7 @@ def test_extras_may_change_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(flexmdm, "extra_of", lambda options, vocab: all_at_once)
     net = Mock(about(9).missing, by_place)
-    (row,) = decode(net, [prompt(0)], steps=12)
+    (row,) = decode(net, [prompt(0)], steps=12, force_unmask=True)
     assert seen == list(range(1, row.steps + 1))
     assert set(row.token_ids) == {2}
     assert all(r == i + 1 for i, r in zip(row.insert_step, row.reveal_step, strict=True))

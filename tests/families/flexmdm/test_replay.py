@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from anyorder.families.replay import flex_reader
 from anyorder.nets.denoiser import Look
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
+from anyorder.trace import Ghost
 
 SPECIAL = [VOCAB.mask_id, VOCAB.pad_id, VOCAB.eos_id, VOCAB.bos_id]
 
@@ -94,6 +96,13 @@ def test_the_network_is_asked_when_the_sampler_asked_it(
         (moments,) = reader.moments([replay])
         assert [moment.time for moment in moments] == asked[: len(moments)]
         assert len(moments) == replay.trace.steps == len(asked)
+        # The sampler recorded the same times, which make options, noise and calls unnecessary.
+        (row,) = flexmdm.decode(net, VOCAB, [canvas], [replay.key or 0], FlexOptions(**options))
+        assert row.times == asked
+        timed = whole(traced(VOCAB, canvas, row, times=row.times))
+        calls = len(net.times)
+        (again,) = reader.moments([timed])
+        assert [moment.time for moment in again] == asked and len(net.times) == calls
         placed_by(reader, [replay])
         assert len(set(net.dtypes)) == 1
 
@@ -205,6 +214,36 @@ def test_event_times_need_their_noise_and_their_model() -> None:
     with pytest.raises(ValueError, match="did not begin with the canvas"):
         reader.moments([moved])
     assert reader.moments([Replay(replay.trace, [], replay.inside, replay.canvas, replay.key)])
+
+
+def test_rows_of_a_batch_have_their_own_times() -> None:
+    net, canvases = Told(), ragged()
+    keys = [key_of(0, number) for number in range(len(canvases))]
+    options = FlexOptions(clock="events")
+    together = flexmdm.decode(net, VOCAB, canvases, keys, options)
+    assert len({row.steps for row in together}) > 1  # rows leave at different steps
+    for number, row in enumerate(together):
+        alone = flexmdm.decode(net, VOCAB, canvases[number:][:1], keys[number:][:1], options)
+        assert row.times == alone[0].times and len(row.times or ()) == row.steps
+
+
+def test_traces_without_times_that_cannot_be_replayed() -> None:
+    net = Told()
+    (replay,) = flex_traces(net, [prompt(0, 1)], clock="events")
+    reader = flex_reader(net, VOCAB, FlexOptions(clock="events"))
+    steps = replay.trace.steps or 0
+    ghost = Ghost(-1, 0, None, steps, None, None)
+    corrected = replace(replay.trace, ghosts=(ghost,))
+    with pytest.raises(ValueError, match=r"were deleted, and no times: .* sample it again"):
+        reader.moments([replace(replay, trace=corrected)])
+    times = np.linspace(0, 1, steps)
+    timed = replace(replay, trace=replace(corrected, times=times))
+    (moments,) = reader.moments([timed])
+    assert [moment.time for moment in moments] == times.tolist()
+    assert moments[0].open == 1 and not len(moments[0].slots)
+    times[1] = np.nan
+    with pytest.raises(ValueError, match="no time for step 2"):
+        reader.moments([replace(replay, trace=replace(corrected, times=times))])
 
 
 def test_what_is_refused() -> None:

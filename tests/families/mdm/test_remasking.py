@@ -24,7 +24,7 @@ from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import key_of
 from anyorder.process.remasking import Cap, ConfidenceHeuristic, Loop, Rescale, reveal_chance
 from anyorder.trace import Run, RunCard, Trace
-from anyorder.trace.trace import changes_of, spelled
+from anyorder.trace.events import changes_of, spelled
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c"])

@@ -18,7 +18,7 @@ from anyorder.model import wrap
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.process import sphere
 from anyorder.process.noise import key_of
-from anyorder.trace.trace import changes_of
+from anyorder.trace.events import changes_of
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(["a", "b", "c", "d"])

@@ -42,7 +42,7 @@ from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import LAST_TIME
 from anyorder.process.uniform import BRANCH, STATE, LogLinear, any_state, mixture
-from anyorder.trace.trace import Change, changes_of
+from anyorder.trace.events import Change, changes_of
 from anyorder.vocab import Vocab
 
 SCHEDULE = LogLinear()

@@ -37,7 +37,7 @@ from torch import Tensor
 from anyorder.checks import at_least
 from anyorder.decode.canvas import Decoded, GrowingSegments, Watcher, padded
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import FrozenRow, Growth, RunningClock, finished
+from anyorder.decode.growing import CallTimes, FrozenRow, Growth, RunningClock, finished
 from anyorder.decode.loop import StepView, run
 from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.quota import find_clocked_quota
@@ -269,7 +269,7 @@ class _Stepper:
         self, state: SegmentGrowth, options: FlexLatentOptions, canvases: Sequence[GrowingSegments]
     ) -> None:
         self.state, self.canvases = state, canvases
-        self.clock = RunningClock(options, state.net)
+        self.clock, self.times = RunningClock(options, state.net), CallTimes(len(state))
         self.selector = SegmentSelector(
             state.segments,
             build_policy(options),
@@ -288,15 +288,18 @@ class _Stepper:
         return finished(self.state.rows)
 
     def collect(self, index: int, step: int) -> Decoded:
-        canvas = self.canvases[int(self.state.rows.row[index])]
-        return self.state.collect(index, canvas.prefix, step)
+        number = int(self.state.rows.row[index])
+        row = self.state.collect(index, self.canvases[number].prefix, step)
+        return replace(row, times=self.times.of(number))
 
     def keep(self, rows: Tensor) -> None:
         self.state.keep(rows)
 
     def advance(self, step: int) -> None:
         state, rows = self.state, self.state.rows
-        look = state.look(self.clock.time(rows))
+        time = self.clock.time(rows)
+        self.times.add(rows.row, time)
+        look = state.look(time)
         plan = self.clock.plan(rows, look.gaps, step)
         states = F.pad(look.states, (0, 0, 1, 0))  # the anchor has no condition
         open = rows.open

@@ -63,7 +63,7 @@ from torch import Generator, Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher, padded
 from anyorder.decode.draw import Posterior, refuse_nan, text_logits
-from anyorder.decode.growing import schedules
+from anyorder.decode.growing import CallTimes, schedules
 from anyorder.decode.loop import run
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.nets.denoiser import GAP_LIMIT, Inserter
@@ -137,8 +137,8 @@ class Buffer:
         self.reveal = _moved(self.reveal, target, torch.zeros_like(self.reveal))
         self.log_prob = _moved(self.log_prob, target, torch.full_like(self.log_prob, torch.nan))
 
-    def collect(self, row: int, canvas: GrowingCanvas, steps: int) -> Decoded:
-        """The result of one row; every step called the network."""
+    def collect(self, row: int, canvas: GrowingCanvas, steps: int, times: list[float]) -> Decoded:
+        """The result of one row; every step called the network, at these times."""
         span = slice(canvas.prompt_length, int(self.length[row]))
         return Decoded(
             token_ids=self.ids[row, span].tolist(),
@@ -148,6 +148,7 @@ class Buffer:
             steps=steps,
             forwards=steps,
             ties=int(self.ties[row]),
+            times=times,
         )
 
 
@@ -458,10 +459,12 @@ class _Stepper:
         self.buffer = Buffer.start(canvases, vocab, generator.device)
         self.row = torch.arange(len(canvases), device=generator.device)
         self.t = torch.zeros((), device=generator.device)
+        self.times = CallTimes(len(canvases))
 
     def advance(self, step: int) -> None:
         buffer, t = self.buffer, self.t
         time = self.clock.model(t, len(self.canvases))
+        self.times.add(self.row, time)
         look = self.net.look(buffer.ids, mask=buffer.active, time=time)
         if step == self.steps:
             self.fill(buffer, look.states)
@@ -479,7 +482,7 @@ class _Stepper:
         raise AssertionError("all rows end together")
 
     def collect(self, index: int, step: int) -> Decoded:
-        row = self.buffer.collect(index, self.canvases[index], step)
+        row = self.buffer.collect(index, self.canvases[index], step, self.times.of(index))
         return row if step == self.steps else _with_masks_open(row, self.vocab.mask_id)
 
     def unmask(self, buffer: Buffer, states: Tensor, t: Tensor, step: int) -> None:

@@ -30,7 +30,7 @@ from torch import Tensor
 from anyorder.checks import one_of
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
 from anyorder.decode.draw import Draw
-from anyorder.decode.growing import GrowingRows, RunningClock, finished
+from anyorder.decode.growing import CallTimes, GrowingRows, RunningClock, finished
 from anyorder.decode.loop import Proposer, StepView, run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
 from anyorder.decode.quota import find_clocked_quota
@@ -90,7 +90,7 @@ class _Stepper:
     ) -> None:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
         self.extra = extra_of(options, vocab) if options.has_extras else None
-        self.clock = RunningClock(options, net)
+        self.clock, self.times = RunningClock(options, net), CallTimes(len(rows))
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         self.proposer = Proposer(
             head=net.head,
@@ -110,14 +110,17 @@ class _Stepper:
         return finished(self.rows)
 
     def collect(self, index: int, step: int) -> Decoded:
-        return self.rows.collect(index, self.canvases[int(self.rows.row[index])], step)
+        number = int(self.rows.row[index])
+        return self.rows.collect(index, self.canvases[number], step, self.times.of(number))
 
     def keep(self, rows: Tensor) -> None:
         self.rows.keep(rows)
 
     def advance(self, step: int) -> None:
         rows = self.rows
-        look = self.net.look(rows.ids, mask=rows.real, time=self.clock.time(rows))
+        time = self.clock.time(rows)
+        self.times.add(rows.row, time)
+        look = self.net.look(rows.ids, mask=rows.real, time=time)
         rows.forwards += 1
         plan = self.clock.plan(rows, look.gaps, step)
         # Reveal first: insertions move positions, and `look` has the old ones.

@@ -32,7 +32,7 @@ from anyorder.families.mdm.remasking import Remasker, StepCounts, parse_remaskin
 from anyorder.nets.denoiser import Denoiser, Planner
 from anyorder.nets.transformer import refuse_uncached
 from anyorder.process.remasking import Remasking
-from anyorder.trace.trace import Change
+from anyorder.trace.events import Change
 from anyorder.vocab import Vocab
 
 

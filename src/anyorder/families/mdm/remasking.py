@@ -31,7 +31,7 @@ from anyorder.process.remasking import (
     Rescale,
     reveal_chance,
 )
-from anyorder.trace.trace import Change
+from anyorder.trace.events import Change
 
 REMASKINGS: dict[str, Callable[..., Remasking]] = {
     "cap": Cap,

@@ -39,7 +39,7 @@ from anyorder.families.sflm.config import USUAL, SflmOptions, parse_velocity
 from anyorder.nets.denoiser import SphereDenoiser, States
 from anyorder.process import sphere
 from anyorder.process.noise import Stream, uniform
-from anyorder.trace.trace import Change, changes_of
+from anyorder.trace.events import Change, changes_of
 from anyorder.vocab import Vocab
 
 

@@ -384,7 +384,8 @@ def _rows(trace: Trace, step: int) -> list[SegmentRow]:
     before = trace.replay(step - 1)
     found: dict[int, str | None] = {}
     for slot, piece, revealed in zip(before.slots, before.pieces, before.revealed, strict=True):
-        segment = int(trace.segment[slot])
+        # A deleted slot has no column, thus no segment.
+        segment = int(trace.segment[slot]) if slot < len(trace.segment) else -1
         if segment >= 0:
             found[segment] = (found.get(segment) or "") + piece if revealed else None
     rows = []

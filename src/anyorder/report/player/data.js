@@ -1,4 +1,4 @@
-// Payload -> samples. The format is described in report/traces.py, live messages in report/live.py.
+// Payload -> samples. The format is described in report/traces.py, and so are live messages.
 // A sample is a row of slots; each slot knows when it was inserted and what it showed from when on,
 // so any step is a look-up and nothing is ever rebuilt. Nothing here touches the page.
 
@@ -11,7 +11,13 @@ class Slot {
   constructor(insert, segment = -1) {
     this.insert = insert;
     this.segment = segment;
+    this.gone = Infinity; // the step that deletes it
     this.shows = []; // {step, piece, logp} by step; piece null: masked again
+  }
+
+  /** Whether it is on the canvas after `step` steps. */
+  isThere(step) {
+    return this.insert <= step && step < this.gone;
   }
 
   /** What it shows after `step` steps; null while it is masked. */
@@ -43,13 +49,18 @@ class Slot {
   get given() {
     return this.insert === 0 && this.reveal === 0;
   }
+
+  /** Whether it is on the last canvas: part of the final text. */
+  get stays() {
+    return this.gone === Infinity;
+  }
 }
 
 class Sample {
   constructor(about) {
     this.about = about; // run, family, policy, task, sample, verdict, forwards, ties, seconds
     this.prompt = about.prompt || "";
-    this.slots = [];
+    this.slots = []; // all that ever were, left to right; those that were deleted too
     this.steps = 0;
     this.recorded = true; // false: only the text is known, no steps
     this.scores = new Map(); // segment -> score
@@ -68,7 +79,7 @@ class Sample {
   canvas(step) {
     const found = [];
     this.slots.forEach((slot, index) => {
-      if (slot.insert > step) return;
+      if (!slot.isThere(step)) return;
       const show = slot.at(step);
       found.push({ slot: index, piece: show ? show.piece : null, masked: !show });
     });
@@ -79,18 +90,19 @@ class Sample {
     return this.canvas(step).map((item) => (item.masked ? mask : item.piece)).join("");
   }
 
-  /** What the step did: the slots it inserted, those it revealed, and those it masked again. */
+  /** What the step did, as lists of slots: a reveal turns a mask into a token, an edit a token. */
   changes(step) {
-    const inserted = [];
-    const revealed = [];
-    const remasked = [];
+    const found = { inserted: [], revealed: [], edited: [], remasked: [], deleted: [] };
     this.slots.forEach((slot, index) => {
-      if (slot.insert === step) inserted.push(index);
-      if (slot.shows.some((show) => show.step === step && show.piece !== null)) revealed.push(index);
-      const hidden = slot.shows.some((show) => show.step === step && show.piece === null);
-      if (hidden && step > 0 && slot.at(step - 1)) remasked.push(index);
+      if (slot.insert === step) found.inserted.push(index);
+      if (slot.gone === step) found.deleted.push(index);
+      const show = slot.shows.find((each) => each.step === step);
+      if (!show) return;
+      const before = step > 0 && slot.insert < step ? slot.at(step - 1) : null;
+      if (show.piece !== null) (before ? found.edited : found.revealed).push(index);
+      else if (before) found.remasked.push(index);
     });
-    return { inserted, revealed, remasked };
+    return found;
   }
 }
 
@@ -152,11 +164,17 @@ class Payload {
     const reveal = column(packed.reveal, count, 0);
     const logp = column(packed.logp, count, UNKNOWN);
     const segment = column(packed.segment, count, -1);
-    sample.slots = packed.piece.map((_, i) => new Slot(insert[i], segment[i]));
+    const slots = packed.piece.map((_, i) => new Slot(insert[i], segment[i]));
+    const ghosts = this.ghosts(packed.ghosts);
+    const all = [...slots, ...ghosts.map((ghost) => ghost.slot)]; // as events number them
     for (const [step, slot, piece] of this.events(packed.events)) {
-      sample.slots[slot].show(step, piece < 0 ? null : strings[piece], UNKNOWN);
+      all[slot].show(step, piece < 0 ? null : strings[piece], UNKNOWN);
     }
-    packed.piece.forEach((piece, i) => sample.slots[i].show(reveal[i], strings[piece], logp[i]));
+    packed.piece.forEach((piece, i) => slots[i].show(reveal[i], strings[piece], logp[i]));
+    for (const { slot, reveal: at, piece } of ghosts) {
+      if (at >= 0) slot.show(at, strings[piece], UNKNOWN);
+    }
+    sample.slots = ghosts.length ? inOrder(slots, ghosts) : slots;
     sample.segmented = segment.some((number) => number >= 0);
     for (const [number, score] of Object.entries(packed.score || {})) {
       sample.scores.set(Number(number), score / 1000);
@@ -172,6 +190,19 @@ class Payload {
     const count = Math.max(...lists.map((values) => (Array.isArray(values) ? values.length : 1)));
     const [step, slot, piece] = lists.map((values) => column(values, count));
     return step.map((_, i) => [step[i], slot[i], piece[i]]);
+  }
+
+  /** The deleted slots, each with the final slot behind which it stood. */
+  ghosts(packed) {
+    if (!packed) return [];
+    const { after } = packed;
+    const [insert, reveal, gone, piece] = [packed.insert, packed.reveal, packed.delete, packed.piece]
+      .map((values) => column(values, after.length));
+    return after.map((place, i) => {
+      const slot = new Slot(insert[i]);
+      slot.gone = gone[i];
+      return { after: place, slot, reveal: reveal[i], piece: piece[i] };
+    });
   }
 
   candidates(packed) {
@@ -193,7 +224,7 @@ class Payload {
   /** Nodes with their Python tokens, each token with its place and the step that completes it. */
   tree(packed, sample) {
     const strings = this.json.strings;
-    const full = sample.prompt + sample.slots.map((slot) => slot.last.piece).join("");
+    const full = sample.prompt + sample.text(sample.steps);
     const revealOf = unitReveals(sample);
     const nodes = packed.kind.map((kind, number) => ({
       kind: strings[kind],
@@ -217,10 +248,16 @@ class Payload {
 /** Per UTF-16 unit of prompt and text: the step that revealed it. */
 function unitReveals(sample) {
   const steps = new Array(sample.prompt.length).fill(0);
-  for (const slot of sample.slots) {
+  for (const slot of sample.slots.filter((each) => each.stays)) {
     for (let i = 0; i < slot.last.piece.length; i += 1) steps.push(slot.reveal);
   }
   return steps;
+}
+
+/** Final slots and deleted ones from left to right. */
+function inOrder(slots, ghosts) {
+  const behind = (place) => ghosts.filter(({ after }) => after === place).map(({ slot }) => slot);
+  return [...behind(-1), ...slots.flatMap((slot, i) => [slot, ...behind(i)])];
 }
 
 /** All samples of a player, from one payload or several. */
@@ -271,22 +308,30 @@ class LiveSample extends Sample {
     if (!Number.isInteger(step) || step < this.steps) {
       throw new Error(`step ${step} after step ${this.steps}: live steps come in order`);
     }
-    // From right to left, so that the places further left stay valid.
-    for (const [at, tokens] of [...(message.replace || [])].reverse()) {
-      const open = this.slots[at];
+    // Places count what is on the canvas; deleted slots stay in `slots`, to go back to.
+    const before = this.onCanvas();
+    for (const at of message.delete || []) before[at].gone = step;
+    for (const [at, tokens] of message.replace || []) {
+      const open = before[at];
       const slots = tokens.map(([piece, logp]) => {
         const slot = new Slot(open.insert, open.segment);
         slot.show(step, piece, logp);
         return slot;
       });
-      this.slots.splice(at, 1, ...slots);
+      this.slots.splice(this.slots.indexOf(open), 1, ...slots);
     }
     for (const at of message.insert || []) {
       const segment = this.segmented ? this.nextSegment++ : -1;
-      this.slots.splice(at, 0, new Slot(step, segment));
+      const left = this.onCanvas()[at - 1];
+      this.slots.splice(left ? this.slots.indexOf(left) + 1 : 0, 0, new Slot(step, segment));
     }
-    for (const [at, piece, logp] of message.show || []) this.slots[at].show(step, piece, logp);
-    for (const at of message.hide || []) this.slots[at].show(step, null, UNKNOWN);
+    const now = this.onCanvas();
+    for (const [at, piece, logp] of message.show || []) now[at].show(step, piece, logp);
+    for (const at of message.hide || []) now[at].show(step, null, UNKNOWN);
     this.steps = step;
+  }
+
+  onCanvas() {
+    return this.slots.filter((slot) => slot.stays);
   }
 }

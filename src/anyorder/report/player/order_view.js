@@ -52,7 +52,8 @@ class OrderView {
   }
 
   build(color) {
-    const { slots, steps, scale } = this.sample;
+    const { steps, scale } = this.sample;
+    const slots = this.sample.slots.filter((slot) => slot.stays); // deleted ones have no place
     const across = Math.max(1, scale);
     const rows = Math.max(1, slots.length);
     this.lines.style.display = slots.some((slot) => slot.insert > 0) ? "" : "none";

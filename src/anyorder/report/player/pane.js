@@ -77,14 +77,17 @@ class Pane {
     if (step === 0) {
       return `Before the first step: ${beginning(sample)}.`;
     }
-    const { inserted, revealed, remasked } = sample.changes(step);
+    const { inserted, revealed, edited, remasked, deleted } = sample.changes(step);
     const parts = [];
     if (inserted.length && !(revealed.length === inserted.length
       && inserted.every((slot) => revealed.includes(slot)))) {
       parts.push(`inserted ${plural(inserted.length, "slot")}`);
     }
     if (revealed.length) parts.push(`revealed ${this.named(revealed, step)}`);
+    if (edited.length) parts.push(`changed ${this.words(edited, step - 1, false)} to `
+      + this.words(edited, step));
     if (remasked.length) parts.push(`remasked ${this.named(remasked, step - 1, false)}`);
+    if (deleted.length) parts.push(`deleted ${this.named(deleted, step - 1, false)}`);
     return `Step ${step}: ${parts.join(", ") || "nothing changed"}.`;
   }
 
@@ -95,9 +98,15 @@ class Pane {
     if (sample.segmented && !segments.has(-1)) {
       return [...segments].map((number) => this.namedSegment(number)).join(" and ");
     }
+    return this.words(slots, step, sure);
+  }
+
+  /** Some slots token by token. */
+  words(slots, step, sure = true) {
     const words = slots.slice(0, NAMED_TOKENS).map((index) => {
-      const { piece, logp } = sample.slots[index].at(step);
-      return quoted(piece) + (sure && logp >= 0 ? ` (${percent(logp)})` : "");
+      const show = this.sample.slots[index].at(step);
+      if (!show) return "a mask";
+      return quoted(show.piece) + (sure && show.logp >= 0 ? ` (${percent(show.logp)})` : "");
     });
     const more = slots.length - words.length;
     return more > 0 ? `${words.join(", ")} and ${more} more` : words.join(", ");
@@ -118,10 +127,11 @@ class Pane {
       this.detail.textContent = "";
       return;
     }
-    const show = slot.at(this.step);
+    const show = slot.at(this.step < slot.gone ? this.step : slot.gone - 1);
     const facts = [show ? quoted(show.piece) : "masked slot"];
     facts.push(slot.insert ? `inserted in step ${slot.insert}` : "there from the start");
     if (show && show.step) facts.push(`revealed in step ${show.step}`);
+    if (!slot.stays) facts.push(`deleted in step ${slot.gone}`);
     if (show && show.logp >= 0) facts.push(`probability ${percent(show.logp)}`);
     if (slot.segment >= 0) facts.push(`segment ${slot.segment + 1}`);
     this.detail.textContent = facts.join(" \u00b7 ");
@@ -150,7 +160,7 @@ function beginning(sample) {
 function factsOf(sample) {
   if (sample.live) return "Being generated";
   const { forwards, seconds } = sample.about;
-  const facts = [plural(sample.slots.length, "token")];
+  const facts = [plural(sample.slots.filter((slot) => slot.stays).length, "token")];
   if (sample.recorded) facts.push(plural(sample.steps, "step"));
   if (forwards !== undefined) facts.push(plural(forwards, "network call"));
   if (seconds !== undefined) facts.push(`${seconds.toFixed(2)} s`);

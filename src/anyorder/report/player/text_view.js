@@ -1,7 +1,8 @@
 // The canvas of one sample: slots as they were inserted and revealed, in reading order.
 // One element per slot, made once; a step only changes classes and, where a slot shows something
-// new, its content. Layouts: "grown" is the canvas as it was at that step, where insertions and
-// reveals push the rest apart; "final" keeps every token where it will stand at the end.
+// new, its content. A slot that was deleted is struck out for one step, and then gone. Layouts:
+// "grown" is the canvas as it was at that step, where insertions and reveals push the rest apart;
+// "final" keeps every token where it will stand at the end.
 
 // Beyond this many slots nothing glides: it would cost more than it shows.
 const MOST_GLIDING = 600;
@@ -89,7 +90,7 @@ class TextView {
     const open = new Map(); // segment -> its first slot on the canvas, or null once some is shown
     if (!this.sample.segmented) return open;
     for (const slot of this.order) {
-      if (slot.segment < 0 || slot.insert > step) continue;
+      if (slot.segment < 0 || !slot.isThere(step)) continue;
       if (slot.at(step)) open.set(slot.segment, null);
       else if (!open.has(slot.segment)) open.set(slot.segment, slot);
     }
@@ -98,26 +99,29 @@ class TextView {
 
   drawSlot(slot, step, { color, layout, folded }) {
     const part = this.parts.get(slot);
-    const show = slot.insert <= step ? slot.at(step) : null;
+    const there = slot.isThere(step);
+    const show = there ? slot.at(step) : null;
+    const struck = slot.gone === step ? slot.at(step - 1) : null;
     const line = folded.get(slot.segment);
     const classes = ["ao-slot"];
-    if (slot.insert > step) classes.push("is-absent");
+    if (!there) classes.push("is-absent");
     else if (show) classes.push("is-shown");
     else classes.push("is-mask");
+    if (slot.gone === step) classes.push(...(struck ? ["is-gone"] : ["is-gone", "is-mask"]));
     if (slot.insert === step && step > 0) classes.push("is-new");
     if (show && show.step === step && step > 0) classes.push("is-fresh");
-    if (!show && slot.insert < step && slot.at(step - 1)) classes.push("is-again");
+    if (there && !show && slot.insert < step && slot.at(step - 1)) classes.push("is-again");
     if (slot.given) classes.push("is-given");
-    if (show && show.piece === "") classes.push("is-empty");
+    if ((show || struck)?.piece === "") classes.push("is-empty");
     if (!show && line) classes.push(line === slot ? "is-line" : "is-folded");
     // In the final layout a slot keeps the room of what it will show; blank until it is inserted.
-    const ghost = !show && layout === "final" && slot.last !== null;
+    const ghost = !show && layout === "final" && slot.last !== null && slot.stays;
     if (ghost) classes.push(slot.last.piece === "" ? "is-empty" : "is-ghost");
     if (ghost && slot.insert > step) classes.push("is-blank");
-    const piece = show ? show.piece : ghost ? slot.last.piece : null;
+    const piece = show ? show.piece : ghost ? slot.last.piece : struck ? struck.piece : null;
     if (piece !== part.shown) this.fill(part, piece);
     part.element.className = classes.join(" ");
-    if (ghost) part.element.setAttribute("aria-hidden", "true");
+    if (ghost || slot.gone === step) part.element.setAttribute("aria-hidden", "true");
     else part.element.removeAttribute("aria-hidden");
     const paint = show ? COLORS[color](this.sample, show.step, show.logp) : null;
     if (paint) part.element.style.setProperty("--ao-c", paint);
@@ -201,7 +205,7 @@ class TextView {
   highlight(spans) {
     let at = this.sample.prompt.length;
     for (const slot of this.order) {
-      const end = at + (slot.last ? slot.last.piece.length : 0);
+      const end = at + (slot.last && slot.stays ? slot.last.piece.length : 0);
       const marked = spans.some((span) => span.at < end && span.end > at);
       this.parts.get(slot).element.classList.toggle("is-marked", marked);
       at = end;
