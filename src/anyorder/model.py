@@ -209,12 +209,12 @@ class Model:
                 insert_step=row.insert_step,
                 reveal_step=row.reveal_step,
                 steps=row.steps,
-                events=spelled(self.vocab, row.changes),
+                events=spelled(self.vocab, row.changes) if row.changes else None,
                 log_prob=row.log_prob,  # type: ignore[arg-type]
                 segment=row.segment,  # type: ignore[arg-type]
                 score=row.score,  # type: ignore[arg-type]
                 candidates=row.candidates,
-                ghosts=spelled_ghosts(self.vocab, row.ghosts),
+                ghosts=spelled_ghosts(self.vocab, row.ghosts) if row.ghosts else None,
                 times=row.times,
                 task_id=request.task_id,
                 sample=request.sample,

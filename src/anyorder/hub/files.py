@@ -160,9 +160,7 @@ def _open_shards(path: Path) -> SafetensorFiles:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no index of shards ({error!r}): download it again") from None
     if strange or not names:
-        raise ValueError(
-            f"{path} names {strange or 'no files'}: a shard must be beside its index"
-        )
+        raise ValueError(f"{path} names {strange or 'no files'}: a shard must be beside its index")
     absent = [name for name in names if not (path.parent / name).is_file()]
     if absent:
         raise ValueError(

@@ -7,16 +7,12 @@ A variant follows a colon, its parts separated by commas: `mbpp:test`, `mbpp:378
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from anyorder.bench.tasks.gsm8k import load_gsm8k
-from anyorder.bench.tasks.humaneval import load_humaneval, load_humaneval_plus
-from anyorder.bench.tasks.livecodebench import load_livecodebench
-from anyorder.bench.tasks.mbpp import load_mbpp, load_mbpp_plus
 from anyorder.bench.tasks.problem import Benchmark, Problem, Task, Wish
-from anyorder.bench.tasks.stories import Stories, load_stories
-from anyorder.bench.tasks.trails import load_trails
+from anyorder.bench.tasks.stories import Stories
 from anyorder.checks import refuse_unknown
 from anyorder.plugins import entries, load_entry
 
@@ -31,19 +27,32 @@ __all__ = [
     "register_task",
 ]
 
-TASKS: dict[str, Callable[[Mapping[str, Any], Wish], Task]] = {
-    "trails": load_trails,
-    "stories": load_stories,
-    "humaneval": load_humaneval,
-    "humaneval+": load_humaneval_plus,
-    "mbpp": load_mbpp,
-    "mbpp+": load_mbpp_plus,
-    "livecodebench": load_livecodebench,
-    "gsm8k": load_gsm8k,
+Loader = Callable[[Mapping[str, Any], Wish], Task]
+
+
+def _from(module: str, function: str) -> Loader:
+    """A function of a module that is imported when its task is wanted: one at a time is enough."""
+
+    def load(trained_on: Mapping[str, Any], wish: Wish) -> Task:
+        found: Loader = getattr(import_module(f"{__name__}.{module}"), function)
+        return found(trained_on, wish)
+
+    return load
+
+
+TASKS: dict[str, Loader] = {
+    "trails": _from("trails", "load_trails"),
+    "stories": _from("stories", "load_stories"),
+    "humaneval": _from("humaneval", "load_humaneval"),
+    "humaneval+": _from("humaneval", "load_humaneval_plus"),
+    "mbpp": _from("mbpp", "load_mbpp"),
+    "mbpp+": _from("mbpp", "load_mbpp_plus"),
+    "livecodebench": _from("livecodebench", "load_livecodebench"),
+    "gsm8k": _from("gsm8k", "load_gsm8k"),
 }
 
 
-def register_task(name: str, load: Callable[[Mapping[str, Any], Wish], Task]) -> None:
+def register_task(name: str, load: Loader) -> None:
     """Add your own task; `load` gets the data part of the model's recipe and the wish."""
     if name in TASKS:
         raise ValueError(f"there is a task {name!r} already: choose another name")
