@@ -209,7 +209,7 @@ class Model:
                 insert_step=row.insert_step,
                 reveal_step=row.reveal_step,
                 steps=row.steps,
-                events=spelled(self.vocab, row.changes) if row.changes else None,
+                events=spelled(self.vocab, row.changes) if row.changes else (),
                 log_prob=row.log_prob,  # type: ignore[arg-type]
                 segment=row.segment,  # type: ignore[arg-type]
                 score=row.score,  # type: ignore[arg-type]

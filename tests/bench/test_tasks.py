@@ -186,6 +186,7 @@ def test_the_published_prompts(tmp_path: Path) -> None:
 def test_all_tasks_are_there() -> None:
     assert list(TASKS) == [
         "stories",
+        "trails",
         "humaneval",
         "humaneval+",
         "mbpp",

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.bench.tasks import TASKS, gsm8k, humaneval, livecodebench, mbpp, stories
+from anyorder.bench.tasks import TASKS, gsm8k, humaneval, livecodebench, mbpp, stories, trails
 from anyorder.bench.tasks.humaneval import AS_SETS, LEFT_OUT, NOT_NONE
 from anyorder.measure.extract import EXTRACTIONS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 MODULES = {
     "stories": stories,
+    "trails": trails,
     "humaneval": humaneval,
     "mbpp": mbpp,
     "livecodebench": livecodebench,
@@ -49,9 +50,7 @@ def test_templates() -> None:
     for row in rows("Templates"):
         task = row[0].split(",")[0] or task
         listed.setdefault(task, []).append(row[1])
-    assert listed == {name: list(module.TEMPLATES) for name, module in MODULES.items()} | {
-        "stories": ["raw"]
-    }
+    assert listed == {name: list(module.TEMPLATES) for name, module in MODULES.items()}
     fields = {field for module in MODULES.values() for field in module.FIELDS}
     assert all(f"`{{{field}}}`" in PAGE for field in fields)
 

@@ -32,6 +32,7 @@ from anyorder.data.corpora.stories.program import MAX_LINE_TOKENS, REMARK
 from anyorder.data.corpora.trails import (
     TrailsConfig,
     TrailsDials,
+    TrailsSource,
     sizes,
     trails_digest,
     trails_vocab,
@@ -49,7 +50,6 @@ from anyorder.data.sources import (
     Split,
     StoriesSource,
     TextSource,
-    TrailsSource,
     read_manifest,
 )
 from anyorder.files import sha256_of

@@ -181,8 +181,8 @@ class SampleJob:
     written by `anyorder train`, or a published checkpoint: its folder or hub id
     (docs/checkpoints.md)."""
     task: Name = None
-    """A task to take prompts from: stories, humaneval, humaneval+, mbpp, mbpp+, livecodebench or
-    gsm8k (docs/tasks.md)."""
+    """A task to take prompts from: stories, trails, humaneval, humaneval+, mbpp, mbpp+,
+    livecodebench or gsm8k (docs/tasks.md)."""
     data: Name = None
     """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
     template: Name = None

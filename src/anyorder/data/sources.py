@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, runtime_checka
 
 import numpy as np
 
-from anyorder.data.corpora import trails
 from anyorder.data.corpora.stories import StoriesConfig, problem
 from anyorder.data.segments import DoesNotFit, SegmentConfig
 from anyorder.vocab import Vocab
@@ -77,19 +76,6 @@ class StoriesSource:
 
     def __getitem__(self, index: int) -> tuple[str, str]:
         found = problem(self.config, index)
-        return found.prompt, found.program
-
-
-class TrailsSource:
-    """The built-in corpus `trails`; it has no end."""
-
-    size = None
-
-    def __init__(self, config: trails.TrailsConfig) -> None:
-        self.config = config
-
-    def __getitem__(self, index: int) -> tuple[str, str]:
-        found = trails.problem(self.config, index)
         return found.prompt, found.program
 
 

@@ -402,6 +402,7 @@ POLICIES_MEAN = {
 
 TASKS = {
     "stories": "small word problems, each answered by a short Python function",
+    "trails": "shuffled facts, of which a short Python function follows one chain",
     "humaneval": "Python functions to be completed from their description",
     "humaneval+": "Python functions to be completed from their description, with more tests",
     "mbpp": "short Python functions asked for in a sentence",

@@ -41,8 +41,8 @@ def _from(module: str, function: str) -> Loader:
 
 
 TASKS: dict[str, Loader] = {
-    "trails": _from("trails", "load_trails"),
     "stories": _from("stories", "load_stories"),
+    "trails": _from("trails", "load_trails"),
     "humaneval": _from("humaneval", "load_humaneval"),
     "humaneval+": _from("humaneval", "load_humaneval_plus"),
     "mbpp": _from("mbpp", "load_mbpp"),

@@ -460,6 +460,19 @@ def problem(config: TrailsConfig, index: int) -> Trail:
     return render(core(config, index), config)
 
 
+class TrailsSource:
+    """The corpus as a source of examples; it has no end."""
+
+    size = None
+
+    def __init__(self, config: TrailsConfig) -> None:
+        self.config = config
+
+    def __getitem__(self, index: int) -> tuple[str, str]:
+        found = problem(self.config, index)
+        return found.prompt, found.program
+
+
 def trails_digest(config: TrailsConfig, samples: int = 64) -> str:
     """A digest of the fields and of the first problems, so that a changed generator shows."""
     content: list[Any] = [asdict(config)]
