@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ from anyorder.hub.weights import (
     usable_device,
 )
 from anyorder.model import CONFIG_FILE, FORMAT, SHIPPED, Card, Model, checked_config, shipped_folder
+from anyorder.nets.shapes import as_record
 from anyorder.vocab import VOCABULARY_FILE, Vocab
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _open_published(
     published = read_published(Folder(folder, record, files.shapes), family or ours.get("family"))
     card = Card(
         published.family,
-        asdict(published.config),
+        as_record(published.config),
         ours.get("max_new_tokens", published.max_new_tokens),
         ours.get("max_length", published.max_length),
         ours.get("recipe", {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import anyorder
 from anyorder.apps import export as exporting
 from anyorder.apps.export import ExportOptions, export, export_to, push_model
 from anyorder.files import sha256_of
+from anyorder.hub.formats import layout_of
 from anyorder.model import Model
 
 IDS = torch.tensor([[5, 40, 264, 97, 200, 3]])
@@ -63,6 +65,7 @@ def test_transformers_reads_what_we_write(tmp_path: Path, kind: str) -> None:
 
 
 LAYOUTS = {"mdm": "llada", "ar": "qwen2", "latentmdm": "anyorder", "planner": "anyorder"}
+LAYOUTS |= {"flexlatent": "anyorder"}
 
 
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS.items())
@@ -77,6 +80,13 @@ def test_our_own_models_come_back(tmp_path: Path, name: str, layout: str) -> Non
     assert '"family": "' in text  # the recipe
     for path in (tmp_path / "out").iterdir():
         assert path.name == "README.md" or sha256_of(path) in text
+
+
+def test_prompts_by_sentence_need_our_own_layout() -> None:
+    """A published config.json could not say so, and the network would compute something else."""
+    plain = anyorder.load("mdm").config
+    assert layout_of(plain) == "llada"
+    assert layout_of(replace(plain, sentence_ends=(3, 4))) is None
 
 
 def test_our_own_layout_may_be_in_shards(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from anyorder.checks import one_of, positive
 from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_of, sync, write_json
 from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
-from anyorder.hub.formats import config_json, find_layout, layout_of, tokenizer_config
+from anyorder.hub.formats import can_hold, config_json, find_layout, layout_of, tokenizer_config
 from anyorder.hub.weights import OUR_KEY, own_parts, save_parts
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model
@@ -174,7 +174,7 @@ def _layout(model: Model, wanted: str | None) -> str:
         raise ValueError(
             f"unknown layout {wanted!r}: choose {', '.join(layouts.LAYOUTS)} or {OURS}"
         )
-    if not find_layout(wanted).fits(model.config):
+    if not can_hold(wanted, model.config):
         raise ValueError(
             f"this {model.family.name} network cannot be written in the layout {wanted}: leave "
             f"--layout out ({layout_of(model.config) or OURS} fits)"

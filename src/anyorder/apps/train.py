@@ -21,6 +21,7 @@ from anyorder.families.family import Family, Objective, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
 from anyorder.nets.prompts import sentence_ends
+from anyorder.nets.shapes import as_record
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.training import lora
 from anyorder.training.config import TrainConfig
@@ -206,20 +207,11 @@ def model_card(recipe: Recipe, corpus: Corpus) -> Card:
     """The card of the model folder."""
     return Card(
         family=recipe.family,
-        net=_stored(asdict(_config_for(recipe, corpus.vocab))),
+        net=as_record(_config_for(recipe, corpus.vocab)),
         max_new_tokens=recipe.data.canvas,
         max_length=recipe.data.max_length,
         recipe=recipe.as_json(),
     )
-
-
-def _stored(config: dict[str, Any]) -> dict[str, Any]:
-    """A network's configuration without an empty `sentence_ends`, as older models have it."""
-    return {
-        name: _stored(value) if isinstance(value, dict) else value
-        for name, value in config.items()
-        if name != "sentence_ends" or value
-    }
 
 
 def network_config(

@@ -335,7 +335,13 @@ def find_layout(name: str) -> Layout:
 
 def layout_of(config: Any) -> str | None:
     """The layout that can hold this network; None: only our own format can."""
-    return next((name for name, layout in LAYOUTS.items() if layout.fits(config)), None)
+    return next((name for name in LAYOUTS if can_hold(name, config)), None)
+
+
+def can_hold(layout: str, config: Any) -> bool:
+    """Whether a layout describes this network completely; none knows prompts summed by sentence."""
+    summed = getattr(getattr(config, "backbone", config), "sentence_ends", ())
+    return not summed and find_layout(layout).fits(config)
 
 
 def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Further settings of a family's network are in its config.py, on top of `OnBackbo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from anyorder.checks import at_least
@@ -62,6 +62,16 @@ class TransformerConfig:
             raise ValueError(f"width is {self.width}: time modulation needs an even one")
         if self.rope_theta <= 0 or self.norm_eps <= 0:
             raise ValueError("rope_theta and norm_eps must be positive")
+
+
+def as_record(config: Any) -> dict[str, Any]:
+    """A network's configuration as config.json holds it: without an empty `sentence_ends`, as in
+    models from before that setting."""
+    return asdict(config, dict_factory=_without_empty_ends)
+
+
+def _without_empty_ends(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in items if name != "sentence_ends" or value}
 
 
 @dataclass(frozen=True)
