@@ -164,7 +164,7 @@ def test_libraries_of_the_tests_are_not_misled(sandbox: Sandbox) -> None:
 
 
 def test_tests_that_are_no_python_are_told(sandbox: Sandbox) -> None:
-    with pytest.raises(CannotGrade, match="no Python"):
+    with pytest.raises(CannotGrade, match="not Python"):
         prepare(sandbox, (Script("assert f(1", remote=("f",)),), LIMITS)
 
 

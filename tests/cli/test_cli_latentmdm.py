@@ -89,7 +89,11 @@ def test_every_flag_reaches_the_decoder(
         ("--slot-temperature 0.1 --ties leftmost", 1, "there are no ties: leave ties out"),
         ("--tail end", 1, "give 'stop' or 'keep' or 'erase'"),
         ("--tail erase", 1, "choose stop or keep, or mode='compat'"),
-        ("--policy confidence", 1, "choose one of average, minimum, first, left_to_right, random"),
+        (
+            "--policy confidence",
+            1,
+            "choose one of average, minimum, first, left_to_right, right_to_left, random",
+        ),
         ("--temperature -1", 1, "temperature must be 0 or positive"),
         ("--top-p 0.5", 1, "set a temperature or drop them"),
         ("--steps 4", 1, "latentmdm does not use steps"),
