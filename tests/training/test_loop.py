@@ -290,7 +290,7 @@ def test_a_missing_device_is_refused(toy: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="device 'nonsense' cannot be used here"):
         usable_device("nonsense")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="try cpu"):
+        with pytest.raises(ValueError, match="give cpu"):
             toy.train(tmp_path, device="cuda")
 
 

@@ -52,7 +52,7 @@ def test_defaults() -> None:
         ({"policy": "l2r"}, "unknown policy"),
         ({"clock": "sun"}, "events"),
         ({"steps": 0}, "at least 1"),
-        ({"slots": 0}, "1 or more"),
+        ({"slots": 0}, "at least 1"),
         ({"quota": "even"}, "thinned or poisson"),
         ({"counts": "geometric"}, "binomial"),
         ({"hazard": "right"}, "midpoint"),
