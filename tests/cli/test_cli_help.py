@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import tyro
 
+from anyorder.checks import nearest
 from anyorder.cli import FILES, VERBS, main, models, parsing, runs, sample
 from anyorder.cli import models as train
 from anyorder.cli.parsing import (
@@ -23,7 +24,6 @@ from anyorder.cli.parsing import (
     help_text,
     job_flags,
     mistakes,
-    nearest,
     parse,
     read_flags,
 )

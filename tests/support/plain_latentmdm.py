@@ -48,6 +48,7 @@ SCORES = {
     "minimum": lambda slot, number, key: min(slot.log_prob),
     "first": lambda slot, number, key: slot.log_prob[0],
     "left_to_right": lambda slot, number, key: -number,
+    "right_to_left": lambda slot, number, key: number,
     "random": lambda slot, number, key: float(uniform(0, int(Stream.ORDER), key, number)),
 }
 

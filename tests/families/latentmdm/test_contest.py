@@ -17,6 +17,9 @@ from anyorder.nets.denoiser import SegmentCoder
 from anyorder.nets.oracles import SegmentOracle
 from anyorder.process.noise import uniform
 
+UNRANKED = ("left_to_right", "right_to_left", "random")
+"""Policies that look at no candidate."""
+
 
 def contest(
     net: SegmentCoder, keys: Tensor, slots: int, policy: str, **about: object
@@ -39,7 +42,7 @@ def test_giving_up_changes_no_choice(
 
     Slots are numbered against their positions, and rows take different numbers of them.
     """
-    if policy in ("left_to_right", "random"):
+    if policy in UNRANKED:
         slot_temperature = 0.0
     rows, slots, room = 3, 4, 6
     keys, where = torch.arange(rows) + seed, torch.arange(slots).flip(0).expand(rows, slots)
@@ -66,7 +69,7 @@ def test_giving_up_changes_no_choice(
         assert torch.equal(quick.candidates.content(*at)[0], full.candidates.content(*at)[0])
         known = ~one.scores.isnan()
         assert torch.equal(one.scores[known], other.scores[known])
-        if policy not in ("left_to_right", "random"):
+        if policy not in UNRANKED:
             assert bool(known[one.taken].all())
     assert nets[0].heads <= nets[1].heads
 
@@ -143,6 +146,7 @@ def test_policies_write_what_they_read() -> None:
     """Nothing before the choice, the first tokens, or all; and then what is taken."""
     for policy, places in {
         "left_to_right": [[0, 1], []],
+        "right_to_left": [[], [0, 1, 2, 3, 4, 5]],
         "random": [[], [0, 1, 2, 3, 4, 5]],
         "first": [[0, 1], [0]],
     }.items():
@@ -167,7 +171,7 @@ def test_all_candidates_can_be_had(policy: str) -> None:
     net, view = scripted(SURE, UNSURE, room=6)
     choice = choose(net, view, policy, complete=True)
     assert headed(net) == [[0, 1], [0, 1, 2, 3, 4, 5]]
-    ranked = policy not in ("left_to_right", "random")
+    ranked = policy not in UNRANKED
     assert choice.scores.isnan().tolist() == [[not ranked] * 2]
 
 
