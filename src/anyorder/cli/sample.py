@@ -176,7 +176,6 @@ def sample_verb(words: list[str]) -> None:
 
       anyorder sample mdm --task stories --limit 20 --policy confidence
       anyorder sample mdm --task stories --limit 5 --temperature 0.7 --samples 4
-      anyorder sample mdm --prompt "Ana has some plums. She buys some figs. How many now?"
       anyorder sample mdm --task stories --limit 20 --steps 64 --remask cap:0.05
       anyorder sample mdm --task stories --limit 3 --batch 1 --watch
       anyorder sample flexmdm --task stories --limit 20 --insertion-temperature 0.6
