@@ -82,3 +82,11 @@ def test_a_model_of_a_mixture_is_asked_about_each_condition(tmp_path: Path, fami
     run = sample_to_run(job, {}, command="anyorder sample", progress=False)
     assert run.card.config["trained_on"]["trails"]["mixture"] is True
     assert next(iter(run.traces())).prompt.startswith("Stated. ")
+
+
+@pytest.mark.parametrize("family", ["duo", "sflm"])
+def test_families_that_read_vectors_refuse_prompts_by_sentence(tmp_path: Path, family: str) -> None:
+    """They would ignore it."""
+    changes = {"net.prompt": "sentences", "data.source": "trails", "data.vocab": "trails"}
+    with pytest.raises(ValueError, match=f"{family} reads vectors, not tokens"):
+        anyorder.train(f"tiny/{family}", out=tmp_path / "model", progress=False, **changes)

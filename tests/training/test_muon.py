@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -151,6 +149,6 @@ def test_settings_without_sense_are_refused(fields: dict[str, Any], named: str) 
         TrainConfig(**fields)
 
 
-def test_a_network_without_layers_is_refused(toy: ModuleType, tmp_path: Path) -> None:
+def test_a_network_without_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="no matrix of a layer"):
         make_optimiser(nn.Linear(3, 3), MUON)

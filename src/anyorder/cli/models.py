@@ -152,8 +152,8 @@ def _train(flags: TrainFlags, out: Path) -> None:
         print(json.dumps({"model": str(out), **asdict(result)}, default=str))
         return
     print(f"{out}: {result.step} steps ({result.reason}). Sample from it:")
-    stories = flags.recipe.data.source == "stories"
-    what = "--task stories --limit 8" if stories else "--prompt ..."
+    source = flags.recipe.data.source
+    what = f"--task {source} --limit 8" if source in ("stories", "trails") else "--prompt ..."
     print(f"  {PROGRAM} sample {shlex.quote(str(out))} {what}")
 
 

@@ -3,10 +3,9 @@
     x_i  ->  x_{s(i)} + ... + x_i        s(i): the first token of the sentence of token i
 
 So the last token of a sentence carries the sum of all its tokens: a fact of three tokens is one
-vector, and to find it by one of its names is a single look-up. Without this a network must learn
-to bind the tokens of a sentence first, which costs a small one most of its training
-(docs/trails.md). The sum looks to the left only, so causal networks may use it, too. It has no
-parameters and changes nothing outside of the prompt.
+vector, and to find it by one of its names is a single look-up. Without this a network must first
+learn to bind the tokens of a sentence (docs/trails.md). The sum looks to the left only, so causal
+networks may use it, too. It has no parameters and changes nothing outside of the prompt.
 
 Letters: B rows, L positions, D width.
 """

@@ -7,9 +7,9 @@ columns)). `orthogonal` replaces all singular values by numbers near 1, by five 
 Newton-Schulz iteration. So every direction of a matrix learns at the same speed, which is what a
 look-up in the prompt needs (docs/trails.md).
 
-`torch.optim.Muon` has the same update, but iterates in bfloat16, one matrix after another. On a CPU
-without bfloat16 units that takes 8 to 17 ms for a matrix of 64 x 64 to 64 x 182. Here the iteration
-is in the precision of the weights, on all matrices of one shape together.
+`torch.optim.Muon` has the same update, but iterates in bfloat16, one matrix after another, which is
+slow on a CPU without bfloat16 units. Here the iteration is in the precision of the weights, on all
+matrices of one shape together.
 
 Not here: which parameters these are and their learning rates (optimiser.py).
 """

@@ -61,10 +61,10 @@ ENTRY_POINT = "solve"
 HELD_OUT_IN = 5
 """One ordered triple of operations in five is held out."""
 STARTS = (2, 11, 12, 15, 21, 23, 39, 56)
-"""The values of a start. They tell a third of all chains of four or five operations from their
-neighbours (`_tells_apart`), which is more than 79 other sets of eight did."""
+"""The values of a start: some odd, some small and some large, so that every operation shows in the
+answers of many chains (`_tells_apart`)."""
 LEAST_ANSWERS = 4
-"""So many different answers a problem has over the eight values."""
+"""A problem has at least this many different answers over the eight values."""
 PATIENCE = 10_000
 
 FORM_WEIGHTS = (0.40, 0.35, 0.25)
@@ -76,7 +76,7 @@ SHAPE_WEIGHTS = (0.40, 0.25, 0.20, 0.15)
 
 MIXTURE = (("strict", 0.4), ("free", 0.4), ("stated", 0.2))
 MIXED_TOLD = 0.25
-"""With `mixture`: the shares of the conditions, and of problems whose chain is told."""
+"""With `mixture`: the share of each condition, and of the problems that list their chain."""
 
 WORDS = {"strict": "Strict. ", "free": "Free. ", "stated": "Stated. "}
 QUESTIONS = {
