@@ -30,7 +30,9 @@ RUNS = Path("runs")
 BATCH = 32
 STEPS, START_STEPS = 12_000, 4_000
 TEXTS = STEPS * BATCH
-COMMON = "--data.layout 1 --threads 1"
+IN_ORDER = "--first-weights in_order"
+"""How the first weights of these models were drawn."""
+COMMON = f"--data.layout 1 {IN_ORDER} --threads 1"
 WIDE = "--net.mlp-width 272"
 """What makes ar and mdm as large as the others."""
 PROBLEMS = 200
@@ -74,11 +76,12 @@ MODELS = {
     # A policy for mdm: its texts and its parameters come on top of that model's.
     "planner": Shipped(
         (
-            f"tiny/planner --steps {IMITATING} --threads 1 --out {RUNS / 'planner-imitated'}",
-            f"tiny/planner-grpo --start {RUNS / 'planner-imitated'} --steps {TUNING[0]} --threads 1"
-            f" --out {RUNS / 'planner-tuned'}",
+            f"tiny/planner --steps {IMITATING} {IN_ORDER} --threads 1"
+            f" --out {RUNS / 'planner-imitated'}",
+            f"tiny/planner-grpo --start {RUNS / 'planner-imitated'} --steps {TUNING[0]} {IN_ORDER}"
+            f" --threads 1 --out {RUNS / 'planner-tuned'}",
             f"tiny/planner-grpo --start {RUNS / 'planner-tuned'} --tuning.step-penalty 0.002"
-            f" --steps {TUNING[1]} --threads 1 --out {RUNS / 'planner'}",
+            f" --steps {TUNING[1]} {IN_ORDER} --threads 1 --out {RUNS / 'planner'}",
         ),
         "--policy planner",
         more_texts=IMITATING * BATCH + sum(TUNING) * TUNING_BATCH,

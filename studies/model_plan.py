@@ -18,7 +18,8 @@ DIAL_STEPS = 4_000
 time. flexmdm has as many again, on top of the dial's own mdm."""
 WIDE = {"net.mlp_width": 272}
 """What makes an mdm as large as the others."""
-THREADS = {"threads": 1}
+SHARED = {"first_weights": "in_order", "threads": 1}
+"""Of all trainings; the first weights are drawn as in the models that ship."""
 
 SEEDS = (0, 1, 2)
 FAMILIES = ("mdm", "flexmdm", "latentmdm")
@@ -89,7 +90,7 @@ def _model(family: str, seed: int) -> StudyModel:
     dial = "layout1"
     if not seed:
         return StudyModel(f"{family}-{dial}", family, dial, shipped=family)
-    name, more = f"{family}-{dial}-s{seed}", {**DIALS[dial], "seed": seed, **THREADS}
+    name, more = f"{family}-{dial}-s{seed}", {**DIALS[dial], "seed": seed, **SHARED}
     if family == "flexmdm":
         start = Training(f"mdmstart-{dial}-s{seed}", "tiny/mdm", {"steps": START_STEPS, **more})
         rest = {"steps": STEPS - START_STEPS, **more}
@@ -102,7 +103,7 @@ def _model(family: str, seed: int) -> StudyModel:
 
 def _dialled(family: str, dial: str) -> StudyModel:
     """A model of the dial; flexmdm goes on from the mdm of the same setting."""
-    changes = {"steps": DIAL_STEPS, **DIALS[dial], **THREADS}
+    changes = {"steps": DIAL_STEPS, **DIALS[dial], **SHARED}
     start = Training(f"mdm-dial-{dial}", "tiny/mdm", changes)
     name = f"{family}-dial-{dial}"
     if family == "mdm":
@@ -117,6 +118,6 @@ def _dialled(family: str, dial: str) -> StudyModel:
 def _right() -> StudyModel:
     """The mirror: the same programs at the end of the canvas."""
     name = "mdm-dial-right"
-    changes = {"steps": DIAL_STEPS, **DIALS["layout1"], "data.align": "right", **THREADS}
+    changes = {"steps": DIAL_STEPS, **DIALS["layout1"], "data.align": "right", **SHARED}
     training = Training(name, "tiny/mdm", changes)
     return StudyModel(name, "mdm", "layout1", trainings=(training,), align="right", dialled=True)

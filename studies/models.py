@@ -19,6 +19,7 @@ from anyorder.apps.demo import working_pool
 from anyorder.apps.jobs import progress_bar
 from anyorder.files import replacing, replacing_path
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE
+from anyorder.training.config import BEFORE
 from studies.model_plan import StudyModel, Training
 from studies.study_job import study_command
 from studies.view import MODELS, SUMMARY_FILE
@@ -61,7 +62,7 @@ def wanted_of(model: StudyModel) -> dict[str, Any]:
 
 def _at(recipe: dict[str, Any], name: str) -> Any:
     room, _, last = name.rpartition(".")
-    return recipe[room or "train"][last]
+    return {**BEFORE, **recipe["train"]}[last] if not room else recipe[room][last]
 
 
 def train_missing(

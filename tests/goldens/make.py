@@ -88,6 +88,7 @@ GAPPED = "def solve(plums, lemons):\n    total = plums + lemons\n<fill>\n    ret
 TRAINING = (
     *("--steps", "2", "--warmup", "1", "--batch", "4", "--eps", "1e-3"),
     *("--validate-every", "0", "--log-every", "1", "--json"),
+    *("--first-weights", "in_order"),  # as all weights began when these were stored
 )
 RECIPES = {f"tiny/{name}": () for name in MODELS} | {"tiny/planner-grpo": ("--start", "planner")}
 

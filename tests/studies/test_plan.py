@@ -57,8 +57,8 @@ def test_trainings_are_recipes_and_commands() -> None:
         assert words[-1] == f"models/{each.name}" and "--threads" in words
     right = PLAN.models["mdm-dial-right"].trainings[0]
     assert shlex.join(right.words("m")) == (
-        "anyorder train tiny/mdm --steps 4000 --data.layout 1 --data.align right --threads 1 "
-        "--out m/mdm-dial-right"
+        "anyorder train tiny/mdm --steps 4000 --data.layout 1 --data.align right "
+        "--first-weights in_order --threads 1 --out m/mdm-dial-right"
     )
 
 

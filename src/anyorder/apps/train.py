@@ -20,13 +20,15 @@ from anyorder.decode.canvas import Frame
 from anyorder.families.family import Family, Objective, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
+from anyorder.nets.init import NamedSeed
 from anyorder.nets.prompts import sentence_ends
 from anyorder.nets.shapes import as_record
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.training import lora
-from anyorder.training.config import TrainConfig
+from anyorder.training.checkpoint import saved_config
+from anyorder.training.config import BEFORE, TrainConfig
 from anyorder.training.distributed import Weights
-from anyorder.training.loop import FitOptions, FitResult, fit
+from anyorder.training.loop import CHECKPOINTS, FitOptions, FitResult, fit
 from anyorder.training.processes import Ranks, joined
 from anyorder.vocab import Vocab
 
@@ -62,6 +64,7 @@ def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitRes
     if progress:
         for remark in corpus.remarks():
             print(remark, file=sys.stderr)
+    recipe = _as_begun(recipe, out, ranks, progress=progress)
     card = model_card(recipe, corpus)
     net, weights = _network(recipe, card, corpus.vocab, base, ranks)
     objective = _objective(recipe, corpus.vocab)
@@ -92,6 +95,26 @@ def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitRes
     return fit(net, objective, batches, validation, recipe.train, out, options)
 
 
+def _as_begun(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> Recipe:
+    """The recipe, with in_order if the training in `out` began so.
+
+    Trainings from before one could choose did, and their command does not say so.
+    """
+    saved = saved_config(out / CHECKPOINTS)
+    began = {**BEFORE, **saved}["first_weights"] if saved else recipe.train.first_weights
+    # Rank 0 decides: another machine may see an old state of the folder.
+    if not ranks.of_first(began == "in_order" != recipe.train.first_weights):
+        return recipe
+    if progress:
+        print("This training began with first_weights=in_order, and goes on so.", file=sys.stderr)
+    return override(recipe, BEFORE)
+
+
+def _first_seed(train: TrainConfig) -> int:
+    """The seed of the first weights, which decides how they are drawn, too (nets/init.py)."""
+    return NamedSeed(train.seed) if train.first_weights == "by_name" else train.seed
+
+
 def _check_start(recipe: Recipe, ranks: Ranks) -> None:
     """Refuse a recipe that cannot be trained, before anything is read."""
     ranks.micro_batches(recipe.train.accumulate)
@@ -118,9 +141,10 @@ def _network(
 ) -> tuple[nn.Module, Weights | None]:
     """The network to train, with its first weights or, if sharded, on the meta device."""
     train, network = recipe.train, find_family(recipe.family).network
+    seed = _first_seed(train)
     weights: Weights | None = None
     if ranks.count == 1 or train.shard == "none":
-        net = build(card, vocab, name="", seed=train.seed).net
+        net = build(card, vocab, name="", seed=seed).net
         if base is not None:
             network.start(net, base.model().net)
     else:
@@ -128,7 +152,7 @@ def _network(
 
         config = checked_config(card, vocab)
         begin = None if base is None else Base(base.net, base.tensor)
-        weights = ShardedInit(lambda: network.build(config, seed=train.seed), begin, network.start)
+        weights = ShardedInit(lambda: network.build(config, seed=seed), begin, network.start)
         net = weights.net
     freeze(net, recipe.frozen)
     if train.lora:
@@ -143,14 +167,14 @@ def _with_adapters(
     lora.adapt(net, train, additions)
     names = lora.inner_names(net)
     if weights is None:
-        for name, value in lora.first_adapters(net, train.seed):
+        for name, value in lora.first_adapters(net, _first_seed(train)):
             net.get_parameter(name).data.copy_(value)
         return None
 
     def both() -> Iterator[tuple[str, Tensor]]:
         for name, value in weights():
             yield names[name], value
-        yield from lora.first_adapters(net, train.seed)
+        yield from lora.first_adapters(net, _first_seed(train))
 
     return both
 

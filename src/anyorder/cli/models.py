@@ -50,7 +50,7 @@ Train {name}. If you repeat the command, it continues from the last checkpoint.
 ONLY_DRY = ("gpus", "gpu", "nodes", "utilisation", "length")
 TRAIN_GROUPS = (
     FlagGroup("most used", ("out", "steps", "batch", "lr", "seed", "minutes", "device", "json")),
-    FlagGroup("what is trained", ("family", "loss", "start")),
+    FlagGroup("what is trained", ("family", "loss", "start", "first_weights")),
     FlagGroup(
         "optimiser",
         (

@@ -9,6 +9,12 @@ product of its scale and of the final norm's gain, the logits have variance p^2 
 p^2 D / 2 nats, and the logit of the position's own input token is up to p D, which costs
 ln(1 + e^(p D) / V). `start_scales` allows each of them 0.3 % of ln V.
 
+Each weight draws by itself, from a generator whose seed is a hash of (seed, name) (`NamedSeed`). So
+its first value depends neither on which other weights exist nor on their order. Names are those in
+the backbone or in the network over segments: `backbone.` before them does not count, and a wrapped
+backbone begins like a plain one. With a plain int all weights draw from one stream, in a fixed
+order: so began all networks before there were named seeds.
+
 A network over segments (families/latentmdm/net.py) has three streams and one table, which is its
 head as well. A name has to pass three stacks and one vector there. Under random maps alone it
 arrives as noise, and small networks stayed for thousands of steps where they knew every word but
@@ -25,6 +31,7 @@ Letters: D width, V vocabulary.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from dataclasses import fields, is_dataclass
@@ -50,6 +57,30 @@ with thousands of tokens a small table under a unit gain learns which token foll
 """
 
 
+class NamedSeed(int):
+    """A seed with which every weight draws by itself; a plain int is the seed of one stream.
+
+    It is an int, so that networks which draw in their own way take it, too.
+    """
+
+
+class WeightDraws:
+    """The generators of the first weights of a network, or of a part of it."""
+
+    def __init__(self, seed: int, device: torch.device | str = "cpu", *, part: int = 0) -> None:
+        """`part` separates the stream of a part from that of the rest; names need no such thing."""
+        self.seed, self.device = seed, device
+        self.stream = torch.Generator(device).manual_seed(seed ^ part)
+
+    def of(self, name: str) -> torch.Generator:
+        """The generator that the weight of this name draws from, once."""
+        if isinstance(self.seed, NamedSeed):
+            # torch keeps 32 bits of the hash on a CPU: equal ones are too rare to matter.
+            key = hashlib.blake2b(f"{self.seed} {name}".encode(), digest_size=8).digest()
+            return torch.Generator(self.device).manual_seed(int.from_bytes(key, "big"))
+        return self.stream
+
+
 def start_scales(config: TransformerConfig) -> tuple[float, float]:
     """Standard deviation of the embedding table, and gain of the final norm."""
     if not config.tied:
@@ -72,24 +103,30 @@ def draw_weights(net: Transformer, seed: int) -> None:
     """Set all weights of a net, in place; the global generator is not used."""
     config = net.config
     table, gain = start_scales(config)
-    # The order of draws is fixed: in another order the same seed would give other weights.
-    generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
-    draw_layers(net, config.layers, table, generator)
-    nn.init.normal_(net.embed.weight, std=table, generator=generator)
+    # The order of draws is fixed: in another order a plain seed would give other weights.
+    draws = WeightDraws(seed, net.embed.weight.device)
+    draw_layers(net, config.layers, table, draws)
+    nn.init.normal_(net.embed.weight, std=table, generator=draws.of(TABLE))
     nn.init.constant_(net.norm.weight, gain)
     if net.unembed is not None:
         head_std = HEAD_SCALE / math.sqrt(config.width)
-        nn.init.normal_(net.unembed.weight, std=head_std, generator=generator)
+        nn.init.normal_(net.unembed.weight, std=head_std, generator=draws.of(HEAD))
 
 
-def draw_layers(net: nn.Module, layers: int, scale: float, generator: torch.Generator) -> None:
-    """All linear maps and norms, for a residual stream of the given scale."""
+def draw_layers(
+    net: nn.Module, layers: int, scale: float, draws: WeightDraws, prefix: str = ""
+) -> None:
+    """All linear maps and norms, for a residual stream of the given scale.
+
+    prefix: what the network adds to the names of these layers.
+    """
     writing = scale / math.sqrt(2 * layers)
     for name, module in net.named_modules():
         if isinstance(module, nn.Linear):
             std = module.in_features**-0.5
             if name.endswith((".attention.out", ".mlp.down")):
                 std *= writing
+            generator = draws.of(f"{prefix}{name}.weight")
             nn.init.normal_(module.weight, std=std, generator=generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

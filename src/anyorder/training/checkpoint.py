@@ -193,6 +193,18 @@ def _stems(averaged: bool) -> tuple[str, ...]:
     return (*STEMS, AVERAGE_STEM) if averaged else STEMS
 
 
+def saved_config(root: Path) -> dict[str, Any]:
+    """The training configuration in the newest checkpoint; empty: there is none.
+
+    Nothing is verified: `read_state` does that, and names the damage.
+    """
+    try:
+        found: Any = json.loads((checkpoints(root)[-1] / "state.json").read_bytes())["config"]
+    except (IndexError, OSError, ValueError, RecursionError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def read_state(folder: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
     """The state.json of a checkpoint, after its own sha256 and that of every file are verified.
 

@@ -2,8 +2,9 @@
 
 Fields that change the numbers are fixed for the life of a run: a checkpoint stores them, and a
 resumed run with other values is refused. Fields that only decide where, how long and how often to
-log (`MAY_CHANGE`) are free. A field of `LATER` is fixed only if it is used, so that runs from
-before it existed can resume. This file does not import torch, so that a command line reads it fast.
+log (`MAY_CHANGE`) are free. A field of `LATER` or `BEFORE` is fixed only if it is used, so that
+runs from before it existed can resume. This file does not import torch, so that a command line
+reads it fast.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tyro
 
@@ -25,6 +26,9 @@ MAY_CHANGE = frozenset(
 """Fields that may differ in a resumed run."""
 LATER = frozenset({"dtype", "lora", "lora_scale", "lora_targets", "optimiser", "muon_lr"})
 """Fixed fields that a checkpoint omits at their defaults."""
+BEFORE: Mapping[str, Any] = {"first_weights": "in_order"}
+"""What runs from before a field existed did, where that is not the default. It is what a saved
+configuration without the field means, and a checkpoint omits this value."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,9 @@ class TrainConfig:
     """Decay of the averaged weights, at most (1 + n) / (10 + n) at update n; 0 = no averaging."""
     seed: int = 0
     """Seed of the first weights and of all noise; the order of the data has another seed."""
+    first_weights: Literal["by_name", "in_order"] = "by_name"
+    """How the seed decides the first weights: each by its name, whatever others there are; or one
+    after another in a fixed order, as in models from before this setting."""
     log_every: int = 10
     """Steps between two training rows in metrics.jsonl."""
     validate_every: int = 200
@@ -152,6 +159,7 @@ class TrainConfig:
         one_of("shard", self.shard, ("full", "hybrid", "none"))
         one_of("reduce", self.reduce, ("step", "micro"))
         one_of("optimiser", self.optimiser, ("adamw", "muon"))
+        one_of("first_weights", self.first_weights, ("by_name", "in_order"))
         positive("lora_scale", self.lora_scale)
         object.__setattr__(self, "lora_targets", tuple(self.lora_targets))  # JSON has lists only
         for name in ("lora_scale", "lora_targets"):
@@ -169,6 +177,12 @@ class TrainConfig:
         restored: dict[str, Any] = json.loads(json.dumps(fields))
         return restored
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """From what `as_json` wrote, in this version or before (`BEFORE`)."""
+        betas = {"betas": tuple(record["betas"])} if "betas" in record else {}
+        return cls(**{**BEFORE, **record, **betas})
+
 
 def digest(about: Mapping[str, Any]) -> str:
     """sha256 of a JSON document that does not depend on the order of its keys."""
@@ -177,6 +191,7 @@ def digest(about: Mapping[str, Any]) -> str:
 
 def fixed_fields(config: TrainConfig) -> dict[str, Any]:
     """The fields that a resumed run must share with its checkpoint."""
-    unused = {name for name in LATER if getattr(config, name) == getattr(TrainConfig, name)}
+    omitted = {name: getattr(TrainConfig, name) for name in LATER} | dict(BEFORE)
+    unused = {name for name, value in omitted.items() if getattr(config, name) == value}
     left_out = MAY_CHANGE | unused
     return {name: value for name, value in config.as_json().items() if name not in left_out}

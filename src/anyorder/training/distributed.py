@@ -25,7 +25,9 @@ in-place operations are recorded:
 
 Replaying them in order, with memory for one weight from its last overwriting to its last change,
 gives the same numbers. So no process ever holds all weights, and the first weights equal those of
-one process with the same seed. A constructor that computes weights in another way is refused.
+one process with the same seed. A draw that is overwritten later is made only if another weight
+draws from the same generator after it; with a `NamedSeed` (nets/init.py) none does. A constructor
+that computes weights in another way is refused.
 
 Not here: rows and messages (processes.py), the loop (loop.py), layers (nets/stack.py).
 """
@@ -359,6 +361,10 @@ class _Change:
     def name(self) -> str:
         return str(self.operation.overloadpacket.__name__)
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        return self.named.get("generator")
+
     def overwrites(self, shape: torch.Size) -> bool:
         return self.name in OVERWRITING and self.view[0] == shape
 
@@ -440,12 +446,13 @@ class ShardedInit:
         changes = [change for change in self._changes if change.weight in names]
         written, changed = self._moments(changes, shapes, names)
         generators = self._fresh_generators(changes)
+        needed = self._last_needed(changes, written)
         memory: dict[int, Tensor] = {}
         for moment, change in enumerate(changes):
             weight = change.weight
             if moment < written[weight]:
-                # Overwritten later, but the draw must advance its generator all the same.
-                if change.named.get("generator") is not None:
+                # Overwritten later, but the draw must advance a generator that others need.
+                if moment < needed.get(change.generator, -1):
                     change.apply(torch.empty(shapes[weight]), generators, None)
                 continue
             if moment == written[weight]:
@@ -466,7 +473,7 @@ class ShardedInit:
                 written[change.weight] = moment
         for weight, name in names.items():
             last = changes[written[weight]] if weight in written else None
-            hidden = last is not None and last.name in DRAWING and not last.named.get("generator")
+            hidden = last is not None and last.name in DRAWING and last.generator is None
             if last is None or hidden:
                 raise ValueError(
                     f"the first values of {name} are not a function of the seed: set them in the "
@@ -482,11 +489,20 @@ class ShardedInit:
             )
         return self._sources[change.source]()
 
+    @staticmethod
+    def _last_needed(changes: list[_Change], written: dict[int, int]) -> dict[Any, int]:
+        """The last place at which each generator gives values that stay."""
+        return {
+            change.generator: moment
+            for moment, change in enumerate(changes)
+            if change.generator is not None and moment >= written[change.weight]
+        }
+
     def _fresh_generators(self, changes: list[_Change]) -> dict[Any, torch.Generator]:
         """Copies of the generators. Fake tensors draw nothing, so they are still at the start."""
         found: dict[Any, torch.Generator] = {}
         for change in changes:
-            given = change.named.get("generator")
+            given = change.generator
             if given is not None and given not in found:
                 found[given] = torch.Generator().set_state(given.get_state())
         return found

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anyorder.nets.init import WeightDraws
 from anyorder.training.config import TrainConfig
 from anyorder.training.distributed import layer_names
 
@@ -51,13 +52,13 @@ def adapt(net: nn.Module, config: TrainConfig, additions: set[str]) -> None:
 
 def first_adapters(net: nn.Module, seed: int) -> Iterator[tuple[str, Tensor]]:
     """The adapters' first values, by name: A uniform within 1 / sqrt(in), B zero."""
-    generator = torch.Generator().manual_seed(seed ^ LORA_SEED)
+    draws = WeightDraws(seed, part=LORA_SEED)
     for name, weight in net.named_parameters():
         if not _is_adapter(name):
             continue
         value = torch.zeros(weight.shape)
         if ".lora_A." in name:
-            value.uniform_(-1.0, 1.0, generator=generator).mul_(weight.shape[1] ** -0.5)
+            value.uniform_(-1.0, 1.0, generator=draws.of(name)).mul_(weight.shape[1] ** -0.5)
         yield name, value
 
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.nets.denoiser import GAP_LIMIT, Look, unshifted
-from anyorder.nets.init import ADDED_BY_TIME, matching_names, take_weights
+from anyorder.nets.init import ADDED_BY_TIME, WeightDraws, matching_names, take_weights
 from anyorder.nets.transformer import Transformer, shift_states
 
 GAP_SEED = 0x6A9
@@ -52,8 +52,7 @@ class GapHead(nn.Module):
         self.inner = nn.Linear(2 * width if self.both else width, width)
         self.outer = nn.Linear(width, 1)
         if not self.outer.weight.is_meta:
-            generator = torch.Generator(self.outer.weight.device)
-            self.reset_parameters(generator.manual_seed(seed ^ GAP_SEED))
+            self.reset_parameters(WeightDraws(seed, self.outer.weight.device, part=GAP_SEED))
 
     def forward(self, states: Tensor, real: Tensor | None) -> Tensor:
         x = self.norm(states)
@@ -64,12 +63,13 @@ class GapHead(nn.Module):
         return self.outer(F.gelu(self.inner(x)))[..., 0].clamp(-GAP_LIMIT, GAP_LIMIT)
 
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator) -> None:
+    def reset_parameters(self, draws: WeightDraws) -> None:
         self.norm.reset_parameters()
-        nn.init.normal_(self.inner.weight, std=self.inner.in_features**-0.5, generator=generator)
+        inner, outer = draws.of("gap.inner.weight"), draws.of("gap.outer.weight")
+        nn.init.normal_(self.inner.weight, std=self.inner.in_features**-0.5, generator=inner)
         nn.init.zeros_(self.inner.bias)
         # Nearly the same small count in every gap at first: exp(-1).
-        nn.init.normal_(self.outer.weight, std=1e-3, generator=generator)
+        nn.init.normal_(self.outer.weight, std=1e-3, generator=outer)
         nn.init.constant_(self.outer.bias, -1.0)
 
 

@@ -28,7 +28,13 @@ from torch import Tensor, nn
 
 from anyorder.families.latentmdm.config import LatentConfig
 from anyorder.nets.denoiser import ReadPrompt, SegmentWriter
-from anyorder.nets.init import draw_layers, scale_product, start_scales, take_weights
+from anyorder.nets.init import (
+    WeightDraws,
+    draw_layers,
+    scale_product,
+    start_scales,
+    take_weights,
+)
 from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.stack import AttentionContext, Memory, Stack
 
@@ -187,15 +193,16 @@ def draw_segment_weights(net: LatentNet, seed: int) -> None:
         # Each of these layers adds about one more table scale to the states under the head.
         writers = net.latent.config.layers + net.decoder.config.layers
         table = math.sqrt(scale_product(config.backbone) / (1 + writers))
-    generator = torch.Generator(net.embed.weight.device).manual_seed(seed)
-    for stack in (net.encoder, net.latent, net.decoder):
-        draw_layers(stack, stack.config.layers, table, generator)
+    draws = WeightDraws(seed, net.embed.weight.device)
+    stacks = {"encoder.": net.encoder, "latent.": net.latent, "decoder.": net.decoder}
+    for prefix, stack in stacks.items():
+        draw_layers(stack, stack.config.layers, table, draws, prefix)
         _begin_by_copying(stack, table)
         if stack.norm is not None:
             nn.init.constant_(stack.norm.weight, gain if stack is net.decoder else table)
-    vectors = [net.embed.weight, net.mask_vector]
-    for vector in vectors if net.empty is None else [*vectors, net.empty]:
-        nn.init.normal_(vector, std=table, generator=generator)
+    vectors = {"embed.weight": net.embed.weight, "mask_vector": net.mask_vector}
+    for name, vector in (vectors if net.empty is None else vectors | {"empty": net.empty}).items():
+        nn.init.normal_(vector, std=table, generator=draws.of(name))
 
 
 def _begin_by_copying(net: nn.Module, scale: float) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from anyorder.families.mdm.config import PlannedConfig
 from anyorder.nets.denoiser import unshifted
-from anyorder.nets.init import matching_names, take_weights
+from anyorder.nets.init import WeightDraws, matching_names, take_weights
 from anyorder.nets.stack import Stack, modulate, sinusoids
 from anyorder.nets.transformer import PartialCache, Transformer
 
@@ -71,22 +71,25 @@ class PlannerHead(nn.Module):
         return odds.to(torch.promote_types(odds.dtype, torch.float32))
 
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator) -> None:
+    def reset_parameters(self, draws: WeightDraws) -> None:
         """Draw the maps of the layer as in the backbone, the others as published."""
         for name, module in self.layer.named_modules():
             if isinstance(module, nn.Linear):
                 writes = name.endswith((".attention.out", ".mlp.down"))
                 std = (module.in_features * (2 if writes else 1)) ** -0.5
+                generator = draws.of(f"planner.layer.{name}.weight")
                 nn.init.normal_(module.weight, std=std, generator=generator)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.RMSNorm):
                 nn.init.ones_(module.weight)
-        for linear in (self.inner, self.outer, self.before, self.after):
-            nn.init.xavier_uniform_(linear.weight, generator=generator)
-            nn.init.zeros_(linear.bias)
-        nn.init.normal_(self.mark.weight, std=EMBEDDING_STD, generator=generator)
-        nn.init.normal_(self.odds.weight, std=EMBEDDING_STD, generator=generator)
+        for name in ("inner", "outer", "before", "after"):
+            weight = self.get_parameter(f"{name}.weight")
+            nn.init.xavier_uniform_(weight, generator=draws.of(f"planner.{name}.weight"))
+            nn.init.zeros_(self.get_parameter(f"{name}.bias"))
+        for name in ("mark.weight", "odds.weight"):
+            generator = draws.of(f"planner.{name}")
+            nn.init.normal_(self.get_parameter(name), std=EMBEDDING_STD, generator=generator)
         nn.init.zeros_(self.odds.bias)
 
 
@@ -106,8 +109,8 @@ class PlannedNet(nn.Module):
         self.backbone = Transformer(config.backbone, seed=seed)
         self.planner = PlannerHead(config)
         if not self.planner.odds.weight.is_meta:
-            generator = torch.Generator(self.planner.odds.weight.device)
-            self.planner.reset_parameters(generator.manual_seed(seed ^ PLANNER_SEED))
+            device = self.planner.odds.weight.device
+            self.planner.reset_parameters(WeightDraws(seed, device, part=PLANNER_SEED))
 
     def hidden(
         self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None

@@ -41,6 +41,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.families.sflm.config import SphereConfig
+from anyorder.nets.init import TABLE, WeightDraws
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Rotary, Rotation, rotate, sinusoids
 from anyorder.nets.transformer import Transformer
@@ -143,18 +144,18 @@ class DiT(nn.Module):
         """Draw all weights afresh; on the meta device there are none to draw."""
         if self.embed.weight.is_meta:
             return
-        generator = torch.Generator(self.embed.weight.device).manual_seed(seed)
-        for module in self.modules():
+        draws = WeightDraws(seed, self.embed.weight.device)
+        for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
                 std = module.in_features**-0.5
-                nn.init.normal_(module.weight, std=std, generator=generator)
+                nn.init.normal_(module.weight, std=std, generator=draws.of(f"{name}.weight"))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         # Drawn like the others, then zeroed: the other draws do not depend on which ones are zero.
         for zero in (self.unembed, self.modulation, *(each.modulation for each in self.blocks)):
             assert isinstance(zero, nn.Linear)
             nn.init.zeros_(zero.weight)
-        nn.init.normal_(self.embed.weight, std=self.config.width**-0.5, generator=generator)
+        nn.init.normal_(self.embed.weight, std=self.config.width**-0.5, generator=draws.of(TABLE))
 
 
 def _norm(config: TransformerConfig) -> nn.LayerNorm:
@@ -220,7 +221,7 @@ class SphereNet(nn.Module):
     def _begin(self, seed: int) -> None:
         """Draw the token vectors, and set the head, if there is one, to zero."""
         table, head = self.backbone.embed.weight, self.backbone.unembed
-        generator = torch.Generator(table.device).manual_seed(seed ^ TABLE_SEED)
+        generator = WeightDraws(seed, table.device, part=TABLE_SEED).of(TABLE)
         nn.init.normal_(table, std=self.config.backbone.width**-0.5, generator=generator)
         if head is not None:
             nn.init.zeros_(head.weight)
