@@ -56,7 +56,7 @@ def test_lines_fit_into_their_segments() -> None:
     assert open_corpus(DataConfig(**TRAILS), segments=SEGMENTS)
 
 
-@pytest.mark.parametrize("family", ["ar", "mdm", "latentmdm", "flexmdm"])
+@pytest.mark.parametrize("family", ["ar", "mdm", "latentmdm", "flexmdm", "duo", "sflm"])
 def test_a_model_of_a_mixture_is_asked_about_each_condition(tmp_path: Path, family: str) -> None:
     own = {"segments.slots": 6, "segments.segment_length": 12} if family == "latentmdm" else {}
     model = anyorder.train(
@@ -82,11 +82,3 @@ def test_a_model_of_a_mixture_is_asked_about_each_condition(tmp_path: Path, fami
     run = sample_to_run(job, {}, command="anyorder sample", progress=False)
     assert run.card.config["trained_on"]["trails"]["mixture"] is True
     assert next(iter(run.traces())).prompt.startswith("Stated. ")
-
-
-@pytest.mark.parametrize("family", ["duo", "sflm"])
-def test_families_that_read_vectors_refuse_prompts_by_sentence(tmp_path: Path, family: str) -> None:
-    """They would ignore it."""
-    changes = {"net.prompt": "sentences", "data.source": "trails", "data.vocab": "trails"}
-    with pytest.raises(ValueError, match=f"{family} reads vectors, not tokens"):
-        anyorder.train(f"tiny/{family}", out=tmp_path / "model", progress=False, **changes)

@@ -21,12 +21,14 @@ SMALL = TransformerConfig(
 )
 
 
-def plain(x: Tensor, ids: Tensor) -> Tensor:
-    """The definition, one token after another."""
-    found = x.clone()
+def plain(x: Tensor, ids: Tensor, given: Tensor | None = None) -> Tensor:
+    """The definition, one token after another; what is not given is passed over."""
+    found, given = x.clone(), torch.ones_like(ids).bool() if given is None else given
     for row in range(len(ids)):
         total, inside = torch.zeros_like(x[0, 0]), True
         for place, token in enumerate(ids[row].tolist()):
+            if not given[row, place]:
+                continue
             if inside:
                 total = total + x[row, place]
                 found[row, place] = total
@@ -41,6 +43,22 @@ def test_sums_are_those_of_the_definition() -> None:
     ids = torch.randint(0, 10, (200, 15), generator=generator)
     x = torch.randn(200, 15, 4, generator=generator).double()
     torch.testing.assert_close(sum_sentences(x, ids, ENDS), plain(x, ids))
+
+
+def test_noise_ends_nothing_and_counts_in_no_sum() -> None:
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 10, (200, 15), generator=generator)
+    x = torch.randn(200, 15, 4, generator=generator).double()
+    given = torch.rand(200, 15, generator=generator) < 0.7
+    found = sum_sentences(x, ids, ENDS, given)
+    torch.testing.assert_close(found, plain(x, ids, given))
+    assert torch.equal(found[~given], x[~given])
+    other = ids.where(given, torch.randint(0, 10, ids.shape, generator=generator))
+    moved = x.where(given[..., None], torch.randn(x.shape, generator=generator).double())
+    assert torch.equal(sum_sentences(moved, other, ENDS, given)[given], found[given])
+    every = torch.ones_like(given)
+    assert torch.equal(sum_sentences(x, ids, ENDS, every), sum_sentences(x, ids, ENDS))
+    assert sum_sentences(x, ids, (), given) is x
 
 
 def test_what_follows_the_prompt_is_untouched_and_does_not_matter() -> None:

@@ -53,8 +53,6 @@ class Network:
     """(network, trained one): takes over the weights of one of its kind or of a plain backbone."""
     shifts: bool = False
     """Whether a recipe may ask for shifted states (net.shift)."""
-    sums_prompts: bool = True
-    """Whether a recipe may ask for prompts summed by sentence (net.prompt)."""
     additions: Callable[[Any], set[str]] = lambda net: set()
     """network -> the names of the parameters that a plain backbone does not have."""
 
@@ -102,8 +100,6 @@ class Family:
         """The configuration of the network that a recipe asks for, complete."""
         if recipe.net.shift and not self.network.shifts:
             raise ValueError(f"{self.name} does not use net.shift: leave it out")
-        if recipe.net.prompt == "sentences" and not self.network.sums_prompts:
-            raise ValueError(f"{self.name} reads vectors, not tokens: leave net.prompt out")
         backbone = recipe.net.backbone(vocab_size, causal=self.causal)
         backbone = replace(backbone, sentence_ends=sentence_ends)
         return self.network.complete(backbone, recipe, eos)

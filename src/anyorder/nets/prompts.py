@@ -5,7 +5,9 @@
 So the last token of a sentence carries the sum of all its tokens: a fact of three tokens is one
 vector, and to find it by one of its names is a single look-up. Without this a network must first
 learn to bind the tokens of a sentence (docs/trails.md). The sum looks to the left only, so causal
-networks may use it, too. It has no parameters and changes nothing outside of the prompt.
+networks may use it, too. It has no parameters and changes nothing outside of the prompt. Families
+whose noise looks like tokens (duo, sflm) name the tokens that are given, and x are the vectors that
+they read in any case; the others are masked or not there, and name none.
 
 Letters: B rows, L positions, D width.
 """
@@ -32,14 +34,21 @@ def sentence_ends(vocab: Vocab) -> tuple[int, ...]:
     return (*ends, texts.index("\n"))
 
 
-def sum_sentences(x: Tensor, ids: Tensor, ends: Sequence[int]) -> Tensor:
+def sum_sentences(
+    x: Tensor, ids: Tensor, ends: Sequence[int], given: Tensor | None = None
+) -> Tensor:
     """The vectors of `ids`, in prompts summed by sentence.  # x B L D, ids B L -> B L D
 
-    `ends` are the ids that end a sentence. The last of them also ends the prompt: what follows its
-    first occurrence in a row stays as it is.
+    `ends` are the ids that end a sentence; without any all stays as it is. The last of them also
+    ends the prompt: what follows its first occurrence in a row stays as it is. given (B L): the
+    others are noise. They stay as they are, end nothing and count in no sum; None: all are given.
     """
-    prompt_end = ids == ends[-1]
+    if not ends:
+        return x
+    prompt_end = ids == ends[-1] if given is None else (ids == ends[-1]) & given
     inside = (prompt_end.cumsum(1) - prompt_end.long()) == 0  # B L: up to its end, which counts
+    if given is not None:
+        inside &= given
     end = torch.isin(ids, torch.tensor(ends, device=ids.device)) & inside
     total = (x * inside[..., None]).cumsum(1)  # B L D
     # The last end before each token; -1: none, the first sentence.

@@ -252,8 +252,7 @@ class Transformer(Stack):
 
     def vectors_of(self, ids: Tensor) -> Tensor:
         """What the layers read of whole rows of ids.  # B L -> B L D"""
-        ends = self.config.sentence_ends
-        return sum_sentences(self.embed(ids), ids, ends) if ends else self.embed(ids)
+        return sum_sentences(self.embed(ids), ids, self.config.sentence_ends)
 
     def _stream(self, ids: Tensor | None, vectors: Tensor | None, prompt: bool) -> Tensor:
         if ids is not None and vectors is None:

@@ -31,7 +31,6 @@ FAMILY = Family(
         complete=lambda backbone, recipe, eos: replace(backbone, time_modulated=True),
         read=lambda record: TransformerConfig(**record),
         build=Transformer,
-        sums_prompts=False,
         start=_start,
         additions=lambda net: matching_names(net, ADDED_BY_TIME),
     ),

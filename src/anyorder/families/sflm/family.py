@@ -43,7 +43,6 @@ FAMILY = Family(
         read=SphereConfig.from_record,
         build=SphereNet,
         start=take_weights,
-        sums_prompts=False,
     ),
     frame=no_frame,
     canvas=Canvas.of_text,

@@ -1,7 +1,8 @@
 """The network of sflm: unit vectors in, a posterior over tokens out (S-FLM, arXiv 2605.11125).
 
     e_v    = E_v / |E_v|                       normalised whenever it is read; E itself is free
-    states = body(x, time),  x_i in R^D        noised vectors, or the clean e_v of a prompt
+    states = body(x, time),  x_i in R^D        noised vectors, or the clean e_v of a prompt (or the
+                                               sum of those of its sentence so far)
     logits = head(states)                      a separate matrix, zero at first: the loss is ln V;
                                                or E itself (`tied`, the backbone only)
 
@@ -42,6 +43,7 @@ from torch import Tensor, nn
 
 from anyorder.families.sflm.config import SphereConfig
 from anyorder.nets.init import TABLE, WeightDraws
+from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Rotary, Rotation, rotate, sinusoids
 from anyorder.nets.transformer import Transformer
@@ -200,6 +202,10 @@ class SphereNet(nn.Module):
     def vectors(self, ids: Tensor) -> Tensor:
         """The clean vectors of tokens: B L -> B L D."""
         return F.normalize(self.backbone.embed(ids), dim=-1)
+
+    def sum_prompts(self, vectors: Tensor, ids: Tensor, given: Tensor) -> Tensor:
+        """The vectors, those of given tokens (B L) in the form of prompts.  # B L D"""
+        return sum_sentences(vectors, ids, self.config.backbone.sentence_ends, given)
 
     def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
         """The states that the head reads: B L D -> B L D. Those at padding mean nothing.
