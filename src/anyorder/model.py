@@ -38,6 +38,8 @@ from anyorder.families.family import Family, find_family
 from anyorder.files import replacing
 from anyorder.hub.weights import save_weights, usable_device
 from anyorder.nets.denoiser import as_denoiser
+from anyorder.nets.prompts import check_prompt
+from anyorder.nets.shapes import ends_of
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.trace.events import spelled, spelled_ghosts
@@ -234,7 +236,9 @@ class Model:
         data = self.trained_on
         known = self.family.answers == "canvas" and data.get("align") == "left"
         sizes = replace(sizes or self.sizes(), trained=data["canvas"] if known else None)
-        return self.family.canvas(text, sizes, self.vocab, self.config)
+        canvas = self.family.canvas(text, sizes, self.vocab, self.config)
+        check_prompt(canvas.ids[: canvas.prompt_length], ends_of(self.config))
+        return canvas
 
     def sizes(
         self, max_new_tokens: int | None = None, max_length: int | None = None, options: Any = None

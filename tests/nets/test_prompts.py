@@ -1,4 +1,4 @@
-"""Prompts summed by sentence: by hand, in every family's network, and in every kind of cache."""
+"""Prompts pooled by sentence: by hand, in every kind of cache, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anyorder.data.corpora.trails import TrailsConfig, problem, trails_vocab
-from anyorder.nets.prompts import sentence_ends, sum_sentences
+from anyorder.nets.prompts import check_prompt, check_prompts, pool_sentences, sentence_ends
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Span, Transformer
 from anyorder.vocab import Vocab
@@ -21,55 +21,44 @@ SMALL = TransformerConfig(
 )
 
 
-def plain(x: Tensor, ids: Tensor, given: Tensor | None = None) -> Tensor:
-    """The definition, one token after another; what is not given is passed over."""
-    found, given = x.clone(), torch.ones_like(ids).bool() if given is None else given
-    for row in range(len(ids)):
-        total, inside = torch.zeros_like(x[0, 0]), True
-        for place, token in enumerate(ids[row].tolist()):
-            if not given[row, place]:
-                continue
-            if inside:
-                total = total + x[row, place]
-                found[row, place] = total
-            if token in ENDS:
-                total = torch.zeros_like(total)
-            inside = inside and token != ENDS[-1]
-    return found
+def plain(x: Tensor, ids: list[int]) -> tuple[list[Tensor], list[int]]:
+    """The definition, one token of a row after another: its columns, and that of each token."""
+    columns: list[Tensor] = []
+    of_token, inside, goes_on = [], True, False
+    for vector, token in zip(x, ids, strict=True):
+        if goes_on:
+            columns[-1] = columns[-1] + vector
+        else:
+            columns.append(vector)
+        of_token.append(len(columns) - 1)
+        inside, goes_on = inside and token != ENDS[-1], inside and token not in ENDS
+    return columns, of_token
 
 
-def test_sums_are_those_of_the_definition() -> None:
+def test_columns_are_those_of_the_definition() -> None:
+    """Rows of any length, in one batch with padding, and alone."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 10, (200, 15), generator=generator)
     x = torch.randn(200, 15, 4, generator=generator).double()
-    torch.testing.assert_close(sum_sentences(x, ids, ENDS), plain(x, ids))
+    length = torch.randint(1, 16, (200,), generator=generator)
+    mask = torch.arange(15) < length[:, None]
+    found = pool_sentences(x, ids, ENDS, mask)
+    assert found.of_token is not None
+    for row, count in enumerate(length.tolist()):
+        columns, of_token = plain(x[row, :count], ids[row, :count].tolist())
+        assert found.real[row].tolist() == [at < len(columns) for at in range(found.x.shape[1])]
+        torch.testing.assert_close(found.x[row, : len(columns)], torch.stack(columns))
+        assert found.of_token[row, :count].tolist() == of_token
+        alone = pool_sentences(x[row : row + 1, :count], ids[row : row + 1, :count], ENDS)
+        assert alone.mask is None
+        torch.testing.assert_close(alone.x[0], torch.stack(columns))
 
 
-def test_noise_ends_nothing_and_counts_in_no_sum() -> None:
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, 10, (200, 15), generator=generator)
-    x = torch.randn(200, 15, 4, generator=generator).double()
-    given = torch.rand(200, 15, generator=generator) < 0.7
-    found = sum_sentences(x, ids, ENDS, given)
-    torch.testing.assert_close(found, plain(x, ids, given))
-    assert torch.equal(found[~given], x[~given])
-    other = ids.where(given, torch.randint(0, 10, ids.shape, generator=generator))
-    moved = x.where(given[..., None], torch.randn(x.shape, generator=generator).double())
-    assert torch.equal(sum_sentences(moved, other, ENDS, given)[given], found[given])
-    every = torch.ones_like(given)
-    assert torch.equal(sum_sentences(x, ids, ENDS, every), sum_sentences(x, ids, ENDS))
-    assert sum_sentences(x, ids, (), given) is x
-
-
-def test_what_follows_the_prompt_is_untouched_and_does_not_matter() -> None:
-    ids = torch.tensor([[2, 3, 1, 4, 9, 2, 1, 9, 3]])
-    x = torch.randn(1, 9, 4).double()
-    found = sum_sentences(x, ids, ENDS)
-    assert torch.equal(found[:, 5:], x[:, 5:])
-    torch.testing.assert_close(found[0, 2], x[0, :3].sum(0))
-    torch.testing.assert_close(found[0, 4], x[0, 3:5].sum(0))
-    changed = torch.cat([ids[:, :5], torch.tensor([[7, 7, 7, 7]])], dim=1)
-    assert torch.equal(sum_sentences(x, changed, ENDS)[:, :5], found[:, :5])
+def test_without_ends_every_token_is_a_column() -> None:
+    x, ids = torch.randn(2, 5, 4), torch.tensor([[1, 9, 2, 3, 1], [2, 2, 2, 2, 2]])
+    found = pool_sentences(x, ids, ())
+    assert found.x is x and found.mask is None and found.of_token is None
+    assert found.states_of_tokens(x) is x
 
 
 def test_ends_of_sentences_by_spelling() -> None:
@@ -83,31 +72,62 @@ def test_ends_of_sentences_by_spelling() -> None:
         sentence_ends(Vocab.words(["a", "b."]))
 
 
+def test_a_prompt_without_an_end_is_refused() -> None:
+    check_prompt([2, 9], ENDS)
+    check_prompt([2, 3], ())
+    with pytest.raises(ValueError, match="no newline at its end"):
+        check_prompt([2, 3, 1], ENDS)
+    rows = torch.tensor([[2, 9, 3, 3], [2, 2, 9, 3]])
+    check_prompts(rows, torch.tensor([2, 3]), ENDS)
+    with pytest.raises(ValueError, match=r"net\.prompt=tokens"):
+        check_prompts(rows, torch.tensor([2, 2]), ENDS)
+
+
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_network_reads_sums_and_a_partial_cache_reads_the_same(causal: bool) -> None:
+def test_states_are_those_of_the_columns_also_in_a_partial_cache(causal: bool) -> None:
     config = replace(SMALL, causal=causal, sentence_ends=ENDS)
     net = Transformer(config, seed=1).double()
+    without = Transformer(replace(config, sentence_ends=()), seed=1).double()
     ids = torch.tensor([[2, 3, 1, 4, 5, 9, 6, 7], [8, 1, 2, 9, 3, 3, 1, 4]])
     mask = torch.ones_like(ids, dtype=torch.bool)
-    expected = net.hidden(vectors=plain(net.embed(ids), ids), mask=mask)
-    torch.testing.assert_close(net.hidden(ids, mask=mask), expected)
-    without = Transformer(replace(config, sentence_ends=()), seed=1).double()
-    assert not torch.allclose(without.hidden(ids, mask=mask), expected)
+    found = net.hidden(ids, mask=mask)
+    for row in range(2):
+        columns, of_token = plain(net.embed(ids[row]), ids[row].tolist())
+        states = without.hidden(vectors=torch.stack(columns)[None])[0]
+        torch.testing.assert_close(found[row], states[torch.tensor(of_token)])
+    assert not torch.allclose(without.hidden(ids, mask=mask), found)
     kept = net.rereader(2, 8)
-    torch.testing.assert_close(kept.read(ids, mask), expected)
-    # A span that begins inside of a sentence sums from the sentence's first token on.
+    torch.testing.assert_close(kept.read(ids, mask), found)
+    # A span that begins inside of a sentence reads the whole sentence.
     span = Span(torch.tensor([4, 2]), torch.tensor([4, 6]), 6)
     again = kept.reread(ids, mask, span)
-    torch.testing.assert_close(again[0, :4], expected[0, 4:])
-    torch.testing.assert_close(again[1], expected[1, 2:])
+    torch.testing.assert_close(again[0, :4], found[0, 4:])
+    torch.testing.assert_close(again[1], found[1, 2:])
+
+
+def test_a_partial_cache_sees_what_changed() -> None:
+    """One layer: keys of unchanged columns do not depend on what changed."""
+    net = Transformer(replace(SMALL, layers=1, sentence_ends=ENDS), seed=1).double()
+    ids = torch.tensor([[2, 3, 1, 4, 9, 6, 7, 5], [8, 2, 9, 3, 3, 1, 4, 4]])
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    kept = net.rereader(2, 8)
+    kept.read(ids, mask)
+    changed = torch.cat([ids[:, :5], torch.tensor([[3, 3, 9], [1, 6, 6]])], dim=1)
+    span = Span(torch.tensor([5, 5]), torch.tensor([3, 3]), 3)
+    expected = net.hidden(changed, mask=mask)[:, 5:]
+    torch.testing.assert_close(kept.reread(changed, mask, span), expected)
 
 
 @torch.no_grad()
-def test_a_cache_continues_after_the_prompt() -> None:
+def test_a_cache_continues_after_prompts_of_several_lengths() -> None:
     net = Transformer(replace(SMALL, causal=True, sentence_ends=ENDS), seed=2).double()
-    ids = torch.tensor([[2, 3, 1, 4, 9, 6, 7, 1, 5]])
-    whole = net.hidden(ids)
-    cache = net.new_cache(1, 9)
-    parts = [net.hidden(ids[:, :5], cache=cache)]
-    parts += [net.hidden(ids[:, place : place + 1], cache=cache) for place in range(5, 9)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+    rows = [[2, 3, 1, 4, 9, 6, 7, 1, 5], [2, 9, 6, 7, 1, 5]]
+    prompts = torch.tensor([[2, 3, 1, 4, 9], [2, 9, 0, 0, 0]])
+    mask = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
+    cache = net.new_cache(2, 9)
+    first = net.hidden(prompts, mask=mask, cache=cache)
+    rest = [net.hidden(torch.tensor([[token]] * 2), cache=cache) for token in (6, 7, 1, 5)]
+    for row, (ids, length) in enumerate(zip(rows, (5, 2), strict=True)):
+        whole = net.hidden(torch.tensor([ids]))[0]
+        parts = torch.cat([first[row, :length], *(state[row] for state in rest)])
+        torch.testing.assert_close(parts, whole)

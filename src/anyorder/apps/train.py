@@ -15,14 +15,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from anyorder.apps.corpus import Corpus, open_corpus
-from anyorder.data.batches import BatchConfig, Batches
+from anyorder.data.batches import Batch, BatchConfig, Batches
 from anyorder.decode.canvas import Frame
 from anyorder.families.family import Family, Objective, find_family
 from anyorder.loading import Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
 from anyorder.nets.init import NamedSeed
-from anyorder.nets.prompts import sentence_ends
+from anyorder.nets.prompts import check_prompts, sentence_ends
 from anyorder.nets.shapes import as_record
+from anyorder.process.masking import LossParts
+from anyorder.process.noise import Noise
 from anyorder.recipes import Recipe, find_recipe, override
 from anyorder.training import lora
 from anyorder.training.checkpoint import saved_config
@@ -209,7 +211,16 @@ def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
     if recipe.loss in OWN_LOSSES:
         return OWN_LOSSES[recipe.loss](recipe, vocab)
     family = find_family(recipe.family)
-    return family.objective(recipe.loss, vocab, recipe.settings, recipe.data.max_length)
+    objective = family.objective(recipe.loss, vocab, recipe.settings, recipe.data.max_length)
+    if recipe.net.prompt == "tokens":
+        return objective
+    ends = sentence_ends(vocab)
+
+    def checked(net: nn.Module, batch: Batch, noise: Noise) -> LossParts:
+        check_prompts(batch.ids, batch.prompt_length, ends)
+        return objective(net, batch, noise)
+
+    return checked
 
 
 def _open_start(start: str, vocab: Vocab) -> Opened:

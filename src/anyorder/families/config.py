@@ -139,8 +139,8 @@ class NetConfig:
     shift: Annotated[bool | None, tyro.conf.arg(metavar="True", help_behavior_hint="")] = None
     """mdm: the state at i - 1 predicts token i, as in Dream and in what begins left to right."""
     prompt: Literal["tokens", "sentences"] = "tokens"
-    """How prompts are read: token by token, or each token with the sum of its sentence so far, so
-    that a sentence is bound before the first layer (nets/prompts.py)."""
+    """How prompts are read: token by token, or each sentence as the sum of its tokens
+    (nets/prompts.py); such prompts end with a newline."""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % self.heads:

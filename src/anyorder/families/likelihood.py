@@ -68,6 +68,8 @@ from anyorder.families.latentmdm.loss import (
     segment_nats,
 )
 from anyorder.nets.denoiser import States
+from anyorder.nets.prompts import check_prompts
+from anyorder.nets.shapes import ends_of
 from anyorder.process import insertion, masking, uniform
 from anyorder.process.insertion import Clocks, InsertionItems, Interpolant, align, could_be
 from anyorder.process.noise import Noise, Stream
@@ -288,6 +290,7 @@ def nats_per_answer(
     likelihood: Likelihood, net: Any, vocab: Vocab, batch: Batch, noise: Noise
 ) -> float:
     """The number, in nats; it must be finite."""
+    check_prompts(batch.ids, batch.prompt_length, ends_of(getattr(net, "config", None)))
     value = float(likelihood.nats(net, vocab, batch, noise))
     if not abs(value) < float("inf"):
         raise ValueError(f"the {likelihood.name} of a text is {value}: is the model trained?")

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anyorder.nets.shapes import ShiftedConfig, TransformerConfig
+from anyorder.nets.shapes import ShiftedConfig, TransformerConfig, ends_of
 from anyorder.vocab import Vocab
 
 NEW_TOKENS = 256
@@ -339,9 +339,8 @@ def layout_of(config: Any) -> str | None:
 
 
 def can_hold(layout: str, config: Any) -> bool:
-    """Whether a layout describes this network completely; none knows prompts summed by sentence."""
-    summed = getattr(getattr(config, "backbone", config), "sentence_ends", ())
-    return not summed and find_layout(layout).fits(config)
+    """Whether a layout describes this network completely; none knows prompts by sentence."""
+    return not ends_of(config) and find_layout(layout).fits(config)
 
 
 def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) -> dict[str, Any]:

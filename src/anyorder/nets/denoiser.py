@@ -141,8 +141,16 @@ class SphereDenoiser(Protocol):
         """The vectors of all tokens, of length 1.  # V D"""
         ...
 
-    def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
-        """B L D -> B L D. mask: B L bool, True = a real token; signal: B."""
+    def hidden(
+        self,
+        vectors: Tensor,
+        *,
+        ids: Tensor | None = None,
+        mask: Tensor | None = None,
+        signal: Tensor,
+    ) -> Tensor:
+        """B L D -> B L D. ids: B L, those of prompts count; mask: B L bool, True = a real token;
+        signal: B."""
         ...
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -1,22 +1,26 @@
-"""A form of the prompt in which a sentence is bound before the first layer.
+"""A form of the prompt in which every sentence is one column of the network.
 
-    x_i  ->  x_{s(i)} + ... + x_i        s(i): the first token of the sentence of token i
+    x_i, ..., x_j  ->  x_i + ... + x_j        tokens i to j: one sentence
 
-So the last token of a sentence carries the sum of all its tokens: a fact of three tokens is one
-vector, and to find it by one of its names is a single look-up. Without this a network must first
-learn to bind the tokens of a sentence (docs/trails.md). The sum looks to the left only, so causal
-networks may use it, too. It has no parameters and changes nothing outside of the prompt. Families
-whose noise looks like tokens (duo, sflm) name the tokens that are given, and x are the vectors that
-they read in any case; the others are masked or not there, and name none.
+A fact of three tokens is then one vector, and to find it by one of its names is a single look-up.
+Without this a network must first learn to bind the tokens of a sentence (docs/trails.md). The sum
+has no parameters, and it makes rows shorter. Only prompts change: after the prompt every token has
+a column of its own. Callers see none of this: they give tokens and get a state for each of them,
+which in the prompt is the state of its sentence.
 
-Letters: B rows, L positions, D width.
+A prompt ends with the first newline of its row. A row without one in its prompt is refused
+(`check_prompt`): the sum would reach into the answer and show what is to be predicted.
+
+Letters: B rows, L tokens, M columns, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anyorder.vocab import Vocab
@@ -34,27 +38,70 @@ def sentence_ends(vocab: Vocab) -> tuple[int, ...]:
     return (*ends, texts.index("\n"))
 
 
-def sum_sentences(
-    x: Tensor, ids: Tensor, ends: Sequence[int], given: Tensor | None = None
-) -> Tensor:
-    """The vectors of `ids`, in prompts summed by sentence.  # x B L D, ids B L -> B L D
+def check_prompt(ids: Sequence[int], ends: Sequence[int]) -> None:
+    """Refuse a prompt that has no end, if sentences are pooled."""
+    if ends and ends[-1] not in ids:
+        raise ValueError(
+            "this network reads prompts sentence by sentence (net.prompt=sentences), and a prompt "
+            "has no newline at its end: end it with one, or train with net.prompt=tokens"
+        )
 
-    `ends` are the ids that end a sentence; without any all stays as it is. The last of them also
-    ends the prompt: what follows its first occurrence in a row stays as it is. given (B L): the
-    others are noise. They stay as they are, end nothing and count in no sum; None: all are given.
+
+def check_prompts(ids: Tensor, prompt_length: Tensor, ends: Sequence[int]) -> None:
+    """The same for rows of prompts and answers: ids B L, prompt_length B."""
+    for row, length in zip(ids.tolist(), prompt_length.tolist(), strict=True):
+        check_prompt(row[:length], ends)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the layers read of rows of tokens."""
+
+    x: Tensor  # B M D
+    mask: Tensor | None  # B M, True = a real column; None: all are
+    of_token: Tensor | None = None
+    """The column that each token is part of; None: each token is one.  # B L"""
+
+    @property
+    def real(self) -> Tensor:
+        """Which columns are real.  # B M"""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
+
+    def states_of_tokens(self, states: Tensor) -> Tensor:
+        """For each token the state of its column.  # B M D -> B L D"""
+        if self.of_token is None:
+            return states
+        return states.gather(1, self.of_token[..., None].expand(-1, -1, states.shape[-1]))
+
+    def places(self, tokens: Tensor) -> Tensor:
+        """The columns of tokens, by their places in the rows.  # B A -> B A"""
+        return tokens if self.of_token is None else self.of_token.gather(1, tokens)
+
+
+def pool_sentences(
+    x: Tensor, ids: Tensor, ends: Sequence[int], mask: Tensor | None = None
+) -> Columns:
+    """Sum the vectors x (B L D) of tokens `ids` (B L) by sentence, up to the end of the prompt.
+
+    ends: the ids that end a sentence; the last of them ends the prompt. Without any, each token is
+    a column. mask B L: True = a real token, padding is on the right (None: there is none).
     """
     if not ends:
-        return x
-    prompt_end = ids == ends[-1] if given is None else (ids == ends[-1]) & given
-    inside = (prompt_end.cumsum(1) - prompt_end.long()) == 0  # B L: up to its end, which counts
-    if given is not None:
-        inside &= given
-    end = torch.isin(ids, torch.tensor(ends, device=ids.device)) & inside
-    total = (x * inside[..., None]).cumsum(1)  # B L D
-    # The last end before each token; -1: none, the first sentence.
-    place = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    last = torch.where(end, place, -1).cummax(1).values
-    before = torch.cat([last.new_full((len(ids), 1), -1), last[:, :-1]], dim=1)  # B L
-    base = total.gather(1, before.clamp(min=0)[..., None].expand_as(total))
-    summed = total - base * (before >= 0)[..., None]
-    return torch.where(inside[..., None], summed, x)
+        return Columns(x, mask)
+    prompt_end = ids == ends[-1]
+    after = (prompt_end.cumsum(1) - prompt_end.long()) > 0  # B L: behind the prompt
+    final = torch.ones_like(after) if mask is None else mask
+    final = final & ~F.pad(final[:, 1:], (0, 1))  # the last token of a row ends its sentence, too
+    last = after | final | torch.isin(ids, torch.tensor(ends, device=ids.device))  # B L
+    of_token = last.cumsum(1) - last.long()  # B L: how many columns end before it
+    count = (last if mask is None else last & mask).sum(1)  # B
+    shortest, longest = torch.stack(count.aminmax()).tolist()
+    # What belongs to no column, which is padding, goes to one more, and that one is dropped.
+    into = of_token.clamp(max=longest)[..., None].expand_as(x)
+    summed = x.new_zeros(len(x), longest + 1, x.shape[-1]).scatter_add(1, into, x)[:, :longest]
+    real = None
+    if shortest < longest:
+        real = torch.arange(longest, device=ids.device) < count[:, None]  # B M
+    return Columns(summed, real, of_token.clamp(max=longest - 1))

@@ -42,8 +42,8 @@ class TransformerConfig:
     time_modulated: bool = False
     """Every layer is conditioned on a time given per row."""
     sentence_ends: tuple[int, ...] = ()
-    """Ids that end a sentence, the last one a prompt: prompts are summed by sentence (prompts.py).
-    None: prompts are read token by token."""
+    """Ids that end a sentence, the last one a prompt: each sentence of a prompt is read as one sum
+    (prompts.py). None: prompts are read token by token."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentence_ends", tuple(self.sentence_ends))  # JSON has lists
@@ -98,3 +98,9 @@ class ShiftedConfig(OnBackbone):
             raise ValueError("a shifted masked model has a bidirectional backbone without time")
         if self.shift is not True:
             raise ValueError("shift must be true: a model without it is its backbone alone")
+
+
+def ends_of(config: Any) -> tuple[int, ...]:
+    """The ids that end a sentence, of a network's configuration; none: it pools no prompts."""
+    found: tuple[int, ...] = getattr(getattr(config, "backbone", config), "sentence_ends", ())
+    return found

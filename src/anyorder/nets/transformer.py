@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.init import draw_weights
-from anyorder.nets.prompts import sum_sentences
+from anyorder.nets.prompts import Columns, pool_sentences
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import AttentionContext, Cache, Stack
 
@@ -76,16 +76,18 @@ class CachedStates(Protocol):
         ...
 
 
+Reader = Callable[[Tensor, Tensor | None], Columns]
+"""(ids B L, mask B L) -> what the layers read of them."""
+
+
 class PartialCache:
     """The `CachedStates` of a stack of layers over token vectors."""
 
     lead = 0
 
-    def __init__(
-        self, stack: Stack, embed: Callable[[Tensor], Tensor], rows: int, columns: int
-    ) -> None:
+    def __init__(self, stack: Stack, read: Reader, rows: int, columns: int) -> None:
         config, weight = stack.config, next(stack.parameters())
-        self.stack, self.embed, self.spare = stack, embed, columns
+        self.stack, self.columns, self.spare = stack, read, columns
         # One spare column takes what the padding of a span writes; attention never reads it.
         size = (rows, columns + 1, config.kv_heads, config.head_width)
         self.keys = [
@@ -95,22 +97,23 @@ class PartialCache:
         self.values = [torch.zeros_like(keys) for keys in self.keys]
 
     def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        places, length = slice(None) if rows is None else rows, ids.shape[1]
+        columns = self.columns(ids, mask)
+        places, length = slice(None) if rows is None else rows, columns.x.shape[1]
 
         def record(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             self.keys[layer][places, :length] = keys
             self.values[layer][places, :length] = values
             return keys, values
 
-        x = self.embed(ids)  # B L D
-        plain = self.stack.plain_context(x, mask)
-        return self.stack.run(
-            x, AttentionContext(plain.rotation, plain.visible, plain.causal, record)
-        )
+        plain = self.stack.plain_context(columns.x, columns.mask)
+        context = AttentionContext(plain.rotation, plain.visible, plain.causal, record)
+        return columns.states_of_tokens(self.stack.run(columns.x, context))
 
     def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
-        length = ids.shape[1]
-        columns, inside = span.columns()  # B A
+        every = self.columns(ids, mask)  # all, because a sentence may begin before the span
+        length = every.x.shape[1]
+        tokens, inside = span.columns()  # B A
+        columns = every.places(tokens)  # B A
         slots = columns.masked_fill(~inside, self.spare)
         places = torch.arange(len(ids), device=ids.device) if rows is None else rows
         shown = slice(None) if rows is None else rows  # a slice copies nothing
@@ -120,13 +123,12 @@ class PartialCache:
             self.values[layer][places[:, None], slots] = values
             return self.keys[layer][shown, :length], self.values[layer][shown, :length]
 
-        visible = mask[:, None, None, :]  # B 1 1 L
+        visible = every.real[:, None, None, :]  # B 1 1 M
         if self.stack.config.causal:
             ahead = torch.arange(length, device=ids.device)
-            visible = visible & (ahead <= columns[:, None, :, None])  # B 1 A L
+            visible = visible & (ahead <= columns[:, None, :, None])  # B 1 A M
         rotation = self.stack.rotary.pick(columns, length)
-        x = self.embed(ids)  # B L D: all columns, because a sentence may begin before the span
-        x = x.gather(1, columns[..., None].expand(-1, -1, x.shape[-1]))  # B A D
+        x = every.x.gather(1, columns[..., None].expand(-1, -1, every.x.shape[-1]))  # B A D
         return self.stack.run(x, AttentionContext(rotation, visible, join=replace))
 
     def keep(self, rows: Tensor) -> None:
@@ -219,18 +221,23 @@ class Transformer(Stack):
     ) -> Tensor:
         """The states after the final norm: B L -> B L D. States at padding mean nothing.
 
-        ids B L, or vectors B L D in their place; mask B L bool, True = a real key (None: all are);
+        ids B L; vectors B L D: read in place of the embeddings of `ids`, which are then needed only
+        to pool prompts (prompts.py); mask B L bool, True = a real key (None: all are);
         positions B L, by default 0 .. L - 1 (the causal rule follows the columns, not these);
         time B, needed exactly by time-modulated nets; cache: these are the next tokens of its rows.
         A causal net with padding on the right gives the same real states with or without a mask.
         """
-        # A cache that holds tokens holds the whole prompt: what comes next is none of it.
-        x = self._stream(ids, vectors, prompt=cache is None or not cache.longest)  # B L D
-        if cache is None:
-            return self.run(x, self.plain_context(x, mask, positions), time=time)
-        if positions is not None:
+        if cache is not None and positions is not None:
             raise ValueError("a cache counts positions by itself: give no positions with it")
-        return self.advance(x, cache, mask, time=time)
+        # A cache that holds tokens holds the whole prompt: what comes next is none of it.
+        columns = self._columns(ids, vectors, mask, prompt=cache is None or not cache.longest)
+        if cache is not None:
+            states = self.advance(columns.x, cache, columns.mask, time=time)
+        else:
+            assert positions is None or columns.of_token is None, "positions are of columns"
+            context = self.plain_context(columns.x, columns.mask, positions)
+            states = self.run(columns.x, context, time=time)
+        return columns.states_of_tokens(states)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states at any chosen places: (..., D) -> (..., V)."""
@@ -243,20 +250,24 @@ class Transformer(Stack):
 
     def rereader(self, rows: int, columns: int) -> PartialCache:
         """This net, with keys and values kept between calls on some columns."""
-        return PartialCache(self, self.vectors_of, rows, columns)
+        return PartialCache(self, self.columns_of, rows, columns)
 
     def reset_parameters(self, seed: int = 0) -> None:
         """Draw all weights afresh (init.py); on the meta device there are none to draw."""
         if not self.embed.weight.is_meta:
             draw_weights(self, seed)
 
-    def vectors_of(self, ids: Tensor) -> Tensor:
-        """What the layers read of whole rows of ids.  # B L -> B L D"""
-        return sum_sentences(self.embed(ids), ids, self.config.sentence_ends)
+    def columns_of(self, ids: Tensor, mask: Tensor | None) -> Columns:
+        """What the layers read of whole rows of ids, B L."""
+        return self._columns(ids, None, mask, prompt=True)
 
-    def _stream(self, ids: Tensor | None, vectors: Tensor | None, prompt: bool) -> Tensor:
-        if ids is not None and vectors is None:
-            return self.vectors_of(ids) if prompt else self.embed(ids)
-        if vectors is not None and ids is None:
-            return vectors
-        raise ValueError("give either ids or vectors")
+    def _columns(
+        self, ids: Tensor | None, vectors: Tensor | None, mask: Tensor | None, prompt: bool
+    ) -> Columns:
+        if vectors is None:
+            if ids is None:
+                raise ValueError("give ids or vectors")
+            vectors = self.embed(ids)
+        if ids is None or not prompt:
+            return Columns(vectors, mask)
+        return pool_sentences(vectors, ids, self.config.sentence_ends, mask)

@@ -40,7 +40,14 @@ class Oracle:
     def unit_table(self) -> Tensor:
         return self.table  # float64, so that nothing is rounded on the way
 
-    def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
+    def hidden(
+        self,
+        vectors: Tensor,
+        *,
+        ids: Tensor | None = None,
+        mask: Tensor | None = None,
+        signal: Tensor,
+    ) -> Tensor:
         self.calls.append((vectors, signal))
         return self.logits[: vectors.shape[1]].expand(len(vectors), -1, -1)
 

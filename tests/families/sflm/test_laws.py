@@ -47,7 +47,14 @@ class Oracle:
     def unit_table(self) -> Tensor:
         return self.table
 
-    def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
+    def hidden(
+        self,
+        vectors: Tensor,
+        *,
+        ids: Tensor | None = None,
+        mask: Tensor | None = None,
+        signal: Tensor,
+    ) -> Tensor:
         """log p(token | x) as states: B L D -> B L V. Frozen slots hold their token for certain."""
         cosine = (vectors.double() @ self.table.T).clamp(-1, 1)  # B L V
         theta = cosine.arccos().clamp(min=1e-9)

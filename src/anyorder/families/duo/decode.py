@@ -39,8 +39,6 @@ from anyorder.decode.draw import (
 from anyorder.decode.loop import keep_rows, pieces, run
 from anyorder.families.duo.config import DuoOptions
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
-from anyorder.nets.prompts import sum_sentences
-from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import LAST_TIME
 from anyorder.process.uniform import BRANCH, STATE, LogLinear, any_state, mixture
@@ -183,7 +181,7 @@ class _Stepper:
         last = rows.steps == step
         alpha_t, alpha_s = (_alpha(rows.steps, at) for at in (step - 1, step))
         alpha_s = alpha_s.masked_fill(last, 1.0)
-        hidden = self._hidden(alpha_t.float())  # B L D
+        hidden = self.net.hidden(rows.ids, mask=rows.real, time=alpha_t.float())  # B L D
         ids = rows.ids.clone()  # every slot is drawn given the canvas before the step
         for row, slot in pieces(rows.free, self.vocab):
             logits = self.states.logits(self.net.head(hidden[row, slot]))  # M K
@@ -209,15 +207,6 @@ class _Stepper:
         if self.stopping.fills:
             self._fill_after_eos(rows, last, step)
         self._record(step)
-
-    def _hidden(self, time: Tensor) -> Tensor:
-        """The states of all rows at their times; noise is no part of a prompt.  # B L D"""
-        net, rows = self.net, self.rows
-        if not isinstance(net, Transformer):
-            return net.hidden(rows.ids, mask=rows.real, time=time)
-        ends = net.config.sentence_ends
-        vectors = sum_sentences(net.embed(rows.ids), rows.ids, ends, given=~rows.free)
-        return net.hidden(vectors=vectors, mask=rows.real, time=time)
 
     def _predict(self, logits: Tensor, here: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """The logits to draw clean tokens from (M K), and the probability of the present ones."""

@@ -21,7 +21,6 @@ from anyorder.data.batches import Batch
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.family import Objective
 from anyorder.nets.denoiser import States
-from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.insertion import answer_items
@@ -54,8 +53,8 @@ def uniform_bound(
                 clean, free, batch.index, noise, SCHEDULE, states.count, first_time
             )
             vectors = net.embed(batch.ids.where(~free, states.ids[seen.states]))
-        vectors = sum_sentences(vectors, batch.ids, net.config.sentence_ends, given=~free)
-        hidden = net.hidden(vectors=vectors, mask=batch.real, time=seen.alpha.float())[free]  # M D
+        time = seen.alpha.float()
+        hidden = net.hidden(ids=batch.ids, vectors=vectors, mask=batch.real, time=time)[free]
         log_prob = states.logits(net.head(hidden)).log_softmax(dim=-1)  # M K
         row = free.nonzero()[:, 0]
         nats = uniform.bound(

@@ -35,7 +35,7 @@ from anyorder.nets.init import (
     start_scales,
     take_weights,
 )
-from anyorder.nets.prompts import sum_sentences
+from anyorder.nets.prompts import pool_sentences
 from anyorder.nets.stack import AttentionContext, Memory, Stack
 
 FEW_ROWS, LARGE_TABLE = 10, 1 << 22
@@ -115,7 +115,10 @@ class LatentNet(nn.Module):
     def read(self, ids: Tensor, length: Tensor) -> PromptVectors:
         """Prompts B P of `length` (B) tokens, padded on the right."""
         real = torch.arange(ids.shape[1], device=ids.device) < length[:, None]
-        x = sum_sentences(self.embed(ids), ids, self.config.backbone.sentence_ends)
+        ends = self.config.backbone.sentence_ends
+        columns = pool_sentences(self.embed(ids), ids, ends, real)
+        x, real = columns.x, columns.real
+        length = real.sum(dim=1)  # in columns
         if self.config.attention == "bidirectional":
             return PromptVectors(real, length, vectors=x)
         memory = self.latent.remember(x, self.latent.plain_context(x, real))

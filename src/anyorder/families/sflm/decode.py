@@ -36,7 +36,6 @@ from anyorder.decode.draw import (
 )
 from anyorder.decode.loop import run, slices
 from anyorder.families.sflm.config import USUAL, SflmOptions, parse_velocity
-from anyorder.families.sflm.net import SphereNet
 from anyorder.nets.denoiser import SphereDenoiser, States
 from anyorder.process import sphere
 from anyorder.process.noise import Stream, uniform
@@ -50,7 +49,7 @@ class _Rows:
 
     ids: Tensor  # B L, what is shown: tokens, and the mask before the first step
     real: Tensor  # B L
-    clean: Tensor  # B L D, what is read of frozen slots
+    clean: Tensor  # B L D, the vectors of frozen slots
     since: Tensor  # B L, the step from which a slot has shown its token
     log_prob: Tensor  # B L, of what is shown
     row: Tensor  # M, the row of each free slot
@@ -118,13 +117,10 @@ class _Stepper:
         ids, free, real = stack(self.canvases, self.vocab, device)
         row, position = free.nonzero(as_tuple=True)
         key = torch.tensor(keys, dtype=torch.int64, device=device)[row]
-        clean = self.net.unit_table()[ids]
-        if isinstance(self.net, SphereNet):
-            clean = self.net.sum_prompts(clean, ids, given=~free)
         return _Rows(
             ids=ids,
             real=real,
-            clean=clean,
+            clean=self.net.unit_table()[ids],
             since=torch.zeros_like(ids),
             log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
             row=row,
@@ -169,7 +165,8 @@ class _Stepper:
         vectors = torch.index_put(
             rows.clean, (rows.row, rows.position), rows.points.to(rows.clean.dtype)
         )
-        hidden = self.net.hidden(vectors, mask=rows.real, signal=signal.expand(len(rows.ids)))
+        signals = signal.expand(len(rows.ids))
+        hidden = self.net.hidden(vectors, ids=rows.ids, mask=rows.real, signal=signals)
         states = hidden[rows.row, rows.position]  # M D
         tokens, log_prob, points = [], [], []
         for piece in slices(len(states), self.vocab):

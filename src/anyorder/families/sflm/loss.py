@@ -35,8 +35,7 @@ def sphere_mean(vocab: Vocab, config: SphereLossConfig, max_length: int) -> Obje
         times = sphere.training_times(noise, len(batch.ids), batch.ids.device)
         signal = sphere.Truncated(net.most_signal, net.least_signal).value(times)
         vectors = noised_vectors(net.vectors(batch.ids), noised, signal, batch.index, noise)
-        vectors = net.sum_prompts(vectors, batch.ids, given=~noised)
-        states = net.hidden(vectors, mask=batch.real, signal=signal)[noised]  # M D
+        states = net.hidden(vectors, ids=batch.ids, mask=batch.real, signal=signal)[noised]
         targets = batch.ids[noised]
         return mean_over_tokens(
             functional.cross_entropy(net.head(states), targets, reduction="none")

@@ -1,8 +1,7 @@
 """The network of sflm: unit vectors in, a posterior over tokens out (S-FLM, arXiv 2605.11125).
 
     e_v    = E_v / |E_v|                       normalised whenever it is read; E itself is free
-    states = body(x, time),  x_i in R^D        noised vectors, or the clean e_v of a prompt (or the
-                                               sum of those of its sentence so far)
+    states = body(x, time),  x_i in R^D        noised vectors, or the clean e_v of a prompt
     logits = head(states)                      a separate matrix, zero at first: the loss is ln V;
                                                or E itself (`tied`, the backbone only)
 
@@ -43,7 +42,7 @@ from torch import Tensor, nn
 
 from anyorder.families.sflm.config import SphereConfig
 from anyorder.nets.init import TABLE, WeightDraws
-from anyorder.nets.prompts import sum_sentences
+from anyorder.nets.prompts import Columns, pool_sentences
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Rotary, Rotation, rotate, sinusoids
 from anyorder.nets.transformer import Transformer
@@ -203,21 +202,30 @@ class SphereNet(nn.Module):
         """The clean vectors of tokens: B L -> B L D."""
         return F.normalize(self.backbone.embed(ids), dim=-1)
 
-    def sum_prompts(self, vectors: Tensor, ids: Tensor, given: Tensor) -> Tensor:
-        """The vectors, those of given tokens (B L) in the form of prompts.  # B L D"""
-        return sum_sentences(vectors, ids, self.config.backbone.sentence_ends, given)
-
-    def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
+    def hidden(
+        self,
+        vectors: Tensor,
+        *,
+        ids: Tensor | None = None,
+        mask: Tensor | None = None,
+        signal: Tensor,
+    ) -> Tensor:
         """The states that the head reads: B L D -> B L D. Those at padding mean nothing.
 
+        ids: B L, to pool prompts, so that noised ones do not matter (None: nothing is pooled);
         mask: B L bool, True = a real token; signal: B, of the rows' noised positions.
         """
+        columns = Columns(vectors, mask)
+        if ids is not None:
+            columns = pool_sentences(vectors, ids, self.config.backbone.sentence_ends, mask)
         if isinstance(self.backbone, DiT):
-            sigma = -signal.double().log()
-            return self.backbone.hidden(vectors=vectors, mask=mask, time=sigma.float())
-        way = (signal.double() - self.least_signal) / (self.most_signal - self.least_signal)
-        scale = math.sqrt(self.config.backbone.width)
-        return self.backbone.hidden(vectors=vectors * scale, mask=mask, time=way.float())
+            time, scale = -signal.double().log(), 1.0
+        else:
+            time = (signal.double() - self.least_signal) / (self.most_signal - self.least_signal)
+            scale = math.sqrt(self.config.backbone.width)
+        return columns.states_of_tokens(
+            self.backbone.hidden(vectors=columns.x * scale, mask=columns.mask, time=time.float())
+        )
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of chosen states: (..., D) -> (..., V)."""
