@@ -254,8 +254,9 @@ def damaged(path: Path, reason: str) -> str:
 
 
 ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
-OURS = ("tiny", "paper", "runs")
-"""First parts of names that never mean the hub: recipes and the usual folder of results."""
+OURS = ("tiny", "trails", "paper", "runs")
+"""First parts of names that never mean the hub: recipes, shipped models, the usual folder of
+results."""
 WANTED = (
     "config.json",
     "generation_config.json",

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from anyorder.checks import refuse_unknown
 from anyorder.plugins import entries, family_part
-from anyorder.recipes import paper, tiny
+from anyorder.recipes import paper, tiny, trails
 from anyorder.recipes.recipe import (
     DataConfig,
     DuoRecipe,
@@ -31,6 +31,14 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "tiny/flexlatent": tiny.flexlatent,
     "tiny/duo": tiny.duo,
     "tiny/sflm": tiny.sflm,
+    "trails/ar": trails.ar,
+    "trails/mdm": trails.mdm,
+    "trails/planner": trails.planner,
+    "trails/flexmdm": trails.flexmdm,
+    "trails/latentmdm": trails.latentmdm,
+    "trails/flexlatent": trails.flexlatent,
+    "trails/duo": trails.duo,
+    "trails/sflm": trails.sflm,
     "paper/ar-125m": paper.ar_125m,
     "paper/mdm-125m": paper.mdm_125m,
     "paper/duo-125m": paper.duo_125m,
