@@ -1,9 +1,9 @@
 """Recipes on the corpus `trails`, under equal conditions (docs/trails.md).
 
 All families see the same problems in the same number of steps, and their parameters are equal
-within 1 %. Each network trains on a mixture of conditions, so that these are compared in one and the
-same network. Prompts are read sentence by sentence, and the optimiser is Muon: without both,
-networks of this size do not learn to look facts up.
+within 1 %. Each network trains on a mixture of conditions, so that conditions are compared within
+one network. Prompts are read sentence by sentence, and the optimiser is Muon: without both, networks
+of this size do not learn to look facts up.
 """
 
 from __future__ import annotations
