@@ -2,8 +2,8 @@
 
 All families see the same problems in the same number of steps, and their parameters are equal
 within 1 %. Each network trains on a mixture of conditions, so that conditions are compared within
-one network. Prompts are read sentence by sentence, and the optimiser is Muon: without both, networks
-of this size do not learn to look facts up.
+one network. Prompts are read sentence by sentence, and the optimiser is Muon: without both,
+networks of this size do not learn to look facts up.
 """
 
 from __future__ import annotations
