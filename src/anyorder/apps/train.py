@@ -105,7 +105,7 @@ def _as_begun(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> Rec
     saved = saved_config(out / CHECKPOINTS)
     began = {**BEFORE, **saved}["first_weights"] if saved else recipe.train.first_weights
     # Rank 0 decides: another machine may see an old state of the folder.
-    if not ranks.of_first(began == "in_order" != recipe.train.first_weights):
+    if not ranks.of_first(int(began == "in_order" != recipe.train.first_weights)):
         return recipe
     if progress:
         print("This training began with first_weights=in_order, and goes on so.", file=sys.stderr)
