@@ -41,7 +41,6 @@ KEYED_ROOMS = ("process", "decode", "data")
 # Only these folders know families by name; everything else asks a description for a property.
 FAMILY_ROOMS = ("families", "recipes")
 FAMILY_NAMES_LEFT = {
-    "apps/demo.py": 16,  # the story of the shipped models
     "hub/formats.py": 4,  # which family a published checkpoint is of
     "trace/adapters.py": 6,  # the formats of `anyorder import`
 }
@@ -188,7 +187,7 @@ def test_the_rules_can_fail() -> None:
     assert not unsafe_loads("torch.load(p, weights_only=True)")
 
 
-FILES, LINES = 231, 57_950
+FILES, LINES = 232, 58_000
 """Today's size of the package, a ratchet; CHANGELOG.md states what grew, and why. Version 0.2.0 had
 224 files and 56,000 lines."""
 
