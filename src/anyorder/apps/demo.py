@@ -32,7 +32,7 @@ from rich.text import Text
 from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob, progress_bar
 from anyorder.apps.report import Reported, command, report
 from anyorder.apps.sample import sample_to_run
-from anyorder.apps.show import film, legend
+from anyorder.apps.show import frames_of, legend
 from anyorder.apps.train import train_recipe
 from anyorder.files import replacing
 from anyorder.recipes import find_recipe, override
@@ -355,7 +355,7 @@ def _show_one(console: Console, folder: Path) -> None:
     trace = next(Run.open(folder).traces())
     console.print(Text(trace.prompt.rstrip("\n"), style="bold"))
     console.print("\nAs confidence chooses; masks are blocks, early tokens are bright:")
-    for step, canvas in film(trace):
+    for step, canvas in frames_of(trace):
         console.print(Text(f"--- after step {step}", style="dim"))
         console.print(canvas)
     console.print(legend())

@@ -66,7 +66,7 @@ class WholeCanvas:
         pass
 
 
-Extent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+ColumnExtent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """(slots in the window, real columns; B L each) -> the first column that steps inside a block
 compute, and the end, which is excluded; B each."""
 
@@ -84,7 +84,7 @@ def _block(inside: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return _first(inside), inside.shape[1] - _first(inside.flip(1))
 
 
-EXTENTS: dict[str, Extent] = {"prefix": _prefix, "block": _block}
+EXTENTS: dict[str, ColumnExtent] = {"prefix": _prefix, "block": _block}
 
 
 class CachedCanvas:
