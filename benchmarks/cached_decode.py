@@ -6,13 +6,13 @@
 
 `speed`: a bidirectional network with random weights, 12 layers of width 512, prompt 256, canvas
 256, blocks of 32 slots closed in 8 steps each. The exact decoder and the cached ones run in this
-process on the same weights, interleaved and repeated; medians of CPU time, their ratio to the exact
-decoder's, and the ratio of columns computed. Tokens of random weights say nothing about agreement:
-that is the other table's.
+process on the same weights, interleaved and repeated. The table has medians of CPU time, their
+ratio to the exact decoder, and the ratio of computed columns. Random weights cannot show agreement;
+the other table does.
 
-`stories`: the shipped tiny mdm on held-out problems, one slot a step by confidence: agreement with
-the exact decoder of the same block, and solved problems (in the sandbox), paired with its own.
-Intervals are over problems (95 %, bootstrap). One thread.
+`stories`: the shipped tiny mdm on held-out problems, one slot per step by confidence. The table has
+the agreement with the exact decoder of the same block size, and the solved problems (in the
+sandbox), paired by problem. Intervals are over problems (95 %, bootstrap). One thread.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The data pipeline on made rows: memory, speed, a kill half-way, and what was planted.
 
-Makes the five code sources in their own columns (JSON lines, gzipped ones and Parquet), rows drawn
-from thousands of words, and plants among them: every problem of HumanEval (or, without its file, of
-a benchmark made from the built-in corpus) as it is, rewritten (other names, layout and comments),
-and as it is again; and repeats of made rows, as they are and
-rewritten. Then runs `anyorder data code-mixture` in a process of its own, twice: to the end in one
-process, and with workers, killed with SIGKILL half-way and repeated. Prints what was found, what
-was dropped that is clean, the peak memory as the kernel tells it, and whether all files are the
+Makes the five code sources in their own columns (JSON lines, gzipped JSON lines and Parquet), with
+rows drawn from thousands of words. Plants rows among them: every problem of HumanEval (or, without
+its file, of a benchmark made from the built-in corpus), unchanged, rewritten (other names, layout
+and comments), and unchanged again; and repeats of made rows, unchanged and rewritten. Then runs
+`anyorder data code-mixture` twice in a separate process: once to the end with one process, and once
+with workers, killed with SIGKILL half-way and repeated. Prints which planted rows were found, which
+clean rows were dropped, the peak memory according to the kernel, and whether both runs wrote the
 same bytes.
 
     python benchmarks/data_pipeline.py --rows 6000                      a made benchmark, to try it
@@ -70,7 +70,7 @@ SHARE_OF_REPEATS = 200
 def rows_of(
     alias: str, seed: int, count: int, problems: list[Any], kinds: list[str]
 ) -> Iterator[Any]:
-    """Made rows with planted ones between them; `kinds` is filled with what each is."""
+    """Made rows with planted ones between them; `kinds` gets the kind of each row."""
     planted = planted_problems(problems, seed) + planted_repeats(seed, count // SHARE_OF_REPEATS)
     made = count - len(planted)
     every = made // (len(planted) + 1)
@@ -95,7 +95,7 @@ def start(words: list[str]) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> float:
-    """Wait for a run; its peak memory in megabytes."""
+    """Wait for a run and return its peak memory in megabytes."""
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     return int(errors.rsplit("PEAK", 1)[1]) / 1024
@@ -134,7 +134,7 @@ def made_benchmark(path: Path, count: int = 164) -> Path:
 
 
 def show_found(folder: Path, kinds: dict[str, list[str]]) -> None:
-    """What became of each kind of row."""
+    """Print how many rows of each kind were kept or dropped."""
     reasons: dict[tuple[str, int], str] = {}
     for line in (folder / "dropped.jsonl").open():
         told = json.loads(line)
@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def compare(given: argparse.Namespace, folder: Path) -> bool:
-    """Both runs, and what came of them; whether they wrote the same bytes."""
+    """Do both runs and print their results; return whether they wrote the same bytes."""
     benchmark = given.benchmark or made_benchmark(folder / "made.jsonl.gz")
     with gzip.open(benchmark, "rt") as file:
         problems = [json.loads(line) for line in file]

@@ -3,9 +3,9 @@
     ar   the prompt prefilled in one call       against   fed token by token, head included
     mdm  the vocabulary head on open slots only against   the head on every position
 
-Both sides run in this process on the same weights, interleaved and repeated; the table shows
-medians of CPU time and the ratio of multiply-adds. Shapes: 14 layers, width 512, vocabulary
-151,645, canvas 512, prompt 62 (the paper's 125M models).
+Both sides run in this process on the same weights, interleaved and repeated. The table shows
+medians of CPU time and the ratio of multiply-adds. The shapes are those of the paper's 125M models:
+14 layers, width 512, vocabulary 151,645, canvas 512, prompt 62.
 
     python benchmarks/decode.py            a few minutes
     python benchmarks/decode.py --small    seconds, to try the script
@@ -57,7 +57,7 @@ class Shape:
     repeats: int = 3
 
     def layer_work(self, positions: int, keys: int) -> float:
-        """Multiply-adds of all layers on so many positions, each seeing so many keys."""
+        """Multiply-adds of all layers on some positions, each of which sees some keys."""
         per_position = 4 * self.width**2 + 3 * self.width * self.mlp_width + 2 * keys * self.width
         return float(self.layers * positions * per_position)
 
@@ -127,7 +127,7 @@ class NeverEnds:
 
 @torch.inference_mode()
 def token_by_token(net: NeverEnds, prompt: list[int], new_tokens: int) -> list[int]:
-    """The comparison's other side: every prompt token is a call of its own, with its logits."""
+    """The other side of the comparison: one call for every prompt token, with its logits."""
     cache = net.new_cache(1, len(prompt) + new_tokens)
     logits = torch.empty(0)
     for token in prompt:
@@ -205,7 +205,7 @@ def measure_mdm(shape: Shape, policy: str) -> None:
 
 
 def show_sides(title: str, seconds: dict[str, float], work: dict[str, float]) -> None:
-    """Two sides, the quick one first, and how often it fits into the other."""
+    """Print two sides, the quick one first, and the ratio of their times."""
     (quick, slow) = seconds
     rows = [
         [name, f"{spent:.2f}", f"{work[name] / 1e9:.1f}", f"{2 * work[name] / spent / 1e9:.0f}"]

@@ -4,7 +4,7 @@
     python benchmarks/dry_runs.py --gpu a100-80
 
 Each row is `anyorder train RECIPE --dry-run --gpus N --gpu NAME` (formulas: apps/dry_run.py), with
-examples as long as they may be and 40 % utilisation. Nothing is trained.
+examples of the largest length and 40 % utilisation. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _cell(row: dict[str, float]) -> str:
 
 
 def refusals(gpu: Gpu) -> str:
-    """What the command says to those that do not fit on one GPU."""
+    """The messages for recipes that do not fit on one GPU."""
     lines = []
     for name in (each for each in RECIPES if each.startswith("paper/")):
         recipe, machine = find_recipe(name), Machine(1, gpu)

@@ -6,15 +6,15 @@
                 count laws
 
 Shapes: width 256, 4 layers, vocabulary 152,064, canvas 768, prompt 150, 128 steps, 4 rows. Random
-weights give no sensible lengths, so on both sides the gap head's output is replaced by its value
-for a model that expects 200 tokens: log((1 - alpha) * 200 / number of gaps).
+weights give no sensible lengths. So on both sides the output of the gap head is replaced by the
+output of a model that expects 200 tokens: log((1 - alpha) * 200 / number of gaps).
 
-Each side runs in a process of its own with one thread. The ratio of times is that of user time: the
-kernel's, spent on handing out fresh pages for large temporaries, depends on the allocator and is
-shown apart. Memory is the peak of the resident size less its size once the weights are there. A
-published step costs the same whatever is on the canvas, and takes ten seconds and more: by default
-8 steps, evenly spread over the run, are timed and scaled to 128; the steps between move the canvas
-by the same clocks, with random tokens.
+Each side runs in its own process with one thread. The ratio compares user time. Kernel time, which
+provides fresh pages for large temporaries, depends on the allocator and has its own column. Memory
+is the peak of the resident size minus the size after the weights are loaded. A published step costs
+the same on any canvas and takes more than ten seconds. So by default 8 steps, evenly spread over
+the run, are timed and scaled to 128; the steps between them move the canvas by the same clocks,
+with random tokens.
 
     python benchmarks/flexmdm.py                    some minutes
     python benchmarks/flexmdm.py --timed-steps 128  every published step
@@ -134,7 +134,7 @@ def prompts(shape: Shape, vocab: Vocab) -> list[tuple[int, ...]]:
 
 
 class Published:
-    """The published loop, plainly: everything everywhere, and one host sync per gap."""
+    """The published loop: computes everything at every position, with one host sync per gap."""
 
     def __init__(self, net: Sized, vocab: Vocab, shape: Shape) -> None:
         self.net, self.vocab, self.shape = net, vocab, shape
@@ -264,7 +264,7 @@ SIDES: dict[str, Callable[[Sized, Vocab, Shape], tuple[Spent, list[int]]]] = {
 
 
 def run_side(side: str, shape: Shape) -> None:
-    """In a process of its own: one line of JSON with seconds, megabytes and lengths."""
+    """Run one side in this process and print one line of JSON: seconds, megabytes and lengths."""
     net, vocab = build(shape)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     before = pages * os.sysconf("SC_PAGE_SIZE")

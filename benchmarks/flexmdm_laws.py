@@ -2,8 +2,9 @@
 
 The exact output law of each sampler, pushed through its kernel (insertion_laws.py and
 insertion_event_laws.py in tests/support), against a data law on all strings of three tokens up to a
-length. Nothing is trained or sampled. The rows are those of the analysis behind the decoder's
-defaults; the second table sets the event-driven sampler beside step-wise ones of as many calls.
+length. Nothing is trained or sampled. The rows are the analysis behind the defaults
+of the decoder. The second table compares the event-driven sampler with step-wise ones of as many
+calls.
 
     python benchmarks/flexmdm_laws.py                          lengths 0-4, some minutes
     python benchmarks/flexmdm_laws.py --longest 5              lengths 0-5, about ten minutes

@@ -3,12 +3,12 @@
     python benchmarks/flexmdm_stories.py                         the shipped models
     python benchmarks/flexmdm_stories.py runs/flexmdm runs/mdm
 
-Whole programs are written after the problem's text. For the middles a third of the program's tokens
-is taken out: flexmdm gets `<fill>` and finds the length, mdm gets a gap of the true length, and
-behind the program the EOS that fill its canvas in training. A program is right if it is the
-reference, which at layout 0 is the only right text; the layout is that of the first model's corpus,
-and at others a right program may be another one: compare rows, not levels. All decode greedily, by
-confidence. One seed; the intervals are Wilson's, at 95 %.
+Whole programs are written after the text of the problem. For the middles a third of the tokens of
+the program is removed. flexmdm gets `<fill>` and finds the length. mdm gets a gap of the true
+length and, after the program, the EOS tokens that fill its canvas in training. A program is right
+if it equals the reference. At layout 0 this is the only right text. The layout is that of the
+corpus of the first model, and at other layouts a right program may differ: compare rows, not
+levels. All models decode greedily, by confidence. One seed; intervals are Wilson's, at 95 %.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Gapped:
         return cls(prompt, program, tokens[:first], last - first, tokens[last:])
 
     def canvas(self, model: Model) -> Any:
-        """As the family was trained: open gap, or the true length and EOS up to the canvas."""
+        """The canvas as in training: an open gap, or the true length and EOS up to the end."""
         vocab = model.vocab
         if model.family.answers == "bare":
             before, after = vocab.decode(self.before), vocab.decode(self.after)
@@ -86,7 +86,7 @@ def fill(model: Model, gaps: list[Gapped], options: dict[str, Any]) -> list[Trac
 
 
 def row(name: str, traces: list[Trace], gaps: list[Gapped], given: list[str]) -> list[str]:
-    """How many are the reference, with `given` before what was written."""
+    """How many programs equal the reference; `given` stands before the written text."""
     right = sum(
         before + trace.text == gap.program
         for trace, gap, before in zip(traces, gaps, given, strict=True)

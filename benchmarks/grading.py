@@ -7,12 +7,12 @@
 
 Programs: trivial ones (one line, one assert), and the canonical solutions of HumanEval with their
 tests if the file is there (argument, or ANYORDER_DATA), else the built-in corpus. Every program is
-distinct, so nothing is saved by running equal ones once.
+distinct, so neither side saves time on equal programs.
 
-Each side runs in a process of its own, the sides in turn, several rounds; the table shows medians.
-CPU time is that of all processes involved, as the kernel adds it up when each is waited for
-(RUSAGE_CHILDREN of this process). Starting up is measured apart, with a single program, and taken
-off. The sides agree on every verdict, or the benchmark stops.
+Each side runs in its own process. The sides take turns, for several rounds; the table shows
+medians. CPU time is that of all processes, as the kernel adds it up (RUSAGE_CHILDREN of this
+process). The start-up time is measured with a single program and subtracted. If the sides disagree
+on a verdict, the benchmark stops.
 
     python benchmarks/grading.py                                 about two minutes
     python benchmarks/grading.py HumanEval.jsonl.gz --rounds 5
@@ -49,7 +49,7 @@ DATA = "benchmarks/HumanEval.jsonl.gz"
 
 @dataclass(frozen=True)
 class Cost:
-    """What grading some programs took."""
+    """The cost of grading some programs."""
 
     cpu: float
     wall: float
@@ -121,7 +121,7 @@ def ours(programs: list[dict[str, Any]]) -> list[bool]:
 
 
 def human_eval_style(programs: list[dict[str, Any]], timeout: float = 30.0) -> list[bool]:
-    """As the common harness does it: a manager and a process for each program."""
+    """The common harness: a manager process and a second process for each program."""
     import numpy  # noqa: F401  (the harness has it loaded, for its estimator)
 
     context = multiprocessing.get_context("fork")
@@ -183,7 +183,7 @@ SIDES: dict[str, Callable[[list[dict[str, Any]]], list[bool]]] = {
 
 
 def measure(side: str, programs: list[dict[str, Any]]) -> tuple[Cost, list[bool]]:
-    """Run one side in a process of its own and take what it and all below it used."""
+    """Run one side in its own process and measure it with all its children."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, __file__, "--side", side],

@@ -3,12 +3,12 @@
 Shipped tiny models at batch 1 and 24, FlexMDM once more with random weights and a vocabulary of
 152,064 (the shapes of flexmdm.py), and training steps of three tiny recipes. For each:
 
-    CPU time       of one step: many steps less few, so that loading and starting are taken off
+    CPU time       of one step: many steps minus few, so that loading and starting drop out
     operations     of matrix products and attention, counted by torch
     floor          the larger of the operations at the measured rate of a float32 product of 1024^3
                    and the weights once through memory at the measured bandwidth
-    by kind        torch.profiler's own time of each kind of operation; the rest is Python and
-                   torch's way to the kernels. The profiler makes small operations look larger
+    by kind        torch.profiler's self time of each kind of operation; the rest is Python and the
+                   dispatch of torch. The profiler makes small operations look larger
 
 One thread, float32, medians.
 
@@ -73,7 +73,7 @@ PYTHON = "between them"
 
 @dataclass(frozen=True)
 class HotPath:
-    """Something that repeats a hot step."""
+    """A function that repeats a hot step."""
 
     run: Callable[[int], None]
     """So many rounds of it."""
@@ -148,7 +148,8 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def floors() -> tuple[float, float]:
-    """Operations a second of a large product, and bytes a second of a large copy; the best."""
+    """The best rates: operations per second of a large product, bytes per second of a large
+    copy."""
     a, b = torch.ones(1024, 1024), torch.ones(1024, 1024)
     source = torch.ones(1 << 26)
     target = torch.empty_like(source)

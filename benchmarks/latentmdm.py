@@ -9,14 +9,14 @@
                losses must agree
 
 Width 512, 8 heads, feed-forward 1536, 2 + 10 + 2 layers (ar: 14), 16 slots of 32 tokens, batch 1,
-prompt 62, 8 lines of about 10 tokens. The weights are random, and what is written follows a script
-(latentmdm_scripted.py) with a dial for how much of a candidate survives from one step to the next:
-`measured` is what two tiny models trained on stories showed (`--survival runs/tiny-latentmdm` shows
-it for any model); `all` and `nothing` are the extremes.
+prompt 62, 8 lines of about 10 tokens. The weights are random, and a script gives the written tokens
+(latentmdm_scripted.py). A dial of the script sets how much of a candidate survives from one step to
+the next: `measured` is the value of two tiny models trained on stories (`--survival
+runs/tiny-latentmdm` prints it for any model); `all` and `nothing` are the extremes.
 
-One thread, float32; medians of CPU time, both sides interleaved in one process; the extremes are
-timed once, with 8 slots. Memory is measured with one step in a process of its own: the peak of the
-resident size less the size once weights and gradients are there, which are the same on both sides.
+One thread, float32; medians of CPU time, both sides interleaved in one process. The extremes are
+timed once, with 8 slots. Memory is measured with one step in a separate process: the peak of the
+resident size minus the size with weights and gradients, which are equal on both sides.
 
     python benchmarks/latentmdm.py                    half an hour
     python benchmarks/latentmdm.py --vocab 1024       one vocabulary; also --only ar, --repeats 1
@@ -138,7 +138,7 @@ Lines = dict[int, published.Revealed]
 
 @dataclass(frozen=True)
 class Sampler:
-    """Our decoder on one row, and what it did last."""
+    """Our decoder on one row, and its last result."""
 
     net: Scripted
     vocab: Vocab
@@ -161,7 +161,7 @@ class Sampler:
 
 
 def largest_difference(ours: Lines, theirs: Lines) -> float:
-    """Of scores; tokens and order must be the same."""
+    """The largest difference of scores; tokens and order must be equal."""
     # An empty segment that another one empties again is forgotten on the published side.
     ours = {slot: seen for slot, seen in ours.items() if seen.tokens or slot in theirs}
     assert ours.keys() == theirs.keys(), "both sides must reveal the same slots"
@@ -285,7 +285,7 @@ def training_step(shape: Shape, side: str, net: LatentNet | None = None) -> Step
 
 
 def peak_of_step(shape: Shape, side: str) -> None:
-    """In a process of its own: one line of JSON with megabytes and the loss."""
+    """Measure in this process and print one line of JSON: megabytes and the loss."""
     step = training_step(shape, side)
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of building the network
     before = resident("VmRSS")
@@ -295,7 +295,7 @@ def peak_of_step(shape: Shape, side: str) -> None:
 
 
 def resident(field: str) -> float:
-    """Megabytes, from the kernel. Unlike ru_maxrss, which a process inherits from its parent."""
+    """The resident megabytes, from the kernel. (A process inherits ru_maxrss from its parent.)"""
     status = Path("/proc/self/status").read_text()
     return int(re.search(rf"{field}:\s*(\d+) kB", status)[1]) / 1e3  # type: ignore[index]
 

@@ -2,11 +2,11 @@
 
     python benchmarks/latentmdm_policies.py --problems 300 --out runs/policies
 
-The shipped model, or one that is named. Greedy tokens, as in the paper's table. Every policy and
-every k decodes the same problems with the same seed, so nothing but the order differs, into a run
-folder of its own: with `--out` an interrupted command goes on when it is repeated. The programs are
-executed in the sandbox. Intervals at 95 %; each rate is compared with that of the first policy and
-k problem by problem, by the paired bootstrap of measure/intervals.py.
+Uses the shipped model, or one that you name. Tokens are greedy, as in the paper's table. Every
+policy and every k decodes the same problems with the same seed, so only the order differs. Each has
+its own run folder: with `--out`, repeat an interrupted command to continue it. The programs are
+executed in the sandbox. Intervals are at 95 %. Each rate is compared with that of the first policy
+and k, problem by problem, by the paired bootstrap of measure/intervals.py.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def compare_policies(
     options: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> list[Cell]:
-    """All cells, the first of which is what the others are compared with; runs go to `folder`."""
+    """All cells; the others are compared with the first. Runs go to `folder`."""
     if job.task is None or job.samples not in (None, 1):
         raise ValueError("the comparison is by problem: give a task, and one sample for each")
     cells: list[Cell] = []

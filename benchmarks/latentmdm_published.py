@@ -9,9 +9,9 @@ latentmdm.py. Facts from the paper's appendix E and its release; no code of it.
                network on 528; the decoder and the head on all 33 positions of every masked slot,
                1,024 slots at a time; then the valid ones are selected
 
-One thing differs from the release, on purpose: the padding up to 528 positions is masked out
-instead of attended to (and mask, padding and BOS are never written). It costs the same, and makes
-it the same function as ours, so that both sides must agree.
+One thing differs from the release on purpose: the padding up to 528 positions is masked out, not
+attended to (and mask, padding and BOS are never written). This costs the same and computes the same
+function as ours, so that both sides must agree.
 
 Letters: B rows, S slots, N segments, T positions of a segment, D width, V vocabulary.
 """
@@ -71,7 +71,7 @@ def sample(
     k: int,
     dtype: torch.dtype = torch.float32,
 ) -> dict[int, Revealed]:
-    """Fill so many slots; greedy tokens, by average log-likelihood. Those behind are empty.
+    """Fill some slots with greedy tokens, by average log-likelihood. Later slots are empty.
 
     The release's log-softmax is float32, which among 151,645 words gives a nearly certain token up
     to 8e-4 too much: next to 1, small terms of its sum round to nothing. With `dtype` float64 the

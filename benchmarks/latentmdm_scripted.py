@@ -1,10 +1,10 @@
-"""A network of the real size that writes what a script says: for benchmarks with random weights.
+"""A network of the real size that writes a script: for benchmarks with random weights.
 
-An untrained network neither ends its lines nor keeps a candidate from one step to the next, and how
-long lines are and how much of them survives is what decoding costs. So every layer and the whole
-vocabulary head run as they are, and then one logit of each place, that of the token in the script,
-is raised until it has about the probability that the script gives it. The scores, hence the order
-in which segments are revealed, still depend on every number that the network computes.
+The cost of decoding depends on the length of lines and on how much of a candidate survives a step.
+An untrained network neither ends its lines nor keeps a candidate. So every layer and the whole
+vocabulary head run as usual. Then the logit of the token in the script is raised, at each place,
+until the token has about the probability that the script gives it. The scores, and with them the
+order in which segments are revealed, still depend on every number that the network computes.
 
     a slot's line        7 to 13 tokens, then EOS; slots behind the last line hold EOS alone
     a step               each candidate changes with probability `change`, at a uniform place: that
@@ -88,7 +88,7 @@ class Script:
 
 @dataclass
 class Work:
-    """What was asked of a network."""
+    """Counts of the calls of a network."""
 
     latent_positions: int = 0
     decoder_calls: int = 0
@@ -143,7 +143,7 @@ class Scripted:
 
 
 class ScriptedWriter:
-    """A writer whose states say whose they are and which place they predict."""
+    """A writer whose states carry their step, their slot and the place that they predict."""
 
     def __init__(self, inner: SegmentWriter, tags: Tensor, work: Work, length: int = 0) -> None:
         self.inner, self.tags, self.work = inner, tags, work

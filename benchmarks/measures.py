@@ -3,12 +3,12 @@
     ours    text -> parse -> trees -> best match -> table with intervals, on all cores
     apted   the exact distance of every pair in pure Python, trees already made, one core
 
-Programs come from a seeded generator: per prompt one function, and variants of it as a sampler at
-low temperature writes them (renamed variables, other constants, swapped statements, other forms of
-a loop, a guard, a helper variable), about half of them repeated. apted is timed on a sample of the
-pairs, drawn evenly over prompts and metrics, and scaled to all of them; a second line scales it to
-the pairs that are left when it, too, is given each pair of distinct trees only once. On the sample
-both must agree. Times are wall-clock on this machine, compiled code loaded before.
+A seeded generator makes the programs: one function per prompt, and variants of it such as a sampler
+at low temperature writes (renamed variables, other constants, swapped statements, other forms of a
+loop, a guard, a helper variable). About half of them are repeated. apted is timed on a sample of
+the pairs, drawn evenly over prompts and metrics, and scaled to all pairs. A second line scales it
+to the distinct pairs of trees, as if apted computed each of them only once. Both sides must agree
+on the sample. Times are wall-clock on this machine; compiled code is loaded before.
 
     python benchmarks/measures.py            20 prompts x 32 x 32, about a minute
     python benchmarks/measures.py --small    seconds, to try the script
@@ -174,7 +174,7 @@ class Renaming(ast.NodeTransformer):
 
 
 def samples(number: int, count: int, rate: float, seed: int) -> list[str]:
-    """What one policy wrote for one prompt. About half are one of the few most likely programs."""
+    """The programs of one policy for one prompt. About half are among the few most likely ones."""
     chance = random.Random(f"{seed}/{number}/{rate}")
     base = base_program(number)
     usual = [variant(base, chance, rate / 2) for _ in range(3)]

@@ -1,8 +1,8 @@
 """Order metrics: time for one trace of about 300 tokens in 512 steps, and its size on disk.
 
 Programs are functions of the standard library, cut into pieces of the size of BPE tokens; each
-piece gets a random insert and reveal step, an id and a log-probability. Timed, nothing kept from
-one round to the next, as processor time of one thread:
+piece gets a random insert and reveal step, an id and a log-probability. The times are CPU time of
+one thread; no round uses results of an earlier one:
 
     prepare     text -> program, statements, Python tokens, blocks
     metrics     prepare, and all four metrics of every node in three scopes
@@ -90,7 +90,8 @@ def trace_of(pieces: list[str], number: int) -> Trace:
 
 
 def milliseconds(work: Callable[[Trace], object], traces: list[Trace], rounds: int) -> list[float]:
-    """Per trace the quickest of some rounds: what the machine does besides is not measured."""
+    """The quickest of several rounds per trace, so that other work on the machine does not
+    count."""
     best = []
     for trace in traces:
         times = []

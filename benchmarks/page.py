@@ -4,11 +4,11 @@
     python benchmarks/page.py flexmdm grading     these again; the other sections stay as they are
     python benchmarks/page.py --compose           no runs: the page from what is stored
 
-Each script runs in a process of its own, alone, with the arguments in SCRIPTS. What it printed goes
-to benchmarks/results/<script>.md with its command, the machine, and how busy that was; the page is
-composed of these, of the first line of each script's docstring and of its DOMINATES: what takes the
-time, and how far that is from the floor. A script that fails keeps its old result, the others run
-all the same, and the exit code is 1.
+Each script runs alone in its own process, with the arguments in SCRIPTS. Its output goes to
+benchmarks/results/<script>.md with its command, the machine, and how busy the machine was. The page
+combines these results with the first line of each script's docstring and with its DOMINATES: what
+takes the time, and how far that is from the floor. If a script fails, its old result stays, the
+other scripts run, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ SCRIPTS = {
     "data_pipeline": "--rows 6000",
     "dry_runs": "",
 }
-"""Every benchmark, in the order of the page, with arguments that fit it into minutes."""
+"""Every benchmark in the order of the page, with arguments that make it run in minutes."""
 LIBRARIES = {"page", "tables", "walk", "latentmdm_published", "latentmdm_scripted"}
-"""Files beside them that are not benchmarks."""
+"""Files in this folder that are not benchmarks."""
 
 BUSY = 0.1
-"""From this share of the cores on, what other programs use is said aloud."""
+"""If other programs use more than this share of the cores, the page says so."""
 INTRODUCTION = """\
 # Performance
 
@@ -68,16 +68,16 @@ small differences.
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one script."""
+    """The outcome of one script."""
 
     name: str
     error: str | None = None
-    """The end of what it said; None: it ran to its end."""
+    """The end of its output; None: it succeeded."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds since some moment: on the wall, of all cores, and of what this process started."""
+    """Seconds since some moment: wall-clock, CPU time of all cores, CPU time of our children."""
 
     wall: float
     cores: float | None
@@ -89,7 +89,7 @@ class Clock:
         return cls(time.perf_counter(), _busy_seconds(), used.ru_utime + used.ru_stime)
 
     def share_of_others(self, since: Clock) -> float | None:
-        """How much of all cores other programs used; None where the kernel does not tell."""
+        """The share of all cores that other programs used; None if the kernel does not say."""
         if self.cores is None or since.cores is None:
             return None
         others = self.cores - since.cores - (self.own - since.own)
@@ -108,7 +108,7 @@ def _busy_seconds() -> float | None:
 
 
 def machine() -> str:
-    """What it is, without who it is."""
+    """The kind of machine, without its name."""
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
     model = found[1].strip() if found else platform.processor() or platform.machine()
@@ -148,7 +148,7 @@ def run(name: str, arguments: str, folder: Path, results: Path) -> Outcome:
 
 
 def tidy(printed: str) -> str:
-    """Without spaces at the ends of lines, and without more than one empty line between others."""
+    """Remove spaces at the ends of lines, and all but one of several empty lines."""
     lines = "\n".join(line.rstrip() for line in printed.splitlines())
     return re.sub(r"\n{3,}", "\n\n", lines).strip()
 

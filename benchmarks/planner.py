@@ -4,14 +4,14 @@
     python benchmarks/planner.py agreement runs/planner-imitated
     python benchmarks/planner.py tuning runs/planner-imitated runs/planner-tuned
 
-`agreement`: on held-out stories, corrupted as in imitation (blocks of any length and place, any
-share of them masked), the share of slots that the planner (u > 1/2) and the factor rule judge
-alike, by how much of the block is masked. Its interval is over stories, by bootstrap.
+`agreement`: held-out stories are corrupted as in imitation (blocks of any length and place, with
+any share masked). The table has the share of slots on which the planner (u > 1/2) and the factor
+rule agree, by how much of the block is masked. Intervals are over stories, by bootstrap.
 
-`tuning`: held-out problems, decoded by the planner before and (if it is named) after, by the factor
-rule and by confidence one slot a step, on the same problems and noise; programs are run in the
-sandbox. Steps and solved problems, and their differences to the first model as paired intervals
-over problems (95 %, bootstrap). One thread.
+`tuning`: held-out problems are decoded by the planner before tuning and, if you name it, after; by
+the factor rule; and by confidence with one slot per step. All use the same problems and noise, and
+programs are run in the sandbox. The table has steps and solved problems, and their differences to
+the first model as paired intervals over problems (95 %, bootstrap). One thread.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def spelled(interval: Interval) -> str:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to decode, and what came of it, problem by problem."""
+    """One way to decode, and its results, problem by problem."""
 
     name: str
     steps: np.ndarray[Any, np.dtype[np.float64]]

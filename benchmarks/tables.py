@@ -11,7 +11,7 @@ from anyorder.report.tables import Table, to_markdown
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table: names on the left, everything else to the right."""
+    """A Markdown table: names are left-aligned, everything else is right-aligned."""
     lines = tuple(tuple(map(str, row)) for row in rows)
     return to_markdown(Table(tuple(head), lines, align="lr"), even=True)
 

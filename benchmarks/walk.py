@@ -37,7 +37,7 @@ COMMANDS = (
 
 @dataclass(frozen=True)
 class Walk:
-    """What one command walked through; files are relative to the package."""
+    """The files that one command touched, relative to the package."""
 
     argv: tuple[str, ...]
     touched: tuple[str, ...]
@@ -79,7 +79,7 @@ def walk_all() -> list[Walk]:
 
 
 class Watch:
-    """A profiler that remembers the files of a package of which a function was called."""
+    """A profiler that records the files of a package whose functions were called."""
 
     def __init__(self, package: Path) -> None:
         self.package = f"{package}{os.sep}"
@@ -101,7 +101,7 @@ class Watch:
 
 
 def _watched(found: Path, argv: list[str]) -> int:
-    """In the fresh process: run the command and write down what was seen."""
+    """In the fresh process: run the command and write what was recorded."""
     import anyorder.cli
 
     package = Path(anyorder.cli.__file__).resolve().parents[1]

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 PROGRAM = "python -m studies"
 PUBLISHED = ("--model", "--preset")
-"""Flags of `anyorder paper`, which was a part of this command once."""
+"""Flags of `anyorder paper`, which was once a part of this command."""
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The paper's questions, asked of trained models: trains, samples, grades, measures, writes.
+    """Asks the paper's questions of trained models: trains, samples, grades, measures, writes.
 
-    Models and runs that are there are not made again (the repository holds many), and the
-    page is made from the stored records alone. From nothing it takes hours; a command that was
-    stopped goes on when it is repeated.
+    Models and runs that exist are not made again (the repository holds many), and the page is
+    made from the stored records alone. A study from nothing takes hours; to continue a command
+    that was stopped, repeat it.
 
       make study                                 what is missing, then docs/results.md
       make study ARGS="--only page"              the page again, from what is stored
@@ -44,13 +44,13 @@ class Flags:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the words ask for and return the exit code; `--help` ends the program."""
+    """Run the command and return the exit code; `--help` ends the program."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if any(word.partition("=")[0] in PUBLISHED for word in words):
-        return _fail("a checkpoint is the matter of `anyorder paper --model X --preset NAME`", 2)
+        return _fail("for a checkpoint, use `anyorder paper --model X --preset NAME`", 2)
     try:
         flags = tyro.cli(Flags, args=words, prog=PROGRAM, config=(tyro.conf.FlagCreatePairsOff,))
-    except ValueError as error:  # a value that the job refuses, before any file is looked at
+    except ValueError as error:  # the job refuses a value before it reads any file
         return _fail(str(error), 2)
     try:
         _show(flags)

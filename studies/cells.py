@@ -1,13 +1,13 @@
-"""Cells of the study's tables: values of samples, by seed and problem, to means with intervals.
+"""Cells of the study's tables: means with intervals, from values of samples by seed and problem.
 
 A measure of one run is a mapping from task to the values of its samples (`Values`). A cell takes
-one such mapping for each seed. Means are over samples; differences are paired, the mean of left
-minus that of right for each problem of each seed that has both. Intervals draw problems, and seeds
-where there are several (measure/intervals.py). Where drawing problems cannot tell, bounds are
-Wilson's: of a rate of one seed with one sample a problem, of a rate that is 0 or 1 throughout, and
-of a difference of rates that is 0 throughout.
+one such mapping for each seed. Means are over samples. Differences are paired: for each seed and
+problem that both sides have, the mean of left minus the mean of right. Intervals draw problems, and
+also seeds if there are several (measure/intervals.py). In three cases drawing problems says
+nothing, and the bounds are Wilson's: a rate of one seed with one sample per problem, a rate that is
+always 0 or 1, and a difference of rates that is always 0.
 
-Whether a trend holds is decided by rule from the interval of a difference, never by hand.
+A rule decides from the interval of a difference whether a trend holds, never a person.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anyorder.measure.intervals import Interval, crossed_interval, wilson_interv
 from anyorder.measure.passk import task_rates
 
 Values = Mapping[str, Sequence[float]]
-"""Task -> the values of its samples; those without one are left out."""
+"""Task -> the values of its samples; samples without a value are left out."""
 
 YES, NO, UNDECIDED, UNKNOWN = "yes", "no", "undecided", "not measured yet"
 
@@ -36,7 +36,7 @@ def mean_cell(seeds: Sequence[Values], *, rate: bool = False) -> Interval:
     counts = np.array([[len(each.get(task, ())) for task in tasks] for each in seeds])
     found = crossed_interval(sums.reshape(shape), counts.reshape(shape))
     if rate and found.method == "constant" and found.estimate in (0.0, 1.0):
-        # Problems are what was drawn; the seeds' samples of one problem are not new ones.
+        # Problems were drawn independently; samples of one problem by several seeds were not.
         return wilson_interval(round(found.estimate * found.n), found.n)
     if rate and len(seeds) == 1 and all(each in ([0.0], [1.0]) for each in seeds[0].values()):
         return wilson_interval(round(sums.sum()), found.n)
@@ -44,7 +44,7 @@ def mean_cell(seeds: Sequence[Values], *, rate: bool = False) -> Interval:
 
 
 def proportion(rate: Interval) -> Interval:
-    """A rate of one sample a problem, whatever bounds it came with, with Wilson's."""
+    """A rate of one sample per problem, with Wilson's bounds in place of its own."""
     return wilson_interval(round(rate.estimate * rate.n), rate.n, level=rate.level)
 
 
@@ -55,7 +55,7 @@ def difference_cell(
     assert len(left) == len(right), "pairs of seeds"
     found = mean_cell([_differences(one, other) for one, other in zip(left, right, strict=True)])
     if rate and found.method == "constant" and found.estimate == 0:
-        # No problem told the two apart; of so many, some that do may have been missed.
+        # The two differ on none of these problems; they may differ on problems that were not drawn.
         most = wilson_interval(0, found.n).high
         return replace(found, low=-most, high=most, method="wilson")
     return found
@@ -94,12 +94,12 @@ def _mean(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says, or that its explanation implies, and whether it is so here."""
+    """A claim of the paper, or one that its explanation implies, and whether it holds here."""
 
     says: str
     """The claim, in words."""
     source: str
-    """Where it comes from: the paper's numbers, or what the claim follows from."""
+    """Its source: the paper's numbers, or the reason that implies the claim."""
     here: str
     """The numbers that decide."""
     holds: str
@@ -107,9 +107,9 @@ class Claim:
 
 
 def above_zero(found: Interval | None) -> str:
-    """Whether a difference is positive: yes or no where its interval leaves out zero.
+    """Whether a difference is positive: yes or no if its interval excludes zero.
 
-    Of a difference that is 0 on every problem the answer is no: nothing showed one.
+    If the difference is 0 on every problem, the answer is no.
     """
     if found is None or math.isnan(found.estimate):
         return UNKNOWN
@@ -134,12 +134,12 @@ def below_zero(found: Interval | None) -> str:
 
 
 def mirrored(found: Interval) -> Interval:
-    """The same with the other sign."""
+    """The same interval with the opposite sign."""
     return replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)
 
 
 def within(found: Interval | None, margin: float) -> str:
-    """Whether a difference is nearly none: its interval inside the margin, or outside of it."""
+    """Whether a difference is small: its interval lies inside the margin, or outside of it."""
     if found is None or math.isnan(found.estimate):
         return UNKNOWN
     if math.isnan(found.low):
@@ -150,7 +150,7 @@ def within(found: Interval | None, margin: float) -> str:
 
 
 def all_of(*parts: str) -> str:
-    """A claim of several parts: no if one does not hold, yes if all do."""
+    """The verdict on a claim with several parts: no if one does not hold, yes if all do."""
     for verdict in (NO, UNKNOWN, UNDECIDED):
         if verdict in parts:
             return verdict

@@ -1,7 +1,7 @@
-"""Comparing the programs of a model's policies with those that it writes from left to right.
+"""Compares the programs of a model's policies with those that it writes from left to right.
 
-Similarity is a matter of pairs of runs, so it is taken after all of them are sampled: one job for
-each reference, whose values go to the folders of the runs that were compared (pairs.parquet).
+Similarity needs pairs of runs, so it is measured after all runs are sampled. There is one job for
+each reference run. Its values go to the folders of the runs that were compared (pairs.parquet).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from studies.records import PAIRS_FILE, read_about, write_table
 from studies.runs import RunJob
 
 RESAMPLES = 1
-"""Intervals are the study's own (cells.py): here only the values of each problem are wanted."""
+"""The study computes its own intervals (cells.py) and needs only the values of each problem."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class CompareJob:
 
     @property
     def done(self) -> bool:
-        """Whether the values are there, of these very runs."""
+        """Whether the values of exactly these runs are there."""
         return all(read_about(self._path(job)) == self._about(job) for job in self.runs)
 
     def _about(self, job: RunJob) -> dict[str, Any]:
@@ -58,14 +58,14 @@ class CompareJob:
 
 
 def _programs(job: RunJob) -> Programs:
-    """Of its traces, which may be missing or unfinished even where its records are there."""
+    """The programs in the traces of a run. Traces may be missing even if the records are there."""
     run = job.sampled()
-    job.verdicts(run)  # without them, which programs are correct would be left out
+    job.verdicts(run)  # without verdicts, no program would count as correct
     return Programs.of_run(run, job.run.name)
 
 
 def comparisons(jobs: Sequence[RunJob]) -> list[CompareJob]:
-    """One for each reference among the jobs."""
+    """One job for each reference among the runs."""
     by_name = {job.run.name: job for job in jobs}
     groups: dict[str, list[RunJob]] = {}
     for job in jobs:

@@ -1,6 +1,6 @@
-"""A run without a network: which problems, at which dials, on which canvas. Plain, quick to import.
+"""The settings of a run without a network: problems, dials and canvas. Quick to import.
 
-What is done with it is model_free.py.
+model_free.py decodes such a run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 from anyorder.data.corpora.stories import StoriesConfig
 
 CANVAS = 64
-"""Slots, as of the trained models."""
+"""Slots, as many as the trained models have."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Runs without a network: confidence decoding on posteriors counted from renderings.
 
-A run of this kind asks what the policy does when the posterior is right: the mdm decoder as it is,
-one slot a step, on held-out problems of `stories` at any dial, on a canvas that is filled behind
-the program (left) or in front of it (right). It is an ordinary run folder, so every measure applies
-to it; placement asks the same counted posteriors again.
+Such a run shows what the policy does when the posterior is right. It uses the ordinary mdm decoder
+with one slot per step, on held-out problems of `stories` at any dial. The canvas is filled after
+the program (left) or before it (right). The result is an ordinary run folder, so every measure
+applies to it; placement asks the same counted posteriors again.
 
-Not here: the posteriors (renderings.py), and what is made of such runs (questions/dial.py).
+Not here: the posteriors (renderings.py), and the tables of such runs (questions/dial.py).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from studies.renderings import Rendered, renderings_of
 from studies.study_job import study_command
 
 BATCH = 20
-"""Problems of one part."""
+"""Problems in one part of a run."""
 
 
 def options_of(setting: FreeSetting) -> MdmOptions:
-    """How it is decoded, resolved."""
+    """The resolved decoding options."""
     return mdm.resolve(MdmOptions(policy="confidence", ties=setting.ties))
 
 
@@ -49,7 +49,7 @@ def free_model(setting: FreeSetting) -> Model:
 
 
 def sample_free(setting: FreeSetting, folder: Path) -> Run:
-    """The run in `folder`, or what is left of it to do."""
+    """Sample the run in `folder`, or the rest of it."""
     subject, options = _subject(setting), options_of(setting)
     card = RunCard(
         command=study_command("dial"),

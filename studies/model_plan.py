@@ -1,8 +1,8 @@
 """The models of the study: families, dials and seeds, and the trainings that make them.
 
-A model is what shipped with the package, or what some training commands make: those of
-recipes/shipped_models.py with another seed, or shorter ones at several settings of the corpus.
-Nothing here trains (models.py).
+A model ships with the package, or training commands make it: those of recipes/shipped_models.py
+with another seed, or shorter ones at several settings of the corpus. This file trains nothing;
+models.py does.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from dataclasses import dataclass
 from typing import Any
 
 STEPS, START_STEPS = 12_000, 4_000
-"""Of the models that ship with the package and their other seeds; flexmdm begins with an mdm."""
+"""Training steps of the shipped models and their other seeds; flexmdm begins with an mdm."""
 DIAL_STEPS = 4_000
-"""Of the dial's models: enough for mdm and latentmdm to solve nearly everything, at a third of the
-time. flexmdm has as many again, on top of the dial's own mdm."""
+"""Training steps of the models of the dial: enough for mdm and latentmdm to solve nearly
+everything, in a third of the time. flexmdm has as many again, after the mdm of the dial."""
 WIDE = {"net.mlp_width": 272}
-"""What makes an mdm as large as the others."""
+"""Makes an mdm as large as the other models."""
 SHARED = {"first_weights": "in_order", "threads": 1}
-"""Of all trainings; the first weights are drawn as in the models that ship."""
+"""Settings of all trainings; first weights are drawn as in the shipped models."""
 
 SEEDS = (0, 1, 2)
 FAMILIES = ("mdm", "flexmdm", "latentmdm")
 DIALLED = (*FAMILIES, "flexlatent")
-"""The dial has both canvases, fixed and growing, of tokens and of segments."""
+"""Families of the dial: fixed and growing canvases, of tokens and of segments."""
 DIALS: Mapping[str, Mapping[str, float]] = {
     "layout0": {"data.layout": 0.0},
     "layout05": {"data.layout": 0.5},
     "layout1": {"data.layout": 1.0},
     "wording1": {"data.layout": 0.0, "data.wording": 1.0},
 }
-"""Settings of the corpus, by the names that models carry."""
+"""Settings of the corpus, by the part of a model's name."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training: a recipe, and what is changed in it."""
+    """One training: a recipe and the changes to it."""
 
     name: str
-    """Of the folder that it makes."""
+    """The name of its folder."""
     recipe: str
     changes: Mapping[str, Any]
     start: str | None = None
@@ -69,7 +69,7 @@ class StudyModel:
     """The last makes the model itself."""
     align: str = "left"
     dialled: bool = False
-    """Of the dial, whose models are trained alike, and shorter than the others."""
+    """Whether it belongs to the dial, whose models have equal and shorter trainings."""
 
 
 def all_models() -> list[StudyModel]:

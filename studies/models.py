@@ -1,8 +1,8 @@
-"""The models of the study: where they are, whether they are what the plan says, and training them.
+"""The models of the study: finds them, checks them against the plan, and trains missing ones.
 
-Models that ship with the package are used as they are. The others live in FOLDER/models/<name>, a
-finished checkpoint each; `train_missing` makes those that are not there, in a folder of its own
-where trainings resume, and copies what is finished.
+Models that ship with the package are used as they are. Every other model is a finished checkpoint
+in FOLDER/models/<name>. `train_missing` trains those that are missing, in a separate folder where
+trainings resume, and copies finished checkpoints.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOOK_EVERY = 2.0
 
 
 def where(model: StudyModel, folder: Path) -> str | None:
-    """What to load it by; None: it is not trained yet."""
+    """The name or path to load it by; None: it is not trained yet."""
     if model.shipped is not None:
         return model.shipped
     path = folder / MODELS / model.name
@@ -53,7 +53,7 @@ def check_made(model: StudyModel, folder: Path) -> None:
 
 
 def wanted_of(model: StudyModel) -> dict[str, Any]:
-    """What its last training changes, as a recipe's record has it; threads do not matter."""
+    """The changes of its last training, as the record of a recipe spells them, without threads."""
     if not model.trainings:
         return {}
     changes = model.trainings[-1].changes
@@ -73,14 +73,14 @@ def train_missing(
     processes: int = 1,
     progress: bool = True,
 ) -> list[str]:
-    """Train what is missing, some side by side; the names of the models that were made."""
+    """Train missing models, several at a time; return the names of the new ones."""
     missing = [model for model in models if where(model, folder) is None]
     wanted = {each.name: each for model in missing for each in model.trainings}
     places = (work, folder / MODELS)
     jobs = [TrainJob(each, places) for each in wanted.values() if _made(each.name, places) is None]
     made: list[str] = []
     with progress_bar("training", sum(job.steps for job in jobs), shown=progress) as advance:
-        # What others begin with comes first, each training once.
+        # A training that others start from comes first, and only once.
         for wave in (False, True):
             own = [job for job in jobs if (job.training.start is not None) is wave]
             _train_all(own, processes, advance)
@@ -100,11 +100,11 @@ def _keep_finished(models: Sequence[StudyModel], folder: Path, work: Path) -> li
 
 @dataclass(frozen=True)
 class TrainJob:
-    """A training in its folder; it goes on from what is there."""
+    """A training in its folder; it resumes."""
 
     training: Training
     places: tuple[Path, ...]
-    """Where it trains, and after that where else what it begins with may be."""
+    """The folder where it trains; then other folders that may hold its start."""
 
     @property
     def out(self) -> Path:
@@ -126,7 +126,7 @@ class TrainJob:
         train(self.training.recipe, out=self.out, progress=False, **changes)
 
     def reached(self) -> int:
-        """The last step that its log has."""
+        """The last step in its log."""
         path = self.out / METRICS_FILE
         lines = path.read_bytes().splitlines() if path.is_file() else []
         steps = [int(found[1]) for line in lines[-3:] if (found := STEP.search(line))]
@@ -134,12 +134,12 @@ class TrainJob:
 
 
 def _made(name: str, places: Sequence[Path]) -> Path | None:
-    """The first place where a training was finished; None: nowhere."""
+    """The first folder with the finished training; None: there is none."""
     return next((place / name for place in places if (place / name / WEIGHTS_FILE).is_file()), None)
 
 
 def _train_all(jobs: Sequence[TrainJob], processes: int, advance: Callable[[int], None]) -> None:
-    """All of them, so many at once; their logs move the bar."""
+    """Run all trainings, `processes` at a time; their logs move the progress bar."""
     if not jobs:
         return
     shown = 0
@@ -148,7 +148,7 @@ def _train_all(jobs: Sequence[TrainJob], processes: int, advance: Callable[[int]
         while True:
             for each in running:
                 if each.ready():
-                    each.get()  # an error ends the work; what was trained so far is kept
+                    each.get()  # an error ends the work; trainings resume from their checkpoints
             reached = sum(job.reached() for job in jobs)
             advance(max(0, reached - shown))
             shown = max(shown, reached)

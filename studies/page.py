@@ -1,7 +1,7 @@
-"""docs/results.md and its figures, from the stored records alone; the same bytes every time.
+"""Writes docs/results.md and its figures from the stored records alone; the same bytes every time.
 
-What the sections say is questions/; here they are written down, between what holds for all of them:
-the answers in short, the verdicts in one table, the statistics, the models and the runs.
+The files in questions/ make the sections. This file adds the parts that belong to all of them: the
+short answers, the verdicts in one table, the statistics, the models and the runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from studies.view import Study
 
 IMAGES = "images/results"
 TRAINED_IN = "runs/study/models"
-"""Where trainings are done; what is finished is copied into the study's folder."""
+"""Where models are trained; a finished model is copied into the folder of the study."""
 OLD_NAME = "anyorder study "
-"""What the command was called when the first records were made; a record is never rewritten."""
+"""The name of the command when the first records were made; a record is never rewritten."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """The page, its figures, and what they were made from."""
+    """The page, its figures, and the sections behind them."""
 
     page: Path
     figures: tuple[Path, ...]
@@ -82,20 +82,20 @@ def _head(study: Study) -> str:
     return f"""\
 # Results: the paper's questions, asked of tiny models
 
-Written by `{_command(study)}` from `{study.folder.as_posix()}`; how to repeat it, train
-the models and ask one question alone: [study.md](study.md). The paper is
+Written by `{_command(study)}` from `{study.folder.as_posix()}`. [study.md](study.md) says how
+to repeat the study, train the models and ask one question alone. The paper is
 "{source()}".
 
-Everything here is about networks of 0.42 million parameters (the dial's mdm 0.33, the planner 0.49)
-on the built-in corpus [stories](stories.md), each trained on one processor core;
-[the table of models](#models) has the times of those that the study trained. Whether a trend of the
-paper holds is decided by rule from an interval, below; where it does not hold, its section looks at
-the reason that we suspect.
+All networks here have 0.42 million parameters (the mdm of the dial has 0.33, the planner 0.49).
+Each was trained on one processor core, on the built-in corpus [stories](stories.md); [the table of
+models](#models) has the times of those that the study trained. A rule decides from an interval
+whether a trend of the paper holds (below). If it does not hold, its section examines the reason
+that we suspect.
 {_unfinished(study)}"""
 
 
 def _command(study: Study) -> str:
-    """What writes this page again: the flags that are not the usual ones."""
+    """The command that writes this page again, with the flags that differ from the defaults."""
     usual = StudyJob()
     words = [
         f"--{name} {value}"
@@ -107,7 +107,7 @@ def _command(study: Study) -> str:
 
 
 def _unfinished(study: Study) -> str:
-    """Said at once where the plan is not done: claims then rest on the seeds that are there."""
+    """A warning at the top if runs are missing: claims then use only the seeds that are there."""
     runs = {name: study.run(name) for name in study.plan.runs}
     there = sum(run is not None for run in runs.values())
     lacking = [f"{len(runs) - there} of {len(runs)} runs"] if there < len(runs) else []
@@ -120,47 +120,48 @@ def _unfinished(study: Study) -> str:
     if not lacking:
         return ""
     return (
-        f"\n**Not finished: {' and '.join(lacking)} are missing.** Verdicts rest on what is there, "
-        "for some questions on one seed of three, and may change.\n"
+        f"\n**Not finished: {' and '.join(lacking)} are missing.** Verdicts use the runs that are "
+        "there, for some questions one seed of three, and may change.\n"
     )
 
 
 _STATISTICS = f"""\
 ## How to read the numbers
 
-- Every cell is a mean over samples with its 95 % interval in brackets. Problems are what is drawn:
-  a problem's samples stay together, and differences are paired by problem. Where there are several
-  seeds, the row "all seeds" draws seeds and problems independently (`measure/intervals.py`), and
-  each seed has a row of its own, whose interval draws problems. Three seeds tell little about other
-  seeds: read their rows.
-- A rate of one seed with one sample a problem, and one that is 0 or 1 on every problem, has
-  Wilson's interval for that many problems. Of two rates that differ on no problem, the difference
-  has Wilson's bound for none in so many, on both sides.
+- Every cell is a mean over samples, with its 95 % interval in brackets. Intervals draw problems:
+  the samples of a problem stay together, and differences are paired by problem. If there are
+  several seeds, the row "all seeds" draws seeds and problems independently
+  (`measure/intervals.py`), and each seed has its own row, whose interval draws problems. Three
+  seeds say little about other seeds: read their rows.
+- Two kinds of rates have Wilson's interval for the number of problems: a rate of one seed with one
+  sample per problem, and a rate that is 0 or 1 on every problem. If two rates differ on no problem,
+  their difference has Wilson's bound for no success in so many problems, on both sides.
 - A claim that one thing is larger than another *holds* (yes) if the interval of the paired
-  difference is above 0, does *not* hold (no) if it is below 0 or if a measure other than a rate
-  differs on no problem, and is *undecided* otherwise. A claim that two things are alike holds if
-  the interval lies within the stated margin, and does not if it lies outside. A claim of several
-  parts holds if all do, and does not if one does not.
-- Many claims are tested at 95 %: one in twenty that is not so would pass for decided. A yes is
-  about the sign; read the size beside it.
-- Order scores stand between their controls on the same programs: the sample's own steps sorted
-  from left to right, and permuted at random. `ties` is the share of choices that a tie rule made.
-- The margins of some claims were chosen with the first {SEEN} problems of the corpus in view, so
-  these are left out everywhere, the race excepted.
-- Changed after seed 0 and part of seed 1 had been seen: S2's second and third claim, now on the
+  difference is above 0. It does *not* hold (no) if the interval is below 0, or if a measure other
+  than a rate differs on no problem. Otherwise it is *undecided*. A claim that two things are alike
+  holds if the interval lies within the stated margin, and does not hold if it lies outside. A claim
+  with several parts holds if all parts hold, and does not hold if one part does not.
+- Many claims are tested at 95 %: one in twenty untrue claims would look decided. A yes is about the
+  sign; read the size beside it.
+- Order scores stand beside two controls on the same programs: the steps of the sample sorted from
+  left to right, and permuted at random. `ties` is the share of choices that a tie rule made.
+- We chose the margins of some claims after we had seen the first {SEEN} problems of the corpus. So
+  these problems are left out everywhere except in the race.
+- Changed after we had seen seed 0 and part of seed 1: the second and third claim of S2 use the
   tenths of decoding that both families have (the second had been a no; its section has both forms,
-  whose verdicts differ); a claim on S2's gap in k-LOC, a yes, dropped for the last one; rates that
-  differ on no problem, undecided in place of no (three greedy claims of S4); S1's planner, now by
-  all metrics; S3's last two, with a margin; S5's second, in both directions; S6's second, against
-  all models; the dial's remedies, in two forms. S4 at temperature 1 was added after greedy S4, and
-  after a race on the first 30 problems.
-- Changed when everything had been seen: S2's last claim, on the same tenths; left to right asks for
-  a tau beyond {CLEARLY:g}, not beyond 0 (no verdict changed by either); the control of lines by
-  wording, added to the dial, and flexlatent, as a check of the reason given for latentmdm there
-  (its claims were written before its models were trained). The table in short was made then: it
-  takes the first claim of every section, in an order that is older.
-- All policies and sweep points that were run are shown, and every seed in a row of its own; tables
-  over tenths of decoding and rows of controls are over all seeds. What is missing says so.
+  and their verdicts differ). A claim on the gap of S2 in k-LOC, a yes, was replaced by the last
+  one. Rates that differ on no problem are undecided, not a no (three greedy claims of S4). The
+  planner of S1 is judged by all metrics. The last two claims of S3 have a margin. The second claim
+  of S5 is tested in both directions, the second claim of S6 against all models, and the remedies of
+  the dial in two forms. S4 at temperature 1 was added after greedy S4, and after a race on the
+  first 30 problems.
+- Changed after we had seen everything: the last claim of S2 uses the same tenths. "Left to right"
+  requires a tau beyond {CLEARLY:g}, not beyond 0. (Neither change changed a verdict.) The dial has
+  the control of lines by wording. It also has flexlatent, to check the reason that we give for
+  latentmdm; its claims were written before its models were trained. The table "In short" was made
+  then: it takes the first claim of every section, and the order of the claims is older.
+- All policies and sweep points that were run are shown, and every seed has its own row. Tables over
+  tenths of decoding, and rows of controls, are over all seeds. A missing run is marked as missing.
 """
 
 
@@ -170,11 +171,11 @@ def _verdicts(sections: dict[str, Section]) -> str:
         for name, section in sections.items()
         for claim in section.claims
     ]
-    return "## All claims\n\n" + _table(("", "claim", "here", "holds"), rows)
+    return "## All claims\n\n" + _table(("question", "claim", "here", "holds"), rows)
 
 
 def _brief(sections: dict[str, Section]) -> str:
-    """The first claim of every question; the README repeats this table, to the letter."""
+    """The first claim of every question; the README repeats this table exactly."""
     rows = []
     for section in sections.values():
         first = section.claims[0]
@@ -185,8 +186,8 @@ def _brief(sections: dict[str, Section]) -> str:
     theirs = [claim for claim in claims if not claim.source.startswith(OWN)]
     return (
         f"## In short\n\n{_table(heads, rows)}\n"
-        f"Of the {len(theirs)} claims that are the paper's or follow from it: {_tally(theirs)}; of "
-        f"the {len(own)} of our own: {_tally(own)}.\n"
+        f"{len(theirs)} claims are from the paper or follow from it: {_tally(theirs)}; "
+        f"{len(own)} are our own: {_tally(own)}.\n"
     )
 
 
@@ -212,7 +213,7 @@ def _section(name: str, section: Section) -> str:
     parts += [_titled(table) for table in section.tables]
     checks = [each for each in section.checks if each]
     if checks:
-        parts.append("**Why, and a check of that.** " + "\n\n".join(checks))
+        parts.append("**Why? We check the reasons.** " + "\n\n".join(checks))
     parts += section.notes
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -235,8 +236,8 @@ def _models(study: Study) -> str:
     rows = [_model_row(study, model) for model in study.plan.models.values()]
     heads = ("model", "family", "corpus", "seed", "minutes", "made by")
     note = (
-        "Minutes of the last training named in the row, by the clock, while others used the "
-        "machine: of flexmdm without its start. A dash: not recorded.\n"
+        "Minutes of wall-clock time of the last training in the row, while other processes used "
+        "the machine; for flexmdm without its start. A dash: not recorded.\n"
     )
     return f"## Models\n\n{_table(heads, rows)}\n{note}"
 
@@ -256,13 +257,13 @@ def _model_row(study: Study, model: StudyModel) -> tuple[str, ...]:
 
 
 def _runs(study: Study) -> str:
-    """Which runs are there, with the command in each card."""
+    """The runs that are there, with the command from each card."""
     names = list(study.plan.runs)
     there = [(name, run) for name in names if (run := study.run(name)) is not None]
     rows = [(f"`{name}`", str(len(run)), f"`{_said(run.card.command)}`") for name, run in there]
     absent = [f"`{name}`" for name in names if study.run(name) is None]
     text = (
-        f"## Runs\n\n{len(there)} of {len(names)} runs of the plan are there. The cards, with "
+        f"## Runs\n\n{len(there)} of {len(names)} runs of the plan are done. Their cards, with "
         f"every setting and digest, are in `{(study.folder / 'runs').as_posix()}`.\n\n"
         "<details><summary>All runs</summary>\n\n"
         + _table(("run", "samples", "command"), rows)
@@ -274,6 +275,6 @@ def _runs(study: Study) -> str:
 
 
 def _said(typed: str) -> str:
-    """A card's command without where its traces went, and the study by its name of today."""
+    """The command of a card without the folder of its traces, under today's name of the study."""
     line = typed.partition(" --out ")[0]
     return study_command(line.removeprefix(OLD_NAME)) if line.startswith(OLD_NAME) else line

@@ -1,9 +1,9 @@
-"""What the study consists of: models, runs and measures, as one table of plain records.
+"""The plan of the study: models, runs and measures, as one table of plain records.
 
-Models are model_plan.py. A run is a model, decoding options, and so many samples of so many
-held-out problems; `measures` says what is kept of it besides the verdicts. Runs are found in
-`Plan.runs` by model and kind (`mdm-layout1.greedy`), whatever questions use them; those of one kind
-over the seeds of a family by `Study.group` (view.py).
+model_plan.py has the models. A run is a model, decoding options, a number of held-out problems and
+a number of samples for each; `measures` names the measures that are stored besides the verdicts.
+`Plan.runs` finds a run by model and kind (`mdm-layout1.greedy`); several questions may use it.
+`Study.group` (view.py) finds the runs of one kind over the seeds of a family.
 
 Nothing here trains, samples or reads files.
 """
@@ -23,7 +23,7 @@ SIMILARITY_POLICIES: Mapping[str, Mapping[str, Any]] = {
     **{policy: {"policy": policy} for policy in ("confidence", "margin", "entropy")},
     "published": {"policy": "sampled", "mode": "compat"},
 }
-"""Three definitions of confidence, read exactly, and the sampler of the Dream family."""
+"""Three exact definitions of confidence, and the sampler of the Dream family."""
 SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
 SEGMENT_KS = (1, 2, 4)
 SEGMENT_DRAWS: Mapping[str, Mapping[str, Any]] = {"": {}, "-drawn": {"temperature": 1.0}}
@@ -44,23 +44,23 @@ GREEDY: Mapping[str, Mapping[str, Any]] = {
     "latentmdm": {"policy": "average", "k": 1},
     "flexlatent": {"policy": "average", "clock": "events"},
 }
-"""Each family at its best, greedy: the runs that most questions read."""
+"""The best greedy options of each family; most questions read these runs."""
 PUBLISHED = {"temperature": 0.2, "top_p": 0.95}
-"""Of all policies in the paper's similarity analysis (appendix B)."""
+"""The settings of all policies in the similarity analysis of the paper (appendix B)."""
 
 SEEN = 12
-"""The margins of some claims were chosen with the first so many problems of seed 0 in view: these
-are left out of everything, for all models, so that claims are tested on others."""
+"""The margins of some claims were chosen after a look at this many problems of seed 0. These
+problems are left out for all models, so that claims are tested on others."""
 
 ORDER, ARNESS, PLACEMENT = "order", "arness", "placement"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is sampled; of the problems, the first `SEEN` are not used."""
+    """How much is sampled; the first `SEEN` problems are not used."""
 
     problems: int = 212
-    """Of runs with one sample a problem."""
+    """Problems of runs with one sample per problem."""
     compared: int = 52
     """Problems whose programs are compared with left-to-right ones, which takes many samples."""
     reference: int = 32
@@ -72,16 +72,16 @@ class Sizes:
     drawn: int = 8
     """Samples at temperature 1."""
     counted: int = 62
-    """Problems where no network is used."""
+    """Problems of runs without a network."""
     draws: int = 4096
-    """Renderings of each of these."""
+    """Renderings of each problem in runs without a network."""
     race: int = 30
     """Problems of the race."""
 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """What is sampled, and what is kept of it."""
+    """One run: what is sampled, and what is stored."""
 
     model: str
     kind: str
@@ -90,19 +90,19 @@ class StudyRun:
     samples: int = 1
     measures: tuple[str, ...] = ()
     reference: str | None = None
-    """The run, by name, to whose programs its own are compared."""
+    """The name of the run with which its programs are compared."""
     free: FreeSetting | None = None
-    """Posteriors by counting in place of a model."""
+    """Set if counted posteriors take the place of a model."""
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return f"{self.model}.{self.kind}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of it."""
+    """All models and runs of the study."""
 
     sizes: Sizes = field(default_factory=Sizes)
 
@@ -188,7 +188,7 @@ class Plan:
         return [*found, planner]
 
     def _diverse(self) -> list[StudyRun]:
-        """The same at temperature 1, where programs of one problem do differ."""
+        """The same at temperature 1, where the programs of one problem differ."""
         return [
             StudyRun(
                 model.name,
@@ -248,7 +248,7 @@ class Plan:
         ]
 
     def _drawn(self) -> list[StudyRun]:
-        """Parents and child, each by its own law."""
+        """flexlatent and its parents at temperature 1, each with its own policy."""
         return [
             StudyRun(
                 f"{family}-layout1",

@@ -1,4 +1,4 @@
-"""What is kept of a run: its card, and small tables that the study's pages are made from.
+"""The stored files of a run: its card, and the small tables behind the study's page.
 
     run.json           the run card: command, resolved settings, digests, versions
     records.parquet    a row per sample: verdict, lengths, cost, ties, order and AR-ness with their
@@ -7,10 +7,10 @@
     points.parquet     some points of the mass-localisation plot
     pairs.parquet      a row per problem and filter: similarity to the reference's programs
 
-`records.parquet` says which run and which measures it is of. Of what a run leaves it is written
-last, and what an earlier run left is removed before, so card, canvases and points beside it are of
-the same run. `pairs.parquet` comes later, once the reference is done as well, and says for itself
-which two runs it compares. Reading needs these files alone: neither traces, nor models, nor torch.
+`records.parquet` names its run and measures. It is written last, and the files of an earlier run
+are removed first, so the card, canvases and points beside it belong to the same run.
+`pairs.parquet` comes later, when the reference is done, and names the two runs that it compares. To
+read a study only these files are needed: no traces, no models, no torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Row = Mapping[str, Any]
 
 
 def write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
-    """Rows as a file; numbers that are missing or NaN are null."""
+    """Write rows to a file; missing numbers and NaN become null."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: pa.array([_plain(row.get(name)) for row in rows]) for name in names}
     table = pa.table(columns).replace_schema_metadata(
@@ -55,7 +55,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a table says of itself; empty where there is none, or none of ours."""
+    """The description inside a table; empty if there is no table, or if it is not ours."""
     if not path.is_file():
         return {}
     try:
@@ -66,13 +66,13 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def remove_tables(folder: Path) -> None:
-    """Take away the tables of an earlier run, first the one that says that the others are whole."""
+    """Remove the tables of an earlier run; first the one that marks the others as complete."""
     for name in (SAMPLES_FILE, CANVASES_FILE, POINTS_FILE):
         (folder / name).unlink(missing_ok=True)
 
 
 def check_size(folder: Path, run: StudyRun) -> bool:
-    """Whether a run's records are there; records of another size are refused, never mixed."""
+    """Whether the records of a run are there; records of another size are refused."""
     path = folder / SAMPLES_FILE
     if not path.is_file():
         return False
@@ -97,7 +97,7 @@ def _another_size(folder: Path, found: str, wanted: str) -> ValueError:
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Samples, and how many problems they are of: one column is read, for there are many runs."""
+    """The numbers of samples and problems. There are many runs, so only one column is read."""
     try:
         with pq.ParquetFile(path) as file:
             tasks = file.read(columns=["task_id"])["task_id"]
@@ -107,22 +107,22 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def _draws(path: Path) -> int:
-    """Of a run without a network, as its card has them: the rows do not depend on their number."""
+    """The draws of a run without a network, from its card: the rows do not show them."""
     try:
         return int(RunCard.read(path).config["setting"]["draws"])
     except (KeyError, TypeError):
         raise ValueError(
-            f"{path} does not tell the draws of its run: delete its folder and repeat the study"
+            f"{path} does not give the draws of its run: delete its folder and repeat the study"
         ) from None
 
 
 def _fresh(task: str) -> bool:
-    """Whether a problem may test a claim."""
+    """Whether a problem may be used to test a claim."""
     return int(task.rpartition("/")[2]) >= SEEN
 
 
 class Stored:
-    """The records of one run, without the problems that were seen before."""
+    """The records of one run, without the problems that we had seen before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -153,7 +153,7 @@ class Stored:
         return len(self._samples["task_id"])
 
     def values(self, column: str, *, among: str | None = None) -> Values:
-        """A column by task; `among`: only the samples for which that one is true."""
+        """A column by task; `among`: only samples for which this other column is true."""
         if column not in self._samples:
             return {}
         chosen = self._samples.get(among, []) if among else [True] * len(self)
@@ -165,7 +165,7 @@ class Stored:
         return found
 
     def excess(self, left: str, right: str) -> Values:
-        """One column less another, sample by sample."""
+        """One column minus another, sample by sample."""
         if left not in self._samples or right not in self._samples:
             return {}
         found: dict[str, list[float]] = {}
@@ -176,7 +176,7 @@ class Stored:
         return found
 
     def share_of(self, verdict: str) -> Values:
-        """By task, 1 for the samples that got this verdict and 0 for the others."""
+        """By task: 1 for each sample with this verdict, 0 for the others."""
         found: dict[str, list[float]] = {}
         for task, given in zip(self._samples["task_id"], self._samples["verdict"], strict=True):
             if given is not None:
@@ -193,7 +193,7 @@ class Stored:
         return bool(self._pairs)
 
     def pairs(self, metric: str, kind: str, *, ceiling: bool = False) -> Values:
-        """Similarity to the reference by task, of valid or of correct programs."""
+        """Similarity to the reference by task, for valid or for correct programs."""
         if metric not in self._pairs:
             return {}
         names = ("task_id", "filter", "ceiling", metric)
@@ -230,7 +230,7 @@ class Stored:
         }
 
     def _placed(self, quantity: str) -> Iterator[tuple[str, int, int, float]]:
-        """Task, sample, tenth and value, where there is one."""
+        """Task, sample, tenth and value, for samples that have a value."""
         if quantity in self._canvases:
             names = ("task_id", "sample", "tenth", quantity)
             for row in zip(*(self._canvases[name] for name in names), strict=True):

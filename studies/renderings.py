@@ -1,14 +1,13 @@
-"""A network that is none: exact posteriors of a problem's own renderings, by counting.
+"""Exact posteriors in place of a network, counted from the renderings of a problem.
 
-The corpus `stories` can write one problem down in many ways (`layout`, `wording`). With the n
-renderings x of a prompt, each once, the posterior of slot i on a canvas z is
+The corpus `stories` can write one problem in many ways (`layout`, `wording`). Take the n renderings
+x of a prompt, each once. The posterior of slot i on a canvas z is
 
     p(x_i = v | z) = #{x that agree with z and have x_i = v} / #{x that agree with z}
 
-so whatever a decoder does with it is a property of the texts and of the policy, and no network is
-to blame. Revealing one slot a step, some rendering always agrees: a token is only taken if one has
-it. `alone` says how early a single rendering is left, from where on the count knows more than the
-corpus does.
+So the behaviour of a decoder on it is a property of the texts and of the policy, not of a network.
+With one slot per step some rendering always agrees, because a token is taken only if a rendering
+has it.
 
 The same formula for data given as a list is in nets/oracles.py. Here every prompt has its own data,
 and only renderings that agree with the canvas count. Decoding is the mdm loop as it is.
@@ -67,7 +66,7 @@ class Renderings:
 def renderings_of(
     core: UnwrittenProblem, config: StoriesConfig, draws: int, canvas: int, align: str = "left"
 ) -> Renderings:
-    """So many draws of the layout and the words of a problem, equal ones brought together."""
+    """Draw the layout and the words of a problem `draws` times, and count equal renderings."""
     if align not in ALIGNMENTS:
         raise ValueError(f"align is {align!r}: give left or right")
     if draws < 1:
@@ -111,7 +110,7 @@ class Rendered:
     def hidden(
         self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
     ) -> Tensor:
-        """Log-posteriors of every slot after the prompt; of the prompt, nothing.  # B L V"""
+        """Log-posteriors of every slot after the prompt; the prompt has none.  # B L V"""
         found = np.zeros((*ids.shape, self.vocab.size))
         rows = ids.numpy()
         lengths = np.full(len(rows), rows.shape[1]) if mask is None else mask.sum(dim=1).numpy()

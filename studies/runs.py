@@ -1,8 +1,8 @@
-"""Doing a run of the study: sample, grade, measure, and keep what the tables need.
+"""Does a run of the study: samples, grades, measures, and stores what the tables need.
 
-Traces go to a folder of their own, named by what they depend on, and are not part of the study;
-the records are (records.py). Everything resumes: a run whose records are there, of the same model
-and settings, is not looked at again.
+The records are a part of the study (records.py); the traces are not. Traces go to a separate
+folder, whose name depends on the model and the settings. Everything resumes: a run is skipped if
+its records are there and belong to the same model and settings.
 """
 
 from __future__ import annotations
@@ -41,53 +41,53 @@ from studies.records import (
 )
 
 FORMAT = 1
-"""Of the tables: raised when their columns change, so that they are made again."""
+"""The version of the tables: raised when columns change, so that tables are made again."""
 SCOPE = "code_only"
 TENTHS = 10
 PLACEMENT_STRIDE = {"mdm": 4, "flexmdm": 4}
-"""Every so many steps of the models that write tokens; of the others every one."""
+"""Steps between measured canvases, for models that write tokens; for the others, one."""
 QUANTITIES = (
     *("masked", "top_mass", "top_loc", "top_k_loc", "even_loc", "even_k_loc"),
     *("committed_mass", "committed_localisation", "committed_k_loc", "gap_loc", "gap_k_loc"),
     *("top_spread", "committed_spread"),
 )
 WORDY = ("top_k_loc_words", "gap_loc_words", "gap_k_loc_words", "committed_spread_words")
-"""The same of words and numbers alone: what every line holds is left out, such as its newline."""
+"""The same for words and numbers alone, without tokens of every line, such as its newline."""
 PLACEMENT_FORMAT = 2
-"""Of the canvases of networks, raised like FORMAT."""
+"""The version of the canvases of networks, raised like FORMAT."""
 WANTED_MASS, LOW_LOC = 1.0, 0.5
-"""A token that is expected somewhere, and nowhere in particular."""
+"""A spread token has at least this mass, and at most this share of it in one slot."""
 MOST_POINTS = 300
-"""Of each kind, evenly spaced over all."""
+"""The largest number of points of each kind; they are evenly spaced."""
 GRADING = GradeJob(workers=1)
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """One run to be done, in whatever process."""
+    """One run, to be done in any process."""
 
     run: StudyRun
     model: str
-    """What to load the model by; empty where posteriors are counted."""
+    """The name or path of the model; empty if posteriors are counted."""
     digest: str
-    """Of its weights."""
+    """The digest of its weights."""
     family: str
     folder: Path
-    """Of the study."""
+    """The folder of the study."""
     traces: Path
     """Where traces go."""
     weight: float = 1.0
 
     @property
     def key(self) -> str:
-        """What the records depend on."""
+        """A digest of everything that the records depend on."""
         free = None if self.run.free is None else asdict(self.run.free)
         own = [self.digest, dict(self.run.options), self.run.samples, self.run.problems, free]
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the records say of themselves."""
+        """The description that is stored with the records."""
         placed = PLACEMENT in self.run.measures and self.run.free is None
         return {
             "run": self.run.name,
@@ -109,11 +109,11 @@ class RunJob:
 
     @property
     def done(self) -> bool:
-        """Whether the records are there, of this very run."""
+        """Whether the records of exactly this run are there."""
         return read_about(self.target / SAMPLES_FILE) == self.about
 
     def do(self) -> None:
-        """Do it, or what is left of it."""
+        """Do the run, or the rest of it."""
         run = self.sampled()
         verdicts = self.verdicts(run)
         self.target.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class RunJob:
         write_table(self.target / SAMPLES_FILE, rows, self.about)
 
     def sampled(self) -> Run:
-        """Its traces, or what is left of them to sample."""
+        """Sample its traces, or the rest of them."""
         if self.run.free is not None:
             return sample_free(self.run.free, self.traced)
         from anyorder.apps.sample import sample_to_run
@@ -142,7 +142,7 @@ class RunJob:
         return sample_to_run(job, options, command=command("sample", job, options), progress=False)
 
     def verdicts(self, run: Run) -> dict[tuple[str, int], str]:
-        """By task and sample, after grading what is left to grade."""
+        """Verdicts by task and sample; grades what is not graded yet."""
         from anyorder.apps.grade import grade_run
 
         graded = grade_run(run.folder, GRADING, progress=False)
@@ -250,7 +250,7 @@ def _canvases(
 
 
 def wordy(row: dict[str, Any], words: frozenset[int]) -> dict[str, float]:
-    """The canvas as if it had words and numbers alone."""
+    """The numbers of a canvas, for words and numbers alone."""
     top, committed = (
         np.array([token in words for token in row[name]], dtype=bool)
         for name in ("token_ids", "committed_token")
@@ -265,7 +265,7 @@ def wordy(row: dict[str, Any], words: frozenset[int]) -> dict[str, float]:
 
 
 def _spread(row: dict[str, Any]) -> dict[str, float]:
-    """Which share of the wanted, and of the committed tokens has much mass in no one place."""
+    """The share of wanted tokens, and of committed tokens, whose mass is spread over many slots."""
     pairs = {
         "top_spread": (row["mass"][:TOP], row["loc"][:TOP]),
         "committed_spread": (row["committed_mass"], row["committed_localisation"]),

@@ -1,4 +1,4 @@
-"""What to study: the plain description of a study, quick to import."""
+"""What to study: questions, folders and sizes. Quick to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies.plan import SEEN, Plan, Sizes
 STAGES = ("models", "runs", "page")
 NAMES = ("s1", "s2", "s3", "s4", "s5", "s6", "dial", "ties", "flexlatent")
 LEAST = dict.fromkeys(("problems", "compared", "attempted", "counted"), SEEN + 2) | {"race": 2}
-"""Problems that a size must have: two that are not left out."""
+"""The smallest sizes: at least two problems must remain."""
 
 Questions = Annotated[
     tuple[str, ...],
@@ -28,18 +28,18 @@ class StudyJob:
     """Which questions, where, and how much."""
 
     questions: Questions = ()
-    """Of s1 to s6, dial, ties and flexlatent; none: all of them."""
+    """s1 to s6, dial, ties or flexlatent; none: all of them."""
     folder: Path = Path("studies/tiny")
     """Where models and records are kept."""
     page: Path = Path("docs/results.md")
     """The page; its figures go to images/results beside it."""
     traces: Path = Path("runs/study")
-    """Where trainings and traces go, which the page does not need."""
+    """Where trainings and traces go. The page does not need them."""
     only: Name = None
-    """One stage: models (train what is missing, up to 42 minutes of a core each), runs (sample and
-    measure what is missing, with the models that are there) or page. Unset: all of them."""
+    """One stage: models (train missing models, up to 42 minutes on a core each), runs (sample and
+    measure missing runs of the models that are there) or page. Unset: all of them."""
     processes: int = 2
-    """Trainings and runs that are done side by side, with one thread each."""
+    """How many trainings or runs to do at the same time, with one thread each."""
     sizes: Annotated[Sizes, tyro.conf.arg(name="")] = field(default_factory=Sizes)
     """How much is sampled."""
 
@@ -72,5 +72,5 @@ class StudyJob:
 
 
 def study_command(*words: str) -> str:
-    """What to type, in the repository, for the study with these words: `make study ARGS="s4"`."""
+    """The command for the study with these words, in the repository: `make study ARGS="s4"`."""
     return f'make study ARGS="{" ".join(words)}"' if words else "make study"

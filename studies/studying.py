@@ -2,9 +2,9 @@
 
     models (models.py)  ->  runs (runs.py, comparing.py, the race)  ->  page (page.py)
 
-Every stage finds what is there already, so a command that was stopped goes on when it is repeated.
-The page is made from the study's folder alone and is the same every time. Runs of models that are
-not trained are left out, and the page says so.
+Every stage skips what exists, so a repeated command continues where it was stopped. The page is
+made from the study's folder alone and is the same every time. Runs of models that are not trained
+are left out, and the page says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from studies.view import RACE_FILE, Study
 RACERS = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
 COUNTED = "counted"
 MILLISECONDS = {"mdm": 330, "flexmdm": 170, "latentmdm": 30, "flexlatent": 50, COUNTED: 500}
-"""Of a sample, roughly: for the bar, and for a good order."""
+"""The rough time of a sample, for the progress bar and for the order of the jobs."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Studied:
 
     trained: tuple[str, ...]
     done: tuple[str, ...]
-    """Runs that were made now."""
+    """The runs that this call made."""
     untrained: tuple[str, ...]
     """Models that are missing."""
     page: Written | None
@@ -96,7 +96,7 @@ def _do_runs(plan: Plan, needed: Sequence[str], job: StudyJob, progress: bool) -
 
     jobs = jobs_of(plan, needed, job)
     missing = [each for each in jobs if not each.done]
-    # The longest first: what is short fills the gaps at the end.
+    # The longest first: short runs then fill the gaps at the end.
     missing.sort(key=lambda each: -each.weight)
     if missing:
         do_all(missing, "running", shown=progress, processes=job.processes)
@@ -111,7 +111,7 @@ def _do_runs(plan: Plan, needed: Sequence[str], job: StudyJob, progress: bool) -
 
 
 def jobs_of(plan: Plan, needed: Sequence[str], job: StudyJob) -> list[Any]:
-    """The runs whose models are there, as jobs; what is missing is said."""
+    """The runs whose models are there, as jobs; prints the models that are missing."""
     from anyorder import load
     from studies.runs import RunJob
 
@@ -142,7 +142,7 @@ def jobs_of(plan: Plan, needed: Sequence[str], job: StudyJob) -> list[Any]:
 
 
 def _race(plan: Plan, job: StudyJob, progress: bool) -> None:
-    """The race of all families, alone on the machine; its record is kept."""
+    """Race all families, with nothing else running, and store the record."""
     from anyorder.apps.jobs import RaceJob
     from anyorder.apps.race import race
 

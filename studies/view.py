@@ -1,6 +1,6 @@
-"""The stored study as the questions see it: runs by seed, models and whether they are there.
+"""The stored study as the questions read it: runs by seed, and which models are trained.
 
-Reads FOLDER alone. A run that is missing is None and shows as such; nothing is made up for it.
+Reads FOLDER alone. A missing run is None, and tables show that it is missing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ RACE_FILE = "race.json"
 MODELS, WEIGHTS_FILE, SUMMARY_FILE = "models", "model.safetensors", "training.json"
 
 Reading = Callable[[Stored], Values]
-"""What is read of a run, by task."""
+"""How values are read from a run, by task."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The same run of several seeds; those that are missing are None."""
+    """The same run of several seeds; a missing run is None."""
 
     label: str
     seeds: tuple[tuple[int, Stored | None], ...]
 
     @property
     def stored(self) -> list[Stored]:
-        """Those that are there."""
+        """The runs that are there."""
         return [run for _, run in self.seeds if run is not None]
 
     @property
@@ -43,7 +43,7 @@ class Group:
         return [seed for seed, run in self.seeds if run is None]
 
     def mean(self, read: Reading, *, rate: bool = False) -> Interval:
-        """Over all seeds that are there."""
+        """The mean over all seeds that are there."""
         return mean_cell([read(run) for run in self.stored], rate=rate)
 
     def minus(
@@ -72,7 +72,7 @@ class Group:
 
 
 def contrast(first: tuple[Group, Group], second: tuple[Group, Group], read: Reading) -> Interval:
-    """Left less right of the first pair, less that of the second, over the seeds that all have."""
+    """(Left minus right) of the first pair minus that of the second, on the seeds that all have."""
     groups = (*first, *second)
     shared = set.intersection(
         *({seed for seed, run in each.seeds if run is not None} for each in groups)
@@ -96,7 +96,7 @@ class Study:
         return {}
 
     def run(self, name: str) -> Stored | None:
-        """A run's records; None: it was not done yet."""
+        """The records of a run; None: it is not done yet."""
         if name not in self.plan.runs:
             raise ValueError(f"the study has no run {name!r}")
         if name not in self._known:
@@ -106,7 +106,7 @@ class Study:
         return self._known[name]
 
     def check_sizes(self) -> None:
-        """Refuse runs and a race of other sizes; those that are missing do not matter."""
+        """Refuse runs and a race of other sizes; missing ones are allowed."""
         for name in self.plan.runs:
             self.run(name)
         _ = self.race
@@ -131,7 +131,7 @@ class Study:
         return model.shipped is not None or path.is_file()
 
     def seconds(self, model: StudyModel) -> float | None:
-        """How long its last training took; None: nothing tells."""
+        """How long its last training took; None: unknown."""
         path = self.folder / MODELS / model.name / SUMMARY_FILE
         if not path.is_file():
             return None
@@ -141,12 +141,12 @@ class Study:
             return None if found is None else float(found)
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"{path} is damaged ({error}): restore it, or delete it, and the page does without"
+                f"{path} is damaged ({error}): restore it, or delete it: the page works without it"
             ) from None
 
     @cached_property
     def race(self) -> dict[str, Any] | None:
-        """What the race found; None: it was not run yet."""
+        """The record of the race; None: it was not run yet."""
         path = self.folder / RACE_FILE
         if not path.is_file():
             return None
@@ -169,5 +169,5 @@ def column(name: str, among: str | None = None) -> Reading:
 
 
 def beyond_chance(run: Stored) -> Values:
-    """Tau of lines less what random order gives, sample by sample."""
+    """Tau of lines minus the tau of a random order, sample by sample."""
     return run.excess("segments.tau", "segments.tau.chance")

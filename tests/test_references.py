@@ -10,6 +10,7 @@ import ast
 import re
 from functools import lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -21,6 +22,7 @@ SHAPE = ("config.py", "net.py", "loss.py", "decode.py", "family.py")
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 WRITTEN = re.compile(r"```\w+ file=(\S+)|(?:as|this as|task,|is) `(\w+\.py)`")
 """Files that the reader of a page writes: they are not in the repository."""
+PYTHON_PATH = re.compile(r"`((?:anyorder|studies)\.[\w.]+)`")
 
 
 @lru_cache
@@ -83,3 +85,30 @@ def test_a_reference_that_leads_nowhere_is_found() -> None:
     assert unresolved("`process/masking.py: corrupt`") == []
     assert unresolved("`process/attic.py`") == ["process/attic.py: no such file"]
     assert unresolved("`process/masking.py: corrupt, dance`") == ["process/masking.py: no dance"]
+
+
+def new_paths(page: str) -> list[str]:
+    """The Python paths in the right columns of a page's tables."""
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `anyorder.")]
+    return [path for row in rows for path in PYTHON_PATH.findall(row[2])]
+
+
+def leads_somewhere(path: str) -> bool:
+    """Whether a path is a module, or an attribute of one."""
+    try:
+        resolve_name(path)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_every_new_path_of_the_migration_page_imports() -> None:
+    paths = new_paths((ROOT / "docs" / "migration.md").read_text(encoding="utf-8"))
+    assert len(paths) > 300
+    assert [path for path in paths if not leads_somewhere(path)] == []
+
+
+def test_a_path_that_leads_nowhere_is_found() -> None:
+    page = "| `anyorder.attic` | `anyorder.files`; `anyorder.attic.Chest`, in the `attic` |"
+    assert new_paths(page) == ["anyorder.files", "anyorder.attic.Chest"]
+    assert [leads_somewhere(path) for path in new_paths(page)] == [True, False]

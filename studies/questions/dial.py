@@ -1,9 +1,10 @@
-"""The dial: does uncertainty about *where* cause the collapse, and do the remedies not mind?
+"""The dial: does uncertainty about *where* cause the collapse, and are the remedies immune?
 
-The paper's explanation as an experiment. `layout` makes positions uncertain and leaves words alone,
-`wording` the reverse (docs/stories.md). Models of four families are trained at several settings;
-the same is done without any network, on posteriors counted from renderings (model_free.py), and on
-a canvas that is filled in front, where the same mechanism must write from right to left.
+This tests the explanation of the paper. `layout` makes positions uncertain and leaves words alone;
+`wording` does the reverse (docs/stories.md). Models of four families are trained at several
+settings. Two controls go with them: runs without any network, on posteriors counted from renderings
+(model_free.py), and a canvas that is filled in front, where the same mechanism must write from
+right to left.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FREE = {"layout05": "layout 0.5", "layout1": "layout 1", "wording1": "wording 1"
 """The dials that are turned up."""
 EFFECTS: dict[str, Column] = {
     "solved, points": (column("passed"), percent, True),
-    "tau of lines, less chance": (beyond_chance, number, False),
+    "tau of lines, minus chance": (beyond_chance, number, False),
     "tau of tokens": (TAU, number, False),
     "AR-ness@1": (column("arness.global@1"), number, False),
     "LOC, wanted most": (wanted("top_loc"), number, False),
@@ -84,19 +85,18 @@ def _section(study: Study) -> Section:
     drawing = _figure(study, groups, right)
     return Section(
         title="The dial: does positional uncertainty cause the collapse?",
-        asks="As it becomes uncertain where things go, and only then, do fixed-canvas models lose "
-        "localisation and fall back to left to right; and do insertion and segments not mind?",
+        asks="Do fixed-canvas models lose localisation and fall back to left to right when it "
+        "becomes uncertain where tokens go, and only then? Are insertion and segments immune?",
         how="Models trained at layout 0, 0.5 and 1 (how much free length the programs have) and at "
-        "wording 1 (free words of fixed length), greedy by their own confidence, random ties; "
-        "4,000 steps each, fewer than the models of the other sections, and flexmdm 4,000 more on "
-        "top of the mdm of the same setting. Within a family nothing but the corpus differs, but "
-        "there is one training of each: intervals draw problems and know nothing of the luck of a "
-        "training. The problems are the same at every setting. Beside them: no network at all. "
-        "Many renderings of each problem are drawn and posteriors are counted among those that "
-        "agree with the canvas; the decoder is the same. Tau is Kendall's, of place and time: 1 is "
-        "left to right, 0 no order. For segment models only the order of lines is theirs to "
-        "choose, so families are compared by the tau of lines, less what random order gives (see "
-        "S3).",
+        "wording 1 (free words of fixed length), greedy with their own confidence, random ties. "
+        "Each model has 4,000 steps, fewer than the models of the other sections; flexmdm has "
+        "4,000 more, after the mdm of the same setting. Within a family only the corpus differs. "
+        "But each setting has one training: intervals draw problems and do not cover the luck of a "
+        "training. The problems are the same at every setting. A control has no network at all: "
+        "many renderings of each problem are drawn, and posteriors are counted among those that "
+        "agree with the canvas; the decoder is the same. Tau is Kendall's tau of place and time: 1 "
+        "is left to right, 0 is no order. Segment models choose the order of lines only, so "
+        "families are compared by the tau of lines, minus the tau of a random order (see S3).",
         tables=(_models(groups, right), _effects(groups), counted_table(study)),
         figures=() if drawing is None else (drawing,),
         claims=(*_model_claims(groups, right), *counted_claims(study)),
@@ -111,7 +111,7 @@ def _models(groups: Groups, right: Group) -> Table:
 
 
 def _effects(groups: Groups) -> Table:
-    """What each dial changes, of every family."""
+    """What each dial changes in every family."""
     rows = []
     for family in DIALLED:
         for dial, title in FREE.items():
@@ -119,7 +119,7 @@ def _effects(groups: Groups) -> Table:
                 (groups[family, dial], groups[family, "layout0"], *effect)
                 for effect in EFFECTS.values()
             ]
-            rows += difference_rows(f"{family}, {title} less neither", pairs)
+            rows += difference_rows(f"{family}, {title} minus neither", pairs)
     heads = ("difference", *EFFECTS)
     return Table("What each dial changes, paired by problem", heads, tuple(rows))
 
@@ -157,19 +157,19 @@ def _mdm_claims(groups: Groups) -> tuple[Claim, ...]:
         Claim(
             "mdm drifts to left to right as layout rises from 0 to 1 (tau of tokens)",
             BECAUSE,
-            f"layout 1 less layout 0 {number(up)}",
+            f"layout 1 minus layout 0 {number(up)}",
             above_zero(up),
         ),
         Claim(
             "and not as wording does: layout 1 is further left to right than wording 1",
             BECAUSE,
-            f"layout 1 less wording 1 {number(words)}; wording 1 less layout 0 {number(control)}",
+            f"layout 1 minus wording 1 {number(words)}; wording 1 minus layout 0 {number(control)}",
             above_zero(words),
         ),
         Claim(
             "mdm loses localisation as layout rises (k-LOC of the tokens it wants most)",
             BECAUSE,
-            f"layout 0 less layout 1 {number(spread)}",
+            f"layout 0 minus layout 1 {number(spread)}",
             above_zero(spread),
         ),
     )
@@ -183,43 +183,43 @@ def _remedy_claims(groups: Groups, family: str) -> tuple[Claim, ...]:
     because = OWN if family == "flexlatent" else BECAUSE
     return (
         Claim(
-            f"{family} minds less: from layout 0 to 0.5 and to 1 the order of its lines rises "
-            "less towards left to right than mdm's",
+            f"layout affects {family} less: from layout 0 to 0.5 and to 1 the order of its lines "
+            "rises less towards left to right than mdm's",
             because,
-            f"rise of mdm less rise of {family}: {number(more['layout05'])} to 0.5, "
+            f"rise of mdm minus rise of {family}: {number(more['layout05'])} to 0.5, "
             f"{number(more['layout1'])} to 1",
             all_of(*map(above_zero, more.values())),
         ),
         Claim(
-            f"{family} does not mind: from layout 0 to 1 the order of its lines hardly changes "
-            f"(tau within {SMALL:g})",
+            f"layout does not affect {family}: from layout 0 to 1 the order of its lines hardly "
+            f"changes (tau within {SMALL:g})",
             because,
-            f"layout 1 less layout 0 {number(own)}",
+            f"layout 1 minus layout 0 {number(own)}",
             within(own, SMALL),
         ),
     )
 
 
 def _segment_claim(groups: Groups) -> Claim:
-    """The reason that we suspect where latentmdm minds: its slots are a fixed canvas too."""
+    """The reason that we suspect if layout affects latentmdm: its slots are a fixed canvas too."""
     more = _rise_beyond(groups, "flexlatent", beyond_chance, "layout1", "latentmdm")
     return Claim(
-        "segments mind for want of places, too: from layout 0 to 1 the order of latentmdm's lines "
+        "uncertain places affect segments, too: from layout 0 to 1 the order of latentmdm's lines "
         "rises more than that of flexlatent's, which inserts them",
         OWN,
-        f"rise of latentmdm less rise of flexlatent {number(more)}",
+        f"rise of latentmdm minus rise of flexlatent {number(more)}",
         above_zero(more),
     )
 
 
 def _wording_claim(groups: Groups, family: str) -> Claim:
-    """The control of what is said of lines."""
+    """The control of the claims about lines."""
     more = groups[family, "layout1"].minus(groups[family, "wording1"], beyond_chance)
     control = _rise(groups, family, beyond_chance, "wording1")
     return Claim(
         f"the order of {family}'s lines rises more with layout than with wording",
         f"{OWN}: the control of the claims about lines",
-        f"layout 1 less wording 1 {number(more)}; wording 1 less layout 0 {number(control)}",
+        f"layout 1 minus wording 1 {number(more)}; wording 1 minus layout 0 {number(control)}",
         above_zero(more),
     )
 
@@ -229,7 +229,7 @@ def _accuracy_claim(groups: Groups, family: str) -> Claim:
     return Claim(
         f"{family} solves as much at layout 1 as at layout 0 (within {100 * FEW:g} points)",
         OWN,
-        f"layout 1 less layout 0 {percent(lost)} points",
+        f"layout 1 minus layout 0 {percent(lost)} points",
         within(lost, FEW),
     )
 
@@ -256,17 +256,18 @@ def _checks(study: Study, groups: Groups) -> tuple[str, ...]:
     return (
         counted_check(study),
         counted_lines(study),
-        "A failing model would be weak evidence (the shares solved are in the first table), so the "
-        "same on the problems that a model solves at both settings: change of the tau of lines "
-        f"from neither dial, {told}.",
-        "Why latentmdm's lines drift with layout may be that its slots for segments are a fixed "
-        "canvas too: layout adds lines, so that a line's slot is as uncertain as a token's. Then "
-        "insertion over segments must drift less, which is a claim above. With wording, where "
-        "places are fixed, it need not: there, rise of latentmdm less rise of flexlatent is "
-        f"{number(_rise_beyond(groups, 'flexlatent', beyond_chance, 'wording1', 'latentmdm'))}; as "
-        "far as that is as much, insertion damps any drift, not only the one that places cause. "
-        "With more training, the models of S3 at layout 1, tau of lines less chance, flexlatent "
-        f"less latentmdm: {number(_inserted(study))}; flexmdm less mdm: "
+        "A model that fails would be weak evidence (the first table has the shares solved). So we "
+        "also look only at the problems that a model solves at both settings. The tau of lines "
+        f"changes from neither dial by: {told}.",
+        "Why the lines of latentmdm may drift with layout: its slots for segments are a fixed "
+        "canvas too. Layout adds lines, so the slot of a line is as uncertain as the slot of a "
+        "token. If so, insertion over segments must drift less, which is a claim above. Wording "
+        "fixes all places, so there it need not drift less: the rise of latentmdm minus the rise "
+        "of flexlatent is "
+        f"{number(_rise_beyond(groups, 'flexlatent', beyond_chance, 'wording1', 'latentmdm'))} "
+        "there. If this is as large, then insertion damps any drift, not only the drift that "
+        "places cause. With more training (the models of S3 at layout 1), tau of lines minus "
+        f"chance: flexlatent minus latentmdm is {number(_inserted(study))}, flexmdm minus mdm is "
         f"{number(_inserted(study, 'flexmdm', 'mdm'))}.",
     )
 

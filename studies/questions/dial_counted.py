@@ -19,7 +19,7 @@ TAU, LINES = column("arness.tau"), column("segments.tau")
 FEWER = ((1.0, 0.0), (0.0, 1.0))
 """Layout and wording of the runs that are repeated with fewer renderings."""
 SMALL = 0.15
-"""Differences of tau up to so much count as little."""
+"""Smaller differences of tau count as small."""
 
 
 def wanted(quantity: str) -> Reading:
@@ -127,7 +127,7 @@ def _mean(group: Group, read: Reading = TAU) -> Interval | None:
 
 
 def counted_check(study: Study) -> str:
-    """How much is free, how sure the counts are, and what ties do."""
+    """How much is free, how certain the counts are, and what ties do."""
     many, few = (
         [counted_group(study, *each, "left", "random", ending) for each in FEWER]
         for ending in ("", "-fewer")
@@ -143,36 +143,37 @@ def counted_check(study: Study) -> str:
         )
     )
     return (
-        "If the amount of freedom mattered and not its kind, wording would do as layout does. Free "
-        f"bits of a program beyond its prompt: {bits}; the taus without a network are in the "
-        "claims. Counting from a sample of renderings makes posteriors surer than they are; with a "
-        f"quarter of the draws tau changes by {number(changes[0], 3)} at layout 1 and by "
-        f"{number(changes[1], 3)} at wording 1. At layout 0 nearly every choice is a tie, and a "
-        f"leftmost rule alone makes tau {number(_mean(tied))} there, which is why ties are random "
-        "in the claims."
+        "If only the amount of freedom mattered, and not its kind, wording would have the effect "
+        f"of layout. Free bits of a program beyond its prompt: {bits}. The claims give the taus "
+        "without a network. Posteriors that are counted from a sample of renderings are more "
+        "certain than the true ones. With a quarter of the draws tau changes by "
+        f"{number(changes[0], 3)} at layout 1 and by {number(changes[1], 3)} at wording 1. At "
+        "layout 0 nearly every choice is a tie, and a leftmost rule alone gives a tau of "
+        f"{number(_mean(tied))} there. This is why ties are random in the claims."
     )
 
 
 def counted_lines(study: Study) -> str:
-    """Whether what a dial does to the order of lines has a side, as the canvas has."""
+    """Whether the effect of a dial on the order of lines reverses with the canvas."""
     cells = {
         (dial, align): number(_mean(counted_group(study, *setting, align, "random"), LINES))
         for dial, setting in (("layout", (1.0, 0.0)), ("wording", (0.0, 1.0)))
         for align in ("left", "right")
     }
     return (
-        "Lines drift with wording as well, where every position is fixed. Without a network one "
-        "can look at the mirror: if it were the canvas, a canvas filled in front would turn it "
-        f"over. Tau of lines at layout 1: {cells['layout', 'left']}, right-aligned "
-        f"{cells['layout', 'right']}; at wording 1: {cells['wording', 'left']}, right-aligned "
-        f"{cells['wording', 'right']}. So what wording does is not about places: where the free "
-        "words of a program stand decides when its lines are finished. Of trained models the order "
-        "of lines alone does not tell the two apart; the order of mdm's tokens does."
+        "Lines drift with wording as well, although every position is fixed there. Without a "
+        "network we can test the mirror: if the canvas caused the drift, a canvas that is filled "
+        f"in front would reverse it. Tau of lines at layout 1: {cells['layout', 'left']}, "
+        f"right-aligned {cells['layout', 'right']}; at wording 1: {cells['wording', 'left']}, "
+        f"right-aligned {cells['wording', 'right']}. So the effect of wording does not come from "
+        "places: the positions of the free words decide when a line is finished. In trained models "
+        "the order of lines alone does not separate the two effects, but the order of the tokens "
+        "of mdm does."
     )
 
 
 def _bits(layout: float, wording: float, problems: int) -> Interval:
-    """What the prompt leaves open, by the corpus itself, on the problems of these runs."""
+    """How many bits the prompt leaves open, by the corpus, on the problems of these runs."""
     config = StoriesConfig(split="heldout", layout=layout, wording=wording)
     found = {str(n): [sum(freedom(core(config, n), config))] for n in range(SEEN, problems)}
     return mean_cell([found])

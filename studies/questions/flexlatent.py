@@ -1,7 +1,7 @@
 """What flex-latent, insertion over segments, gains over both parents.
 
-The paper leaves the combination to future work (Section 4.2, Discussion). Compared by accuracy,
-order, cost, likelihood and infilling; the last two are the race's.
+The paper leaves the combination to future work (Section 4.2, Discussion). The families are compared
+by accuracy, order, cost, likelihood and infilling; the race gives the last two.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _section(study: Study) -> Section:
         asks="Insertion over whole segments needs neither a fixed canvas nor single tokens. Is it "
         "better than insertion of tokens, and than a fixed number of segments?",
         how="The shipped models of one seed, equal in parameters and texts: greedy, and several "
-        "samples at temperature 1. Likelihood and infilling are those of the race (S6).",
+        "samples at temperature 1. Likelihood and infilling come from the race (S6).",
         tables=(_accuracy(greedy, drawn), _differences(greedy), _order(greedy), _raced(study.race)),
         claims=_claims(greedy),
         checks=_checks(greedy),
@@ -75,17 +75,19 @@ def _differences(greedy: dict[str, Group]) -> Table:
         "solved, points": (PASSED, percent, True),
         "valid, points": (column("valid"), percent, True),
         "network calls": (column("forwards"), one_digit, False),
-        "tau of lines, less chance": (beyond_chance, number, False),
+        "tau of lines, minus chance": (beyond_chance, number, False),
     }
     rows = [
         row
         for parent in PARENTS
         for row in difference_rows(
-            f"{CHILD} less {parent}",
+            f"{CHILD} minus {parent}",
             [(greedy[CHILD], greedy[parent], *each) for each in reads.values()],
         )
     ]
-    return Table("Against each parent, greedy, paired by problem", ("", *reads), tuple(rows))
+    return Table(
+        "Against each parent, greedy, paired by problem", ("difference", *reads), tuple(rows)
+    )
 
 
 def _order(greedy: dict[str, Group]) -> Table:
@@ -127,8 +129,8 @@ def _raced(race: dict[str, Any] | None) -> Table:
             )
         )
     note = (
-        "What is <= is a bound, and the truth may be far below it: a bound above another tells "
-        "nothing ([race.md](race.md)). Who is told more of a gap has less to guess."
+        "A value with <= is a bound, and the true value may be far below it. So two bounds cannot "
+        "be ranked ([race.md](race.md)). A model that is told more about a gap has less to guess."
     )
     return Table(title, heads, tuple(rows), note)
 
@@ -150,7 +152,7 @@ def _claims(greedy: dict[str, Group]) -> tuple[Claim, ...]:
         Claim(
             "flexlatent needs fewer network calls than flexmdm",
             OWN,
-            f"flexmdm less flexlatent {number(fewer, 1)}",
+            f"flexmdm minus flexlatent {number(fewer, 1)}",
             above_zero(fewer),
         )
     )
@@ -166,7 +168,7 @@ def _checks(greedy: dict[str, Group]) -> tuple[str, ...]:
             among = group.mean(column("passed", among="valid"), rate=True)
             told.append(f"{family} {percent(valid)} % valid, {percent(among)} % of these solved")
     return (
-        "Whether errors are broken programs or wrong ones tells which part fails: "
+        "Are the failures broken programs or wrong ones? This shows which part fails: "
         f"{'; '.join(told)}.",
     )
 

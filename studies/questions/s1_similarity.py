@@ -32,7 +32,7 @@ PALE = ("margin", "entropy", "published")
 FILTERS = ("valid", "correct")
 REFERENCE, RANDOM, PLANNER = "left_to_right", "random", "planner"
 THEIRS = {"published": "confidence"}
-"""The paper's name of the Dream family's Top-K."""
+"""What the paper calls the sampler of the Dream family."""
 SAME = 0.02
 """Similarities that differ by less count as alike."""
 
@@ -68,17 +68,18 @@ def _section(study: Study) -> Section:
     return Section(
         title="S1. Are confidence-decoded programs closer to left-to-right ones than random ones?",
         asks="Does the order that confidence chooses lead to other programs than writing from left "
-        "to right, and does a learned planner escape?",
-        how="mdm at layout 1, temperature 0.2, top-p 0.95, one slot a step. confidence, margin and "
-        "entropy read the untempered posterior and break ties at random; published is the Dream "
-        "family's sampler, which ranks after temperature and top-p and takes the leftmost of "
-        "equals (see [ties](#ties-how-much-of-the-collapse-comes-from-tied-confidences)). The "
-        "left-to-right and the random samples are many, the others one a problem, as in the paper; "
-        "the planner has many too: it chooses slots by chance of its own, but tokens at "
-        "temperature 0, so that part of its nearness may be the temperature's. Each program is "
-        "matched with the most similar left-to-right program of the same problem. The ceiling is "
-        "the left-to-right samples, each matched among the others, which are one fewer: at "
-        "temperature 1, with few samples, others can come out above it.",
+        "to right? Does a learned planner escape this?",
+        how="mdm at layout 1, temperature 0.2, top-p 0.95, one slot per step. confidence, margin "
+        "and entropy read the untempered posterior and break ties at random. published is the "
+        "sampler of the Dream family: it ranks after temperature and top-p, and it takes the "
+        "leftmost of equal slots (see "
+        "[ties](#ties-how-much-of-the-collapse-comes-from-tied-confidences)). As in the paper, "
+        "left-to-right and random decoding have many samples per problem, and the others have one. "
+        "The planner has many samples too: it draws its slots, but takes its tokens at temperature "
+        "0, and the low temperature alone may bring its programs closer. Each program is matched "
+        "with the most similar left-to-right program of the same problem. The ceiling matches each "
+        "left-to-right sample with the other ones. These are one fewer, so at temperature 1, with "
+        "few samples, a policy can score above the ceiling.",
         tables=(
             _similarities(groups, "Similarity to the nearest left-to-right program"),
             _differences(groups, "Against random order, on the same problems"),
@@ -123,9 +124,9 @@ def _differences(groups: dict[str, Group], title: str) -> Table:
                 for kind in FILTERS
                 for metric in METRICS
             ]
-            rows += difference_rows(f"{name} less random", pairs)
+            rows += difference_rows(f"{name} minus random", pairs)
     heads = ("paired difference", *(f"{kind} {m}" for kind in FILTERS for m in METRICS))
-    note = "Positive: closer to left to right than random order is."
+    note = "Positive: closer to left-to-right programs than random order is."
     return Table(title, heads, tuple(rows), note)
 
 
@@ -206,7 +207,7 @@ def _diverse_claims(diverse: dict[str, Group]) -> tuple[Claim, ...]:
 def _room(groups: dict[str, Group], seeds: Collection[int] | None = None) -> dict[str, Interval]:
     """How much nearer left-to-right programs are to each other than random order's are to them.
 
-    `seeds`: of these models alone.
+    `seeds`: use the models with these seeds only.
     """
     whole = groups[REFERENCE]
     base = Group(
@@ -223,24 +224,24 @@ def _by_filter(cells: dict[str, Interval]) -> str:
 
 
 def _checks(groups: dict[str, Group], diverse: dict[str, Group]) -> tuple[str, ...]:
-    """Whether there is room for a difference at all, and what there is where there is room."""
+    """How much room there is for a difference, and the difference where there is more room."""
     room, more = _room(groups), _room(diverse)
     closer = {kind: _closer(diverse, kind) for kind in FILTERS}
     alike = within(room["correct"], SAME)
     size = (
-        " So what is claimed of correct pairs holds by sign and hardly by size."
+        " So the claims about correct pairs hold by their sign, but the size is small."
         if alike == YES
         else ""
     )
     return (
         _alike(groups),
-        "The paper's differences are tenths of ASTD, and larger than all of ours. A program of "
-        "this corpus is determined by its prompt up to layout, so there is little room between "
-        "random order and the ceiling. ASTD of the ceiling less that of random order: "
-        f"{_by_filter(room)}. That "
-        "correct programs of random order are as near as left-to-right ones are to each other "
-        f"(within {SAME}): {alike}.{size} At temperature 1, where samples differ, the same room is "
-        f"{_by_filter(more)}, and confidence less random order {_by_filter(closer)}.",
+        "The differences in the paper are tenths of ASTD, larger than all of ours. In this corpus "
+        "the prompt determines the program up to its layout, so there is little room between "
+        "random order and the ceiling. ASTD of the ceiling minus ASTD of random order: "
+        f"{_by_filter(room)}. Are correct programs of random order as close as left-to-right "
+        f"programs are to each other (within {SAME})? {alike}.{size} At temperature 1 samples "
+        f"differ, and the same room is {_by_filter(more)}; confidence minus random order is "
+        f"{_by_filter(closer)}.",
     )
 
 
@@ -256,8 +257,8 @@ def _alike(groups: dict[str, Group]) -> str:
     if any(each.n == 0 or each.method != "constant" or each.estimate for each in apart):
         return ""
     return (
-        f"{', '.join(EXACT[:-1])} and {EXACT[-1]} differ on no problem, by any metric: take what "
-        "is claimed of them as one finding, not as three."
+        f"{', '.join(EXACT[:-1])} and {EXACT[-1]} differ on no problem, by any metric: read the "
+        "claims about them as one finding, not as three."
     )
 
 

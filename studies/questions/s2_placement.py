@@ -1,7 +1,7 @@
 """S2: what the models want most, and what they commit: mass and localisation over decoding.
 
 Paper, Section 3.2, answer A1 of Section 4.2 and appendix C. The gap is the localisation of
-committed tokens less that of the two tokens with most mass on the same canvas; k-localisation
+committed tokens minus that of the two tokens with most mass on the same canvas; k-localisation
 allows for tokens that stand in several places.
 """
 
@@ -56,7 +56,7 @@ SHOWN = (
     ("gap_k_loc", "gap k-LOC"),
 )
 COMPARED = ("gap_loc", "gap_k_loc", "committed_spread", "top_k_loc")
-"""What mdm and latentmdm are compared by."""
+"""The quantities by which mdm and latentmdm are compared."""
 TOP, COMMITTED = "wanted most", "committed"
 LEAST_MASS = 0.01
 """Below it a token was hardly expected anywhere, and would stretch the axis."""
@@ -75,18 +75,19 @@ def _section(study: Study) -> Section:
     figures = [each for each in (_cloud(groups), _series(groups)) if each is not None]
     return Section(
         title="S2. Do the models know what, but not where?",
-        asks="Are the tokens that a model wants most spread over many slots, and what does it "
-        "commit instead; and does deciding on whole segments change that?",
-        how="Greedy runs at layout 1, every family by its own confidence. The models are asked "
-        "again about the canvases they went through ([placement.md](placement.md)), mdm and "
-        "flexmdm about every fourth; values are means over the tenths of a sample's decoding. LOC "
-        "is the share of a token's mass at its best slot; k-LOC is the share in as many slots as "
-        "the token is expected to fill; a token is spread if its mass is 1 or more and its LOC (of "
-        "committed tokens, at their slot) is 0.5 or less. A gap is committed less wanted on the "
-        "canvases that commit a token of the program: others commit padding, so a gap is not the "
-        "difference of the columns beside it. Families commit theirs at different times; they are "
+        asks="Are the tokens that a model wants most spread over many slots? What does the model "
+        "commit instead? Does it help to decide on whole segments?",
+        how="Greedy runs at layout 1; every family uses its own confidence. We ask the models "
+        "again about the canvases of their decoding ([placement.md](placement.md)), mdm and "
+        "flexmdm about every fourth canvas. Values are means over the tenths of a sample's "
+        "decoding. LOC is the share of a token's mass at its best slot. k-LOC is the share in as "
+        "many slots as the token is expected to fill. A token is spread if its mass is 1 or more "
+        "and its LOC is 0.5 or less; for a committed token, LOC is the share at its slot. A gap is "
+        "the value of committed tokens minus that of wanted tokens, on the canvases that commit a "
+        "token of the program. Other canvases commit padding, so a gap is not the difference of "
+        "the two columns beside it. Families commit program tokens at different times, so they are "
         "compared on the problems and tenths that both have. The posteriors of segment models are "
-        "conditional on the words of a segment so far, those of mdm are not.",
+        "conditional on the earlier words of a segment; those of mdm are not.",
         tables=(
             _summary(groups),
             _compared(groups),
@@ -107,7 +108,7 @@ def _summary(groups: dict[str, Group]) -> Table:
 
 
 def _compared(groups: dict[str, Group]) -> Table:
-    """Latentmdm less mdm in all ways that the claims and their check look at."""
+    """Latentmdm minus mdm in all ways that the claims and their check look at."""
     latent, mdm = groups["latentmdm"], groups["mdm"]
     titles = dict(SHOWN)
     ways = {
@@ -122,7 +123,7 @@ def _compared(groups: dict[str, Group]) -> Table:
             pair = part_of(latent, seed), part_of(mdm, seed)
             return [number(compare(*pair, what)) for what in COMPARED]
 
-        rows += by_seed(f"latentmdm less mdm, {way}", (latent, mdm), cells)
+        rows += by_seed(f"latentmdm minus mdm, {way}", (latent, mdm), cells)
     heads = ("paired difference", *(titles[what] for what in COMPARED))
     return Table("latentmdm against mdm", heads, tuple(rows))
 
@@ -140,7 +141,7 @@ def _steps(group: Group) -> Table:
         rows.append((name, f"n = {len(committing)}", *told))
     heads = ("decoded", "problems", *(title for _, title in SHOWN))
     seeds = "all seeds" if len(group.seeds) > 1 else "one seed"
-    note = "Problems: how many have a canvas there that commits a token of the program."
+    note = "Problems: how many problems have a canvas in this tenth that commits a program token."
     return Table(f"{group.label} over its decoding, {seeds}", heads, tuple(rows), note)
 
 
@@ -163,21 +164,21 @@ def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
             "latentmdm commits wanted tokens although they are not localised: its gap is smaller "
             "than mdm's",
             'Section 4.2, A1: "commits a large fraction of high-mass but low-localization tokens"',
-            f"gap of mdm less gap of latentmdm {number(later)}",
+            f"gap of mdm minus gap of latentmdm {number(later)}",
             above_zero(later),
         ),
         Claim(
             "of the tokens that latentmdm commits, more are wanted but not localised (mass of 1 or "
             "more, LOC of 0.5 or less) than of mdm's",
             "the brown points of the same figure",
-            f"share, latentmdm less mdm: {number(spread)}",
+            f"share, latentmdm minus mdm: {number(spread)}",
             above_zero(spread),
         ),
         Claim(
             "what latentmdm wants most is better localised than what mdm does, copies allowed for "
             "(k-LOC)",
             f"{OWN}: does a segment know where its words go?",
-            f"latentmdm less mdm {number(sure)}",
+            f"latentmdm minus mdm {number(sure)}",
             above_zero(sure),
         ),
     )
@@ -187,7 +188,7 @@ Compare = Callable[[Group, Group, str], Interval]
 
 
 def together(left: Group, right: Group, quantity: str) -> Interval:
-    """Left less right on the tenths of each problem that both have."""
+    """Left minus right on the tenths of each problem that both have."""
     pairs = [
         (one.tenths(quantity), other.tenths(quantity))
         for one, other in zip(*left.against(right), strict=True)
@@ -213,22 +214,23 @@ def _checks(groups: dict[str, Group]) -> tuple[str, ...]:
     back = (
         ""
         if YES in (above_zero(gap), above_zero(spread))
-        else " So leaving these tokens out does not bring the paper's finding back; but where a no "
-        "becomes undecided they had a part in it."
+        else " So the paper's finding does not come back when we leave these tokens out. But where "
+        "a no becomes undecided, they were a part of the reason."
     )
     return (
-        "Raw LOC is low for a token that surely stands in five places; k-LOC is not. So the gap "
-        "in LOC is repetition and uncertainty together, the gap in k-LOC uncertainty alone. For "
-        f"mdm the k-LOC of wanted tokens is {number(early[0])} in the second tenth of decoding, "
-        f"with a gap of {number(early[1])}, and {number(late[0])} in the last, with a gap of "
-        f"{number(late[1])}.",
-        "Where latentmdm is not as the paper's: what every line holds (its newline, its end, `=`) "
-        "is wanted as often as there are open lines, and the end is never committed; that could "
-        "hide what happens to words. With words and numbers alone, its gap is smaller than mdm's: "
-        f"{above_zero(gap)} ({number(gap)}); more of what it commits is wanted but not localised: "
-        f"{above_zero(spread)} ({number(spread)}).{back} Another reason, not tested: "
-        "given the words of a segment so far the next one has its place (k-LOC of the words that "
-        f"latentmdm wants most: {number(wanted)}), so there is little that is wanted and has none.",
+        "A token that certainly stands in five places has a low LOC, but not a low k-LOC. So the "
+        "gap in LOC shows repetition and uncertainty together, and the gap in k-LOC shows "
+        f"uncertainty alone. For mdm the k-LOC of wanted tokens is {number(early[0])} in the "
+        f"second tenth of decoding, with a gap of {number(early[1])}. In the last tenth it is "
+        f"{number(late[0])}, with a gap of {number(late[1])}.",
+        "Why latentmdm may differ from the paper: some tokens are in every line (its newline, its "
+        "end, `=`). The model wants them as often as there are open lines, and it never commits "
+        "the end. This could hide what happens to words. With words and numbers alone: is its gap "
+        f"smaller than that of mdm? {above_zero(gap)} ({number(gap)}). Are more of its committed "
+        f"tokens wanted but not localised? {above_zero(spread)} ({number(spread)}).{back} Another "
+        "reason, which we did not test: given the earlier words of a segment, the next word has "
+        f"its place (k-LOC of the words that latentmdm wants most: {number(wanted)}). So few "
+        "tokens are wanted and have no place.",
     )
 
 

@@ -60,15 +60,17 @@ def _section(study: Study) -> Section:
     drawing = _figure(groups)
     return Section(
         title="S3. Does generation move back and forth across the program?",
-        asks="Do insertion models preview and revisit blocks of the program where fixed-canvas "
-        "models complete one after another, and in which order do segment models write lines?",
-        how="Runs at layout 1 of every family by its own confidence, greedy, and two rows by the "
-        "paper's protocols (mdm by entropy at temperature 0.2; flexmdm by the drawn token's "
-        "probability at 0.1). Scope code_only, exact definitions ([order.md](order.md)); the "
-        "paper's rows are in mode compat, as its release computes them. The left-to-right control "
-        "sorts single tokens and may cut a line that was written at once, so for segment models "
-        "there is a third: their lines in random order, each still at once. Compare these with it; "
-        "a line that comes at once cannot be returned to.",
+        asks="Insertion models may preview and revisit blocks of the program, while fixed-canvas "
+        "models complete one block after another. Do they? In which order do segment models write "
+        "lines?",
+        how="Greedy runs at layout 1, every family with its own confidence, and two rows with the "
+        "protocols of the paper (mdm by entropy at temperature 0.2; flexmdm by the probability of "
+        "the drawn token at 0.1). Scope code_only, exact definitions ([order.md](order.md)). The "
+        "rows of the paper are in mode compat, as its release computes them. The left-to-right "
+        "control sorts single tokens and may cut a line that was written at once. So segment "
+        "models have a third control: their lines in random order, each line still written at "
+        "once. Compare segment models with this control, because nothing can return to a line that "
+        "is written at once.",
         tables=(
             *(_metrics(groups, part) for part in PARTS),
             _differences(groups),
@@ -109,7 +111,7 @@ def _differences(groups: dict[str, Group]) -> Table:
         pairs: list[Pair] = [
             (flex, mdm, column(f"order.{part}.{name}"), number, False) for name in METRICS
         ]
-        rows += difference_rows(f"flexmdm less mdm, {title}", pairs)
+        rows += difference_rows(f"flexmdm minus mdm, {title}", pairs)
     heads = ("paired difference", *(TITLES[name] for name in METRICS))
     return Table("flexmdm against mdm, both by confidence", heads, tuple(rows))
 
@@ -123,11 +125,11 @@ def _segments(groups: dict[str, Group]) -> Table:
         (column("passed"), percent, True),
     ]
     rows = [row for group in groups.values() for row in rows_of(group, columns)]
-    heads = ("model and policy", "tau", "chance", "less chance", "segments or lines", "solved %")
+    heads = ("model and policy", "tau", "chance", "minus chance", "segments or lines", "solved %")
     note = (
         "Kendall's tau of place and completion: 1 is left to right, -1 right to left. Chance is "
-        "what a random order of the same tokens gives: below 0 for lines that are written token by "
-        "token, since the long first line is finished late."
+        "the tau of a random order of the same tokens. It is below 0 for lines that are written "
+        "token by token, because the long first line is finished late."
     )
     return Table("In which order segments (or lines) are finished", heads, tuple(rows), note)
 
@@ -173,7 +175,7 @@ def _claims(groups: dict[str, Group]) -> tuple[Claim, ...]:
                 f"{label.partition(',')[0]} writes its segments neither strictly from left to "
                 f"right nor at random: tau below {1 - NEAR:g}, and above that of random order",
                 "the generation trace of appendix E" if label.startswith("latentmdm") else OWN,
-                f"how far below {1 - NEAR:g}: {number(below)}; tau less chance: {number(above)}",
+                f"how far below {1 - NEAR:g}: {number(below)}; tau minus chance: {number(above)}",
                 all_of(above_zero(below), above_zero(above)),
             )
         )
@@ -202,14 +204,14 @@ def _checks(groups: dict[str, Group]) -> tuple[str, ...]:
         for group in (flex, mdm)
     ]
     return (
-        "Statements of this corpus have three to ten tokens, so an order that is left to right on "
-        "the whole but skips single words already returns to blocks: RUB counts one such return as "
-        f"a full one. flexmdm and mdm: {told}. RUB of the random control less their own: "
+        "Statements of this corpus have three to ten tokens. So an order that goes from left to "
+        "right but skips single words already returns to blocks, and RUB counts each such return "
+        f"in full. flexmdm and mdm: {told}. RUB of the random control minus their own: "
         f"{number(ends[0])} and {number(ends[1])}.",
-        "flexmdm solves less, and a broken program could be one that was written in disorder. On "
-        f"the problems that both solved, flexmdm less mdm: {solved}.",
-        "In which order flexmdm finishes lines: tau less chance "
-        f"{number(flex.mean(beyond_chance))}, where random order has 0.",
+        "flexmdm solves fewer problems, and its broken programs could be those that it wrote out "
+        f"of order. On the problems that both solved, flexmdm minus mdm: {solved}.",
+        "The order in which flexmdm finishes lines: tau minus chance is "
+        f"{number(flex.mean(beyond_chance))}; random order has 0.",
     )
 
 

@@ -46,7 +46,7 @@ def _ended(verdict: str) -> Reading:
 
 
 ENDS = {verdict: _ended(verdict) for verdict in (ERROR, WRONG)}
-"""Programs that stop with an error, and those that answer, and wrongly."""
+"""Programs that stop with an error, and programs that give a wrong answer."""
 Groups = dict[tuple[str, int], Group]
 
 
@@ -67,12 +67,12 @@ def _section(study: Study) -> Section:
     drawing = _figure({"greedy": groups, "temperature 1": drawn})
     return Section(
         title="S4. Which segments first, and how many at once?",
-        asks="Does choosing segments by their average log-likelihood beat other orders, and how "
-        "much does revealing several at once cost?",
-        how="latentmdm at layout 1, greedy within segments; five policies, k = 1, 2, 4. The same "
-        "at temperature 1, where the model makes mistakes that an order can avoid: added when "
-        "greedy decoding was seen to solve nearly everything, and after a race on the first 30 "
-        "problems had shown average at k = 1, 2 and 4 there.",
+        asks="Is it better to choose segments by their average log-likelihood than by other "
+        "orders? What does it cost to reveal several segments at once?",
+        how="latentmdm at layout 1, greedy within segments; five policies, k = 1, 2, 4. Then the "
+        "same at temperature 1, where the model makes mistakes that a good order can avoid. We "
+        "added temperature 1 after we saw that greedy decoding solves nearly everything, and after "
+        "a race on the first 30 problems had shown average at k = 1, 2 and 4 there.",
         tables=(
             _accuracy(groups, "Problems solved", _papers()),
             _differences(groups, "On the same problems and seeds"),
@@ -122,12 +122,12 @@ def _differences(groups: Groups, title: str) -> Table:
             pairs: list[Pair] = [
                 (groups[BEST, k], groups[other, k], PASSED, percent, True) for k in SEGMENT_KS
             ]
-            rows += difference_rows(f"{BEST} less {other}", pairs)
+            rows += difference_rows(f"{BEST} minus {other}", pairs)
     own: list[Pair] = [
         (groups[BEST, k], groups[BEST, 1], PASSED, percent, True) for k in SEGMENT_KS[1:]
     ]
     rows += [
-        (label, NOTHING, *cells) for label, *cells in difference_rows("average, k less k = 1", own)
+        (label, NOTHING, *cells) for label, *cells in difference_rows("average, k minus k = 1", own)
     ]
     heads = ("paired difference, points", *(f"k = {k}" for k in SEGMENT_KS))
     return Table(title, heads, tuple(rows))
@@ -140,7 +140,7 @@ def _order(groups: Groups, title: str) -> Table:
         (beyond_chance, number, False),
     ]
     rows = [row for p in SEGMENT_POLICIES for row in rows_of(groups[p, 1], columns)]
-    return Table(title, ("policy", "tau of segments", "chance", "less chance"), tuple(rows))
+    return Table(title, ("policy", "tau of segments", "chance", "minus chance"), tuple(rows))
 
 
 def _cost(groups: Groups, title: str) -> Table:
@@ -166,7 +166,7 @@ def _mistakes(groups: Groups) -> Table:
             ],
         )
     heads = (f"{what} %, k = {k}" for k in SEGMENT_KS for what in ENDS)
-    note = "What is left to the unsolved programs has no valid syntax or does not end in time."
+    note = "The other unsolved programs have no valid syntax or do not end in time."
     return Table("How programs fail at temperature 1", ("policy", *heads), tuple(rows), note)
 
 
@@ -203,7 +203,7 @@ def _claims(groups: Groups, where: str = "") -> tuple[Claim, ...]:
         Claim(
             f"{where}revealing more segments at once costs accuracy",
             f"GSM8K, average: {paper[BEST]['1']}, {paper[BEST]['2']}, {paper[BEST]['4']} %",
-            f"k = 1 less k = 2: {percent(falls[0])}, less k = 4: {percent(falls[1])} points",
+            f"k = 1 minus k = 2: {percent(falls[0])}, minus k = 4: {percent(falls[1])} points",
             all_of(*map(above_zero, falls)),
         )
     )
@@ -222,20 +222,20 @@ def _checks(groups: Groups, drawn: Groups) -> tuple[str, ...]:
     }
     told = "; ".join(
         f"at k = {k} {percent(saved[ERROR, k])} points of programs that stop with an error, "
-        f"{percent(saved[WRONG, k])} of those that answer wrongly"
+        f"{percent(saved[WRONG, k])} of those that give a wrong answer"
         for k in SEGMENT_KS[1:]
     )
     return (
-        f"Greedy there is little left to gain: average at k = 1 solves {percent(top)} %. At "
-        f"temperature 1 it solves {percent(room)} % at k = 1 and less at larger k, so the claims "
-        "are tested there too. What goes wrong at larger k: segments that are revealed together "
-        "do not see one another. If they only disagreed about names, programs would stop with an "
-        "error. From k = 1 to 2 average gains "
-        f"{percent(risen[ERROR])} points of these and {percent(risen[WRONG])} of programs that "
-        "answer, and wrongly: names explain no more than the first number. Why minimum can do "
-        "better than average at larger k: it puts off a line with one doubtful word, which an "
-        "average hides among sure ones. Then average must fail more often, in either way: "
-        f"average less minimum, {told}.",
+        "With greedy decoding there is little to gain: average at k = 1 solves "
+        f"{percent(top)} %. At temperature 1 it solves {percent(room)} % at k = 1 and less at "
+        "larger k, so we test the claims there too. Why larger k is worse: segments that are "
+        "revealed together do not see one another. If they only disagreed about names, programs "
+        f"would stop with an error. From k = 1 to k = 2 average has {percent(risen[ERROR])} points "
+        f"more programs that stop with an error and {percent(risen[WRONG])} points more that give "
+        "a wrong answer. Names explain no more than the first number. Why minimum can be better "
+        "than average at larger k: minimum puts off a line with one doubtful word, and average "
+        "hides this word among certain ones. If so, average must fail more often in both ways. "
+        f"Average minus minimum: {told}.",
     )
 
 

@@ -47,10 +47,10 @@ def _section(study: Study) -> Section:
     drawing = _figure(groups, ks)
     return Section(
         title="S5. What does the insertion temperature do?",
-        asks="Does placing insertions more decisively help one attempt, cost diversity, and keep "
-        "the length?",
+        asks="If insertions are placed more decisively, does one attempt solve more? Do many "
+        "attempts lose diversity? Does the length stay the same?",
         how="flexmdm at layout 1, token temperature 0.1, policy sampled, clock events; several "
-        "samples a problem.",
+        "samples per problem.",
         tables=(_rates(groups, ks), _differences(groups, ks), _lengths(groups)),
         figures=() if drawing is None else (drawing,),
         claims=_claims(groups, ks),
@@ -75,7 +75,7 @@ def _differences(groups: dict[float, Group], ks: list[int]) -> Table:
     for value, group in groups.items():
         if value != NEUTRAL:
             pairs: list[Pair] = [(group, base, passes(k), percent, True) for k in ks]
-            rows += difference_rows(f"T_ins {value:g} less 1", pairs)
+            rows += difference_rows(f"T_ins {value:g} minus 1", pairs)
     heads = ("paired difference, points", *(f"pass@{k}" for k in ks))
     return Table("Against the neutral temperature", heads, tuple(rows))
 
@@ -122,7 +122,8 @@ def _claims(groups: dict[float, Group], ks: list[int]) -> tuple[Claim, ...]:
             below_zero(last),
         ),
         Claim(
-            f"the length is kept: within {LENGTH_MARGIN:.0%} of that at 1 at every temperature",
+            f"the length stays the same: within {LENGTH_MARGIN:.0%} of that at 1 at every "
+            "temperature",
             "by construction: only the placement is tempered",
             f"largest difference {number(widest)} tokens; at 1 there are "
             f"{one_digit(base.mean(column('tokens')) if base.stored else None)}",
@@ -149,11 +150,11 @@ def _checks(groups: dict[float, Group], ks: list[int]) -> tuple[str, ...]:
     solved = groups[SHARP].minus(groups[NEUTRAL], column("passed", among="valid"), rate=True)
     right = groups[SHARP].minus(groups[NEUTRAL], column("tokens", among="valid"))
     return (
-        "Sharper placement can help by fewer broken programs or by better ones. From 1 to 0.6, "
-        f"valid programs: {percent(valid)} points; solved among the valid: {percent(solved)} "
-        f"points; tokens of valid programs: {number(right)}. The count of insertions is kept in "
-        "expectation at every step, given the canvas; canvases that were filled otherwise may "
-        "still ask for other totals.",
+        "Sharper placement can help in two ways: fewer programs are broken, or valid programs are "
+        f"better. From 1 to 0.6, valid programs change by {percent(valid)} points, solved programs "
+        f"among the valid ones by {percent(solved)} points, and the tokens of valid programs by "
+        f"{number(right)}. Given the canvas, every step keeps the expected number of insertions. "
+        "But a canvas that was filled in another way may need another total.",
     )
 
 

@@ -30,11 +30,11 @@ def _runs(plan: Plan) -> list[str]:
 
 def _section(study: Study) -> Section:
     title = "S6. Accuracy against wall-clock"
-    asks = "Which family solves how much in which time, one sample at a time?"
+    asks = "How much does each family solve, and in how much time, one sample at a time?"
     how = (
-        "All shipped models, equal in parameters, data and training texts; every model at several "
-        "settings, once greedy and several times at temperature 1, problem by problem in shuffled "
-        "order ([race.md](race.md))."
+        "All shipped models. They have equal parameters, data and training texts. Every model runs "
+        "at several settings, once greedy and several times at temperature 1, problem by problem "
+        "in shuffled order ([race.md](race.md))."
     )
     race = study.race
     if race is None:
@@ -166,12 +166,12 @@ def _checks(race: dict[str, Any]) -> tuple[str, ...]:
         for lane in lanes
     ]
     return (
-        "Tiny networks on a processor are bound by the number of calls, so fewer of them should "
-        f"tell: {', '.join(told)} a sample. What latentmdm saves in calls it pays for in each: a "
-        "step also writes a proposal for every open segment with the segment decoder, token by "
-        "token, which is not counted as a call. At the paper's size the large network would "
-        "outweigh that. On an easy corpus, where several families solve nearly everything, "
-        "accuracy cannot separate them.",
+        "For tiny networks on a CPU the number of calls decides the time, so fewer calls should "
+        f"be faster. Per sample: {', '.join(told)}. latentmdm saves calls, but each call costs "
+        "more: in each step the segment decoder also writes a proposal for every open segment, "
+        "token by token, and this is not counted as a call. At the size of the paper the large "
+        "network would outweigh this cost. On an easy corpus several families solve nearly "
+        "everything, and accuracy cannot separate them.",
     )
 
 

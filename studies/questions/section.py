@@ -1,7 +1,7 @@
-"""What a question is answered with: tables, figures and claims, in the order of a page.
+"""The answer to a question: tables, figures and claims, in the order of the page.
 
-A section is plain text and drawings; page.py writes it down. Cells carry their intervals; what is
-not there yet says so.
+A section is plain text and drawings; page.py writes it to a file. Every cell has its interval. A
+cell without a run says "not run yet".
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from studies.view import Group, Reading, Study
 NOTHING = "\N{EN DASH}"
 NOT_RUN = "not run yet"
 CLEARLY = 0.5
-"""A tau beyond it, on either side, is called an order; its sign alone is not enough."""
+"""A tau beyond this, on either side, counts as an order; its sign alone is not enough."""
 OWN = "our own question"
-"""Where a claim comes from that is not the paper's."""
+"""The source of a claim that the paper does not make."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Section:
     figures: tuple[Drawing, ...] = ()
     claims: tuple[Claim, ...] = ()
     checks: tuple[str, ...] = ()
-    """Why, where a claim does not hold, and what a look at that reason gave."""
+    """The reasons that we suspect if a claim does not hold, and a check of each."""
     notes: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ def _signed_zero(text: str) -> str:
 
 
 def one_digit(found: Interval | None) -> str:
-    """A number for which a digit is enough."""
+    """A number with one digit after the point."""
     return number(found, 1)
 
 
@@ -101,22 +101,22 @@ def attempts(groups: Iterable[Group]) -> list[int]:
 
 
 Column = tuple[Reading, Callable[[Interval | None], str], bool]
-"""What is read, how it is written, and whether it is a rate from 0 to 1."""
+"""How a value is read, how it is printed, and whether it is a rate from 0 to 1."""
 
 
 Pair = tuple[Group, Group, Reading, Callable[[Interval | None], str], bool]
-"""Left, right, what is read of both, how it is written, and whether it is a rate."""
+"""Left, right, how a value is read from both, how it is printed, and whether it is a rate."""
 
 
 def rows_of(group: Group, columns: Sequence[Column]) -> list[tuple[str, ...]]:
-    """A row over all seeds, and where there are several one for each."""
+    """A row over all seeds; if there are several seeds, also a row for each."""
     return rows_across(group.label, [(group, *each) for each in columns])
 
 
 def rows_across(
     label: str, columns: Sequence[tuple[Group, Reading, Callable[[Interval | None], str], bool]]
 ) -> list[tuple[str, ...]]:
-    """The same where every column has a group of its own, of the same seeds."""
+    """The same, if every column has its own group; the groups have the same seeds."""
 
     def cells(seed: int | None) -> list[str]:
         return [
@@ -128,7 +128,7 @@ def rows_across(
 
 
 def difference_rows(label: str, pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
-    """Paired differences, over all seeds and for each where there are several."""
+    """Paired differences over all seeds; if there are several seeds, also for each."""
 
     def cells(seed: int | None) -> list[str]:
         return [

@@ -60,11 +60,13 @@ def _section(study: Study) -> Section:
     drawing = _figure(groups)
     return Section(
         title="Ties: how much of the collapse comes from tied confidences?",
-        asks="Samplers that rank slots after temperature and top-p, and take the leftmost among "
-        "equals, look left to right by construction. How much of what is measured is that?",
-        how="mdm by confidence at temperature 0.2 and top-p 0.95, as published; confidences read "
-        "from the untempered or the filtered posterior, ties broken at random or to the left. "
-        "Layout 0 is the dial's model, with a third of the training, so read within a layout.",
+        asks="A sampler that ranks slots after temperature and top-p, and takes the leftmost of "
+        "equal slots, looks left to right by construction. How much of the measured order is this "
+        "effect?",
+        how="mdm by confidence at temperature 0.2 and top-p 0.95, as published. Confidences are "
+        "read from the untempered or the filtered posterior, and ties are broken at random or to "
+        "the left. Layout 0 is the model of the dial, with a third of the training, so compare "
+        "within a layout.",
         tables=(_table(groups), _effects(groups)),
         figures=() if drawing is None else (drawing,),
         claims=_claims(groups),
@@ -86,13 +88,13 @@ def _table(groups: dict[tuple[str, str], Group]) -> Table:
 
 def _effects(groups: dict[tuple[str, str], Group]) -> Table:
     pairs = {
-        "leftmost less random ties, untempered": (
+        "leftmost minus random ties, untempered": (
             "untempered-leftmost",
             "untempered-random",
         ),
-        "leftmost less random ties, filtered": ("filtered-leftmost", "filtered-random"),
-        "filtered less untempered, random ties": ("filtered-random", "untempered-random"),
-        "published less exact: filtered, leftmost less untempered, random": (
+        "leftmost minus random ties, filtered": ("filtered-leftmost", "filtered-random"),
+        "filtered minus untempered, random ties": ("filtered-random", "untempered-random"),
+        "published minus exact: filtered, leftmost minus untempered, random": (
             "filtered-leftmost",
             "untempered-random",
         ),
@@ -124,9 +126,9 @@ def _claims(groups: dict[tuple[str, str], Group]) -> tuple[Claim, ...]:
             beyond(exact, CLEARLY),
         ),
         Claim(
-            "with filtered scores the tie rule alone adds to it",
+            "with filtered scores the tie rule alone adds to the left-to-right order",
             OWN,
-            f"tau, leftmost less random: {number(rule)} at layout 1, {number(none)} at layout 0",
+            f"tau, leftmost minus random: {number(rule)} at layout 1, {number(none)} at layout 0",
             above_zero(rule),
         ),
         Claim(
@@ -139,7 +141,7 @@ def _claims(groups: dict[tuple[str, str], Group]) -> tuple[Claim, ...]:
         Claim(
             f"with untempered scores the tie rule hardly matters (tau within {LITTLE:g})",
             OWN,
-            f"tau, leftmost less random ties: {number(fair)}",
+            f"tau, leftmost minus random ties: {number(fair)}",
             within(fair, LITTLE),
         ),
     )
@@ -160,12 +162,11 @@ def _checks(groups: dict[tuple[str, str], Group]) -> tuple[str, ...]:
         if groups["layout1", rule].stored
     ]
     return (
-        "So how much? It depends on the measure. Of the published sampler at layout 1, the part "
-        f"that the filter and the leftmost rule add: {parts}. Tau asks for the order on the whole, "
-        "AR-ness and local@1 for the very next slot. Share of "
-        f"choices there that a tie rule made: {', '.join(told)}. Ties count where "
-        "several slots have the same score; of certain slots that is no fault of the sampler, so "
-        "the rule that breaks them should not have a direction.",
+        "How much? It depends on the measure. For the published sampler at layout 1, the filter "
+        f"and the leftmost rule add {parts}. Tau measures the order as a whole; AR-ness and "
+        "local@1 look at the very next slot. The share of choices that a tie rule made there: "
+        f"{', '.join(told)}. A tie counts if several slots have the same score. Certain slots tie "
+        "with any sampler, so the rule that breaks ties should not have a direction.",
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from anyorder.apps.jobs import SampleJob
 from anyorder.apps.placement import placement
 from anyorder.apps.sample import sample_to_run
-from anyorder.apps.show import segment_film
+from anyorder.apps.show import segment_frames
 from anyorder.cli import main
 from anyorder.families.flexlatent.config import FlexLatentConfig
 from anyorder.families.latentmdm.config import LatentConfig
@@ -118,7 +118,7 @@ def test_a_sampled_trace_holds_what_the_generation_figure_needs(
         for each in taken:
             assert (reveal[each.segment], texts[each.segment]) == (each.step, each.piece)
             assert score[each.segment] == pytest.approx(each.score)
-        lines = [line.plain for _, rows in segment_film(trace) for line in rows]
+        lines = [line.plain for _, rows in segment_frames(trace) for line in rows]
         assert sum(line.startswith(">") for line in lines) == len(taken)
 
 

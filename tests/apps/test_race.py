@@ -16,7 +16,14 @@ from anyorder.apps import race as race_rounds
 from anyorder.apps import race as racing
 from anyorder.apps.jobs import RaceJob, SampleJob
 from anyorder.apps.race import FinishedRace, race
-from anyorder.apps.race.beside import TOLD, gaps_of, nats_of, prompt_of, told_of_gaps, usable_texts
+from anyorder.apps.race.beside import (
+    GAP_HINTS,
+    gaps_of,
+    nats_of,
+    prompt_of,
+    told_of_gaps,
+    usable_texts,
+)
 from anyorder.apps.race.plan import Lane, fillers, planned
 from anyorder.apps.race.results import UNEQUAL
 from anyorder.apps.sample import sample_to_run
@@ -93,7 +100,7 @@ def test_likelihood_and_infilling_are_asked_of_those_that_can(
         assert nats.exact == (name == "ar")
         if nats.interval is not None:
             assert nats.interval.estimate > 10  # untrained: some nats a token
-    assert set(results.infill) == {name for name in NAMES if FAMILIES[name].answers in TOLD}
+    assert set(results.infill) == {name for name in NAMES if FAMILIES[name].answers in GAP_HINTS}
     assert "ar" not in results.infill and results.infill["mdm"].told == "tokens"
 
 
@@ -259,7 +266,7 @@ def test_a_gap_is_the_middle_and_is_marked_as_the_family_reads_it(models: Path) 
                 "tokens": f":{len(model.vocab.encode(gap.hidden))}",
                 "lines": f":{len(gap.hidden.splitlines())}",
                 "nothing": "",
-            }[TOLD[model.family.answers]]
+            }[GAP_HINTS[model.family.answers]]
             assert text.startswith(f"{gap.problem.prompt}<answer>{gap.before}<fill{length}>"), name
             model.prepare([text])  # it fits
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anyorder.apps.show import REVEALED, STRENGTHS, TAKEN, print_segments, segment_film
+from anyorder.apps.show import REVEALED, STRENGTHS, TAKEN, print_segments, segment_frames
 from anyorder.trace import Trace
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
@@ -64,11 +64,11 @@ def test_the_page_shows_what_is_printed() -> None:
 
 
 def test_rows_have_the_style_of_what_they_are() -> None:
-    film = {step: [row.spans[-1].style for row in rows] for step, rows in segment_film(made())}
+    film = {step: [row.spans[-1].style for row in rows] for step, rows in segment_frames(made())}
     assert film[1] == [STRENGTHS[0], STRENGTHS[0], TAKEN, STRENGTHS[1]]
     assert film[3] == [STRENGTHS[0], TAKEN, REVEALED, REVEALED]
     assert film[4] == [TAKEN, REVEALED, REVEALED, REVEALED]
-    last = [row.plain for row in dict(segment_film(made()))[4]]
+    last = [row.plain for row in dict(segment_frames(made()))[4]]
     assert last[0] == "> 0            a = 3" and last[3] == "  3            (empty)"
 
 
@@ -76,7 +76,7 @@ def test_segments_that_are_not_there_yet_and_open_ones_without_a_proposal() -> N
     trace = made(insert=(3, 0, 0, 0))
     assert trace.candidates is not None
     late = [each for each in trace.candidates if each.segment or each.step == 4]
-    film = dict(segment_film(_with(trace, [each for each in late if each.taken])))
+    film = dict(segment_frames(_with(trace, [each for each in late if each.taken])))
     assert [row.plain.split()[-1] for row in film[1]] == ["░", "print(b)", "░"]
     assert [row.plain[:3] for row in film[3]] == ["> 1", "  2", "  3"]
     assert len(film[4]) == 4
@@ -91,7 +91,7 @@ def test_white_space_and_lines_inside_are_spelled() -> None:
     assert trace.candidates is not None
     pieces = {0: "\n", 1: "if a:\n\tb\n"}
     changed = [each._replace(piece=pieces.get(each.segment, "")) for each in trace.candidates]
-    rows = dict(segment_film(_with(trace, list(changed))))[1]
+    rows = dict(segment_frames(_with(trace, list(changed))))[1]
     assert [row.plain.split(maxsplit=2)[-1] for row in rows[:2]] == [r"'\n'", r"if a:\n    b"]
 
 

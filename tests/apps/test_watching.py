@@ -81,7 +81,7 @@ def test_the_film_of_a_corrected_trace() -> None:
         reveal_step=[3, 1], steps=4, events=(Event(1, 0, None, "c"), Event(1, 2, None, "e")),
         ghosts=(Ghost(0, 1, 2, 3, None, "d"), Ghost(1, 2, None, 4, None, None)),
     )  # type: ignore[arg-type]  # fmt: skip
-    frames = dict(watching.film(trace, frames=20))
+    frames = dict(watching.frames_of(trace, frames=20))
     assert {step: text.plain for step, text in frames.items()} == {
         1: "ceb",
         3: f"adb{MASK}",

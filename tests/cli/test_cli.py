@@ -256,7 +256,7 @@ def test_unused_flag_of_a_family(
         str(tmp_path / "x"),
     ]
     code, message = failing(words, capsys)
-    assert code == 1 and "ar does not use policy" in message and not (tmp_path / "x").exists()
+    assert code == 1 and "ar does not use --policy" in message and not (tmp_path / "x").exists()
 
 
 def test_a_broken_model_leaves_no_run_behind(

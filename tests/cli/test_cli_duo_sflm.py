@@ -78,13 +78,13 @@ def test_every_flag_reaches_the_decoder(
 @pytest.mark.parametrize(
     ("family", "words", "says"),
     [
-        ("duo", "--policy confidence", "duo does not use policy"),
+        ("duo", "--policy confidence", "duo does not use --policy"),
         ("duo", "--eos last", "duo ranks nothing"),
         ("duo", "--steps 1 --tail greedy --top-p 0.9", "no effect on a single greedy step"),
         ("duo", "--temperature 0 --top-k 3", "change nothing"),
         ("duo", "--tail stop", "tail='stop' does not fit"),
         ("sflm", "--velocity fast", "unknown velocity 'fast'"),
-        ("sflm", "--policy confidence", "sflm does not use policy"),
+        ("sflm", "--policy confidence", "sflm does not use --policy"),
         ("sflm", "--eos last", "sflm settles all slots together"),
         ("sflm", "--velocity top1 --temperature 0.5", "the same at every temperature"),
         ("sflm", "--velocity exact --steps 1", "velocity has no effect on a single step"),

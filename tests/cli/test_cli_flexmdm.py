@@ -66,7 +66,7 @@ def test_the_published_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--eos plain", "does not use eos"),
+        ("--eos plain", "does not use --eos"),
         ("--clock events --steps 4", "steps has no effect"),
         ("--unmasking-schedule early", "choose 'kept', 'carried' or an exponent"),
         ("--insertion-temperature 0", "give a positive number"),

@@ -96,7 +96,7 @@ def test_every_flag_reaches_the_decoder(
         ),
         ("--temperature -1", 1, "temperature must be 0 or positive"),
         ("--top-p 0.5", 1, "set a temperature or drop them"),
-        ("--steps 4", 1, "latentmdm does not use steps"),
+        ("--steps 4", 1, "latentmdm does not use --steps"),
         ("--max-new-tokens 9", 1, "give slots instead"),
     ],
 )

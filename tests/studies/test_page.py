@@ -144,10 +144,10 @@ def test_all_seeds_and_sweep_points_are_shown(sections: dict[str, Section]) -> N
     for value in ("1", "0.75", "0.6", "0.5"):
         assert any(label == f"T_ins {value}, all seeds" for label in swept)
     for name, table, label in (
-        ("s1", 1, "margin less random"),
-        ("s4", 1, "average less first"),
-        ("s5", 1, "T_ins 0.5 less 1"),
-        ("ties", 1, "layout 1: leftmost less random ties, filtered"),
+        ("s1", 1, "margin minus random"),
+        ("s4", 1, "average minus first"),
+        ("s5", 1, "T_ins 0.5 minus 1"),
+        ("ties", 1, "layout 1: leftmost minus random ties, filtered"),
     ):
         labels = [row[0] for row in sections[name].tables[table].rows]
         expected = [f"{label}, {which}" for which in ("all seeds", "seed 0", "seed 1", "seed 2")]
@@ -232,7 +232,7 @@ def test_a_family_whose_dial_is_missing_leaves_the_others(
     )
     unknown = {says for says, holds in after.items() if holds == "not measured yet"}
     assert f"{family} solves as much at layout 1 as at layout 0 (within 5 points)" in unknown
-    about = {says for says in before if says.startswith("latentmdm minds less")}
+    about = {says for says in before if says.startswith("layout affects latentmdm less")}
     assert about <= unknown if family == "mdm" else not about & unknown
     assert {says: holds for says, holds in before.items() if says not in unknown} == {
         says: holds for says, holds in after.items() if says not in unknown

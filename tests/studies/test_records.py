@@ -41,7 +41,7 @@ def test_so_must_the_draws_of_a_run_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds 8 draws of a problem and the plan has 9"):
         check_size(folder, replace(COUNTED, free=replace(COUNTED.free, draws=9)))
     RunCard('make study ARGS="dial"', {}).write(folder / CARD_FILE)
-    with pytest.raises(ValueError, match=r"run\.json does not tell the draws"):
+    with pytest.raises(ValueError, match=r"run\.json does not give the draws"):
         check_size(folder, COUNTED)
 
 

@@ -40,7 +40,7 @@ WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTA
 FENCE = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 HEAVY = (
     *("model", "apps.sample", "apps.train", "apps.grade", "apps.measure"),
-    *("apps.placement", "apps.imports", "apps.show", "apps.report", "report.charts.sheet"),
+    *("apps.placement", "apps.imports", "apps.show", "apps.report", "report.charts.pixel_figure"),
 )
 
 

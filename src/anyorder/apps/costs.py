@@ -320,7 +320,7 @@ def _shapes(recipe: Recipe, rows: int, columns: float, answer: float, *, peak: b
     )
 
 
-Share = Callable[[Any, int], tuple[float, float]]
+AnswerShare = Callable[[Any, int], tuple[float, float]]
 """(recipe, rows) -> the predicted share of the answers: its mean, and its largest value."""
 
 
@@ -348,13 +348,17 @@ def _between_clocks(recipe: Any, rows: int) -> tuple[float, float]:
     return sum(found) / len(found), max(found)
 
 
-SHARES: dict[Predicted, Share] = {"all": _all, "half": _half, "between_clocks": _between_clocks}
+SHARES: dict[Predicted, AnswerShare] = {
+    "all": _all,
+    "half": _half,
+    "between_clocks": _between_clocks,
+}
 """By the family's description."""
-LOSS_SHARES: dict[str | None, Share] = {"imitation": _block, "grpo": _all}
+LOSS_SHARES: dict[str | None, AnswerShare] = {"imitation": _block, "grpo": _all}
 """By loss, for losses that differ from their family's rule."""
 
 
-def share_of(recipe: Recipe) -> Share:
+def share_of(recipe: Recipe) -> AnswerShare:
     """The rule of a recipe's loss, or else of its family."""
     return LOSS_SHARES.get(recipe.loss) or SHARES[describe(recipe.family).predicted]
 

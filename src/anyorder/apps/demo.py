@@ -3,10 +3,11 @@
 The demo samples every model under several orders, executes the programs, takes measures with
 controls, prints a short story and writes a report. With `train` it first trains a tiny model.
 
-`DemoPlan` lists plain jobs; each is a command that a user can repeat, written to commands.sh. Jobs
-run in a few processes of one thread each, because tiny networks gain nothing from a second thread.
-Every job resumes, so an interrupted demo continues where it stopped. The story's numbers are read
-from the run folders (report/runs.py), with intervals and controls.
+`DemoPlan` turns the runs of recipes/demo.py into plain jobs; each is a command that a user can
+repeat, written to commands.sh. Jobs run in a few processes of one thread each, because tiny nets
+gain nothing from a second thread. Every job resumes, so an interrupted demo continues where it
+stopped. The story's numbers are read from the run folders (report/runs.py), with intervals and
+controls.
 """
 
 from __future__ import annotations
@@ -31,10 +32,20 @@ from rich.text import Text
 from anyorder.apps.jobs import GradeJob, MeasureJob, ReportJob, SampleJob, progress_bar
 from anyorder.apps.report import Reported, command, report
 from anyorder.apps.sample import sample_to_run
-from anyorder.apps.show import film, legend
+from anyorder.apps.show import frames_of, legend
 from anyorder.apps.train import train_recipe
 from anyorder.files import replacing
 from anyorder.recipes import find_recipe, override
+from anyorder.recipes.demo import (
+    COMPARISONS,
+    EXAMPLE,
+    MODELS,
+    ORDERS,
+    RUNS,
+    TRAINED,
+    DemoComparison,
+    DemoRun,
+)
 from anyorder.report.runs import Comparison, RunFacts
 from anyorder.report.tables import (
     Table,
@@ -50,14 +61,6 @@ from anyorder.trace import Run
 PROBLEMS = 60
 SAMPLES = 4
 """Samples of each problem for random decoding: enough for pass@1 to pass@4."""
-AT_ONCE, FEW_STEPS = ("duo", "sflm"), 32
-"""The models that change all slots in every step, and their steps."""
-GROWN = {f"flexmdm-insertion-{value:g}": value for value in (1.0, 0.6)}
-"""Runs by insertion temperature."""
-TOKEN_POLICIES = ("confidence", "random", "left_to_right")
-SEGMENT_POLICIES = ("average", "minimum", "first", "left_to_right", "random")
-KS = (1, 2, 4)
-LINES = tuple(f"latentmdm-{policy}-k1" for policy in ("average", "minimum", "first", "random"))
 GRADING = GradeJob(workers=1)
 
 
@@ -120,81 +123,48 @@ class DemoPlan:
     """Models to use in place of the shipped ones, by their names."""
 
     def samplings(self) -> list[Sampling]:
-        """All runs, longest first, so that short ones fill the gaps at the end."""
-        several = {"samples": SAMPLES}
-        growing = [
-            self._run(name, {"clock": "events", "insertion_temperature": t}, weight=12, **several)
-            for name, t in GROWN.items()
-        ]
-        growing.append(self._run("flexmdm-steps", {"clock": "steps"}, weight=20, **several))
-        drawn = [
-            self._run(f"{family}-drawn", {"temperature": 1.0}, weight=4, **several)
-            for family in ("mdm", "ar")
-        ]
-        greedy = [
-            self._run("flexlatent", {"clock": "events", "candidates": True}, weight=3),
-            self._run("ar", {}),
-            *(self._run(f"mdm-{p}", {"policy": p}) for p in TOKEN_POLICIES),
-            self._run("planner", {"policy": "planner"}),
-            *(self._run(name, {"steps": FEW_STEPS, "temperature": 0.0}) for name in AT_ONCE),
-        ]
-        segments = [
-            self._run(
-                f"latentmdm-{policy}-k{k}",
-                {"policy": policy, "k": k} | ({"candidates": True} if policy == "average" else {}),
-            )
-            for k in KS
-            for policy in SEGMENT_POLICIES
-        ]
-        return [*growing, *drawn, *greedy, *segments]
+        """All runs, longest first."""
+        return [self._sampling(run) for run in RUNS]
 
     def measurings(self) -> list[Measuring]:
         """The measures of the runs: comparisons with left to right, and orders."""
-        return [
-            self._compared(("mdm-confidence", "mdm-random"), "mdm-left_to_right", stride=8),
-            self._compared(("planner",), "mdm-left_to_right", stride=8),
-            self._compared(LINES, "latentmdm-left_to_right-k1"),
-            self._order(*GROWN, "flexmdm-steps", "flexlatent"),
-            self._order("ar", "ar-drawn", "mdm-left_to_right", "mdm-drawn"),
-            self._order("latentmdm-left_to_right-k1"),
-            self._order(*AT_ONCE),
-        ]
+        return [*map(self._compared, COMPARISONS), *map(self._order, ORDERS)]
 
     def commands(self) -> list[str]:
         """Commands that do the same, in order."""
         jobs: list[Sampling | Measuring] = [*self.samplings(), *self.measurings()]
         return [line for job in jobs for line in job.commands()]
 
-    def _run(
-        self, name: str, options: dict[str, Any], *, weight: float = 1.0, samples: int | None = None
-    ) -> Sampling:
-        model, out = self._model(name), self.out / name
-        job = SampleJob(model, task="stories", limit=self.problems, samples=samples, out=out)
-        return Sampling(job, options, weight)
+    def _sampling(self, run: DemoRun) -> Sampling:
+        job = SampleJob(
+            self._model(run.name),
+            task="stories",
+            limit=self.problems,
+            samples=SAMPLES if run.several else None,
+            out=self.out / run.name,
+        )
+        return Sampling(job, run.options, run.weight)
 
     def _model(self, run: str) -> str:
-        """A run is named by its shipped model, and by how it was decoded."""
+        """The model of a run: what its name begins with, or the model to use in its place."""
         name = run.partition("-")[0]
         return self.models.get(name, name)
 
-    def _compared(
-        self, runs: tuple[str, ...], reference: str, stride: int | None = None
-    ) -> Measuring:
+    def _compared(self, comparison: DemoComparison) -> Measuring:
         job = MeasureJob(
-            runs=tuple(self.out / name for name in runs),
-            reference=self.out / reference,
-            placement=self._model(runs[0]),
-            stride=stride,
+            runs=tuple(self.out / name for name in comparison.runs),
+            reference=self.out / comparison.reference,
+            placement=self._model(comparison.runs[0]),
+            stride=comparison.stride,
         )
         return Measuring(job, weight=3)
 
-    def _order(self, *runs: str) -> Measuring:
+    def _order(self, runs: tuple[str, ...]) -> Measuring:
         job = MeasureJob(runs=tuple(self.out / name for name in runs), only="order,arness")
         return Measuring(job)
 
 
 ORDER, LIKENESS = "tau", "ASTD"
-FAMILIES = ("ar", "mdm", "planner", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
 
 
 def print_story(console: Console, reported: Reported) -> None:
@@ -235,9 +205,9 @@ def _runs_table(runs: Sequence[RunFacts]) -> Table:
 
 
 def story_place(folder: Path) -> tuple[int, bool]:
-    """A sort key: by family in the order of the story; runs with temperature come last."""
-    family, _, way = folder.name.partition("-")
-    return FAMILIES.index(family), way == "drawn"
+    """A sort key: by model in the order of the story; runs with temperature come last."""
+    model, _, way = folder.name.partition("-")
+    return MODELS.index(model), way == "drawn"
 
 
 def _is_main(run: RunFacts) -> bool:
@@ -343,7 +313,7 @@ def demo(
         "This takes a few minutes; interrupted, it goes on where it stopped.\n"
     )
     do_all(samplings, "writing and executing", shown=not quiet)
-    _show_one(console, out / "mdm-confidence")
+    _show_one(console, out / EXAMPLE)
     do_all(plan.measurings(), "measuring", shown=not quiet)
     found = report(reporting, progress=not quiet)
     print_story(console, found)
@@ -365,9 +335,9 @@ def demo(
 def train_live(out: Path, *, minutes: float, quiet: bool = False) -> dict[str, Any]:
     """Train tiny/mdm for a while, and show a problem that it was not trained on."""
     console = Console(highlight=False, quiet=quiet)
-    console.print("Training a tiny masked diffusion model on word problems (tiny/mdm).")
-    model = out / "trained" / "mdm"
-    recipe = override(find_recipe("tiny/mdm"), {"steps": TRAINING_STEPS, "minutes": minutes})
+    console.print(f"Training a tiny masked diffusion model on word problems ({TRAINED}).")
+    recipe = override(find_recipe(TRAINED), {"steps": TRAINING_STEPS, "minutes": minutes})
+    model = out / "trained" / recipe.family
     result = train_recipe(recipe, model)
     if result.reason == "interrupted":
         raise KeyboardInterrupt
@@ -385,7 +355,7 @@ def _show_one(console: Console, folder: Path) -> None:
     trace = next(Run.open(folder).traces())
     console.print(Text(trace.prompt.rstrip("\n"), style="bold"))
     console.print("\nAs confidence chooses; masks are blocks, early tokens are bright:")
-    for step, canvas in film(trace):
+    for step, canvas in frames_of(trace):
         console.print(Text(f"--- after step {step}", style="dim"))
         console.print(canvas)
     console.print(legend())

@@ -32,7 +32,7 @@ from anyorder.files import TEMPORARY_SUFFIX, replacing, replacing_path, sha256_o
 from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
 from anyorder.hub.formats import can_hold, config_json, find_layout, layout_of, tokenizer_config
-from anyorder.hub.weights import OUR_KEY, own_parts, save_parts
+from anyorder.hub.weights import OUR_KEY, named_tensors, save_parts
 from anyorder.loading import DTYPES, find_folder, open_weights
 from anyorder.model import CONFIG_FILE, Model
 
@@ -193,10 +193,10 @@ def _write(model: Model, folder: Path, layout: str, options: ExportOptions) -> N
     about = {"about": f"a model of family {model.family.name}"}
     if layout == OURS:
         # Lazy, so that only one shard of cast copies is in memory.
-        parts = [(name, lambda m=make: cast(m())) for name, make in own_parts(model.net)]
+        parts = [(name, lambda m=make: cast(m())) for name, make in named_tensors(model.net)]
         save_parts(folder, parts, limit, about)
         return
-    tensors = dict(own_parts(model.net))
+    tensors = dict(named_tensors(model.net))
     config: Any = model.config
     found = find_layout(layout)
     names, apart = found.names(config), found.apart(config)

@@ -26,7 +26,7 @@ from typing import Any
 
 from anyorder.apps.jobs import GradeJob, Share, progress_bar
 from anyorder.bench.checks import PASSED, VERDICTS, shown
-from anyorder.bench.grade import Grading, Item, Key, Verdict, VerdictTable, grade
+from anyorder.bench.grade import Grading, Item, SampleKey, Verdict, VerdictTable, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
@@ -40,7 +40,7 @@ SHOWN_MISSING = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class GradedSample:
     """The verdict of one sample."""
 
     task_id: str
@@ -52,11 +52,11 @@ class Row:
     attempts: int
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Row:
+    def of(cls, stored: Mapping[str, Any]) -> GradedSample:
         return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SampleKey:
         return self.task_id, self.sample
 
 
@@ -65,7 +65,7 @@ class Report:
     """The verdicts and rates of one extraction."""
 
     extraction: str
-    rows: tuple[Row, ...]
+    rows: tuple[GradedSample, ...]
     rates: tuple[Rate, ...]
 
     @property
@@ -143,10 +143,10 @@ def _published_rates(run: Run, task: str) -> tuple[dict[str, Any], ...]:
 
 
 def report(
-    extraction: str, rows: Sequence[Row], job: GradeJob, expected: Mapping[str, int]
+    extraction: str, rows: Sequence[GradedSample], job: GradeJob, expected: Mapping[str, int]
 ) -> Report:
     """The rates of one extraction; `expected`: the samples that each problem should have."""
-    by_task: dict[str, list[Row]] = {}
+    by_task: dict[str, list[GradedSample]] = {}
     for row in rows:
         by_task.setdefault(row.task_id, []).append(row)
     correct = {  # sorted, because any_of_k takes the first k samples
@@ -158,7 +158,7 @@ def report(
     return Report(extraction, tuple(rows), tuple(rates))
 
 
-def check_rates(keys: Sequence[Key], job: GradeJob, expected: Mapping[str, int]) -> None:
+def check_rates(keys: Sequence[SampleKey], job: GradeJob, expected: Mapping[str, int]) -> None:
     """Refuse rates that need more samples than there are, before any program runs."""
     counts = Counter(task_id for task_id, _ in keys)
     correct = {task_id: [False] * count for task_id, count in counts.items()}
@@ -177,7 +177,7 @@ def _rate_inputs(
     return correct, job.ks() or ks_up_to(fewest), n
 
 
-def union(rows: Mapping[str, Sequence[Row]]) -> list[Row]:
+def union(rows: Mapping[str, Sequence[GradedSample]]) -> list[GradedSample]:
     """For each sample: passed if any mode passes, or else the verdict of the first mode."""
     found = []
     for same in zip(*rows.values(), strict=True):
@@ -213,7 +213,7 @@ def _rates_table(graded: Graded) -> Table:
     for row in graded.paper:
         for k, value in row["pass_at_k"].items():
             rows.append((f"paper, {row['model']}", f"pass@{k}", _percent(value / 100), ""))
-    return Table(("extraction", "", "", f"{level:.0%} interval"), tuple(rows))
+    return Table(("extraction", "rate", "estimate", f"{level:.0%} interval"), tuple(rows))
 
 
 def _counts_table(graded: Graded) -> Table:
@@ -289,7 +289,7 @@ class GradePlan:
     """Problems without checks: task id -> why. Their samples get no verdict."""
     unknown: int
     """Samples of problems that the task does not have."""
-    keys: list[Key]
+    keys: list[SampleKey]
     """The samples to grade, in the order of the run."""
     modes: tuple[str, ...]
     tables: dict[str, VerdictTable]
@@ -357,7 +357,7 @@ def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
     return plan
 
 
-def samples_of(run: Run) -> list[Key]:
+def samples_of(run: Run) -> list[SampleKey]:
     return list(_columns(run, "task_id", "sample"))
 
 
@@ -421,7 +421,7 @@ def give_verdicts(plan: GradePlan, job: GradeJob, progress: bool) -> None:
         _store(plan, stream, advance)
 
 
-def lacking(plan: GradePlan, job: GradeJob) -> list[tuple[str, Key]]:
+def lacking(plan: GradePlan, job: GradeJob) -> list[tuple[str, SampleKey]]:
     """The missing verdicts: (extraction, sample)."""
     level = least_level(job)
     done = {mode: set() if job.again else table.done(level) for mode, table in plan.tables.items()}
@@ -433,7 +433,7 @@ def least_level(job: GradeJob) -> int:
     return WEAK_LEVEL if job.allow_weak_isolation else REQUIRED_LEVEL
 
 
-def _items(plan: GradePlan, wanted: set[tuple[str, Key]]) -> Iterator[Item]:
+def _items(plan: GradePlan, wanted: set[tuple[str, SampleKey]]) -> Iterator[Item]:
     """The programs to judge, grouped by problem: a worker then prepares its checks once."""
     texts: dict[str, list[tuple[int, str]]] = {}
     for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
@@ -476,9 +476,9 @@ def _store(plan: GradePlan, stream: Iterator[Verdict], advance: Callable[[int], 
 def reported(plan: GradePlan, job: GradeJob) -> Graded:
     chosen = set(plan.keys)
     position = {key: number for number, key in enumerate(plan.keys)}
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[GradedSample]] = {}
     for mode, table in plan.tables.items():
-        found = [Row.of(stored) for stored in table.rows()]
+        found = [GradedSample.of(stored) for stored in table.rows()]
         rows[mode] = sorted(
             (row for row in found if row.key in chosen), key=lambda row: position[row.key]
         )

@@ -307,10 +307,10 @@ def import_traces(
     return run, count
 
 
-Source = Callable[[], Iterator[Trace]]
+TraceSource = Callable[[], Iterator[Trace]]
 
 
-def _json_lines(path: Path, command: str, options: ImportOptions) -> tuple[Source, RunCard]:
+def _json_lines(path: Path, command: str, options: ImportOptions) -> tuple[TraceSource, RunCard]:
     for field in fields(options):
         if field.name != "format" and getattr(options, field.name) is not None:
             flag = field.name.replace("_", "-")
@@ -319,7 +319,7 @@ def _json_lines(path: Path, command: str, options: ImportOptions) -> tuple[Sourc
     return lambda: read_jsonl(path), RunCard(command, {"import": path.name}, data_digest=digest)
 
 
-def _foreign(path: Path, command: str, options: ImportOptions) -> tuple[Source, RunCard]:
+def _foreign(path: Path, command: str, options: ImportOptions) -> tuple[TraceSource, RunCard]:
     if options.tokenizer is None:
         raise ValueError(
             f"{path} holds token ids, and order is measured on text: give --tokenizer, the "

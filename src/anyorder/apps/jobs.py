@@ -163,8 +163,8 @@ def flags_of(settings: Mapping[str, Any]) -> Iterator[str]:
 Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 Count = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
-Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
-Folder = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+NumberFlag = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
+FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 
 
 def _check_counts(job: object, *names: str, least: int = 1) -> None:
@@ -192,7 +192,7 @@ class SampleJob:
     prompt: Text = None
     """A prompt, or a text with <fill> or <fill:12> marks; <answer> marks where the answer begins,
     if that is before the first gap."""
-    fill: Folder = None
+    fill: FolderFlag = None
     """A file with such marks. A plain <fill> gets as many slots as a prompt does. On a canvas that
     grows (flexmdm, flexlatent) it opens as many as it needs; in latentmdm it holds whole lines."""
     limit: Count = None
@@ -220,7 +220,7 @@ class SampleJob:
     most slots in all, within --max-length. Unset: as in training."""
     max_length: Count = None
     """The largest canvas; unset: as in training."""
-    out: Folder = None
+    out: FolderFlag = None
     """The run folder; unset: runs/<model>-<task>-<policy>-<digest of the settings>."""
 
     def __post_init__(self) -> None:
@@ -240,9 +240,9 @@ class SampleJob:
         return Share() if self.shard is None else Share.parse(self.shard)
 
 
-Ids = Annotated[str | None, tyro.conf.arg(metavar="ID,ID", help_behavior_hint="")]
+IdsFlag = Annotated[str | None, tyro.conf.arg(metavar="ID,ID", help_behavior_hint="")]
 Ks = Annotated[str | None, tyro.conf.arg(metavar="K,K", help_behavior_hint="")]
-Mode = Annotated[
+ModeFlag = Annotated[
     str | None, tyro.conf.arg(metavar="MODE|any_of_4|sensitivity", help_behavior_hint="")
 ]
 
@@ -258,16 +258,16 @@ class GradeJob:
     data: Name = None
     """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the one that was sampled, if
     the task is the same."""
-    extraction: Mode = None
+    extraction: ModeFlag = None
     """How the program is found in a text (docs/tasks.md); unset: the task's mode. any_of_4: passed
     if any of the release's four modes passes; sensitivity: all of these, side by side."""
-    only: Ids = None
+    only: IdsFlag = None
     """Only these problems."""
     limit: Count = None
     """Only the first problems of the task."""
     workers: Count = None
     """Grading processes; unset: one for each processor."""
-    timeout: Number = None
+    timeout: NumberFlag = None
     """Processor seconds of one check; unset: the task's published limit."""
     memory: Count = None
     """Memory of a program in MiB; unset: 1024, or what the task needs."""
@@ -320,7 +320,7 @@ _ONLY_FOR = {
 }
 """Settings that other measures would ignore."""
 
-Names = Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME", help_behavior_hint="")]
+NamesFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -333,12 +333,12 @@ class MeasureJob:
         tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
     ]
     """Run folders; several are compared with one another."""
-    reference: Folder = None
+    reference: FolderFlag = None
     """A run that was decoded from left to right: the others' programs are compared with its own."""
     placement: Name = None
     """The model that made the runs. Measures where it would have placed its tokens
     (docs/placement.md)."""
-    only: Names = None
+    only: NamesFlag = None
     """Only these measures: order, arness, diversity, similarity, placement. Unset: all that the
     runs and the two flags above allow."""
     mode: str = "exact"
@@ -410,7 +410,7 @@ class ReportJob:
     """If a run was graded in several ways: the grading to report, by its extraction, task or
     name."""
     figures: bool = True
-    """Whether figures are also written as PNG and PDF files."""
+    """Also write the figures as PNG and PDF files."""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -546,7 +546,7 @@ class ImportOptions:
 
     format: Annotated[str | None, tyro.conf.arg(metavar=FORMATS, help_behavior_hint="")] = None
     """The format of the files; unset: recognised from their content."""
-    tokenizer: Folder = None
+    tokenizer: FolderFlag = None
     """The model's tokenizer.json, its folder, or one with vocab.json and merges.txt."""
     mask_id: Count = None
     """The id of the mask; unset: as the file or the vocabulary says."""

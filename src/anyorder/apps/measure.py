@@ -235,7 +235,7 @@ PAPERS_MODE = "compat"
 DIGITS = 3
 
 
-Row = tuple[Cell | str, ...]
+TableRow = tuple[Cell | str, ...]
 
 
 def print_measured(measured: Measured) -> None:
@@ -262,7 +262,7 @@ def _tables(measured: Measured) -> Iterator[Table]:
 
 
 def _order(name: str, found: OrderTable, card: RunCard) -> Table:
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for scope in found.setting.scopes:
         for part in PARTS:
             cells = [found.cells[scope, part, metric] for metric in METRICS]
@@ -290,11 +290,11 @@ def _order(name: str, found: OrderTable, card: RunCard) -> Table:
     if found.misaligned:
         notes.append(f"{found.misaligned} samples misaligned, as in the published code")
     title = f"Order, {found.setting.mode}: {name}"
-    return Table(("", *TITLES.values()), tuple(rows), title, tuple(notes))
+    return Table(("scope, nodes", *TITLES.values()), tuple(rows), title, tuple(notes))
 
 
 def _arness(name: str, found: ArnessTable) -> Table:
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for score, cell in found.cells.items():
         ends = (cell.chance, cell.left_to_right, cell.mirrored, cell.position)
         rows.append((score, _estimate(cell.interval), _range(cell.interval), *map(plain, ends)))
@@ -304,7 +304,7 @@ def _arness(name: str, found: ArnessTable) -> Table:
         f"{ties}end and padding, {found.silent.share:.0%} of the tokens, are left out; "
         "between: 0 at chance, 1 at left to right",
     )
-    heads = ("score", "value", "", "chance", "l. to r.", "mirrored", "between")
+    heads = ("score", "value", "interval", "chance", "l. to r.", "mirrored", "between")
     return Table(heads, tuple(rows), f"AR-ness: {name}", notes)
 
 
@@ -313,7 +313,7 @@ def _placement_table(name: str, found: PlacementTable) -> Table:
     kept = [each for each in steps if each.step in PAPER_STEPS]
     if len(kept) < len(PAPER_STEPS):  # another stride, or fewer steps than the paper's
         kept = steps[:: -(-len(steps) // len(PAPER_STEPS)) or 1]
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         (
             quantity,
             *(_estimate(each.values[quantity]) for each in kept),
@@ -322,7 +322,7 @@ def _placement_table(name: str, found: PlacementTable) -> Table:
         )
         for quantity, score in overall.values.items()
     ]
-    heads = ("after step", *(str(each.step) for each in kept), "all", "")
+    heads = ("after step", *(str(each.step) for each in kept), "all", "interval")
     note = f"{overall.canvases} canvases; what the rows mean: docs/placement.md"
     return Table(heads, tuple(rows), f"Placement: {name}", (note,))
 
@@ -330,7 +330,7 @@ def _placement_table(name: str, found: PlacementTable) -> Table:
 def _diversity(found: DiversityTable) -> Table:
     known = [row for row in found.rows if row.prompts]
     metrics = list(known[0].nearest) if known else []
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for row in known:
         distinct = [row.distinct[kind] for kind in ("texts", "trees")]
         nearest = [row.nearest[metric] for metric in metrics]
@@ -344,7 +344,7 @@ def _diversity(found: DiversityTable) -> Table:
 
 
 def _similarity(found: SimilarityTable, cards: Mapping[str, RunCard]) -> Table:
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for row in found.rows:
         name = f"{row.policy} (among itself)" if row.ceiling else row.policy
         labels = [name, row.filter, str(row.prompts), f"{row.samples}/{row.of_samples}"]
@@ -361,7 +361,7 @@ def _similarity(found: SimilarityTable, cards: Mapping[str, RunCard]) -> Table:
     return Table(heads, tuple(rows), f"Similarity to {found.reference}", tuple(notes))
 
 
-def _with_intervals(labels: Sequence[str], scores: Sequence[Interval]) -> list[Row]:
+def _with_intervals(labels: Sequence[str], scores: Sequence[Interval]) -> list[TableRow]:
     """A row of estimates, and a row of their intervals."""
     blank = [""] * (len(labels) - 1)
     return [

@@ -21,7 +21,7 @@ import numpy as np
 from anyorder.apps.grade import grade_run
 from anyorder.apps.jobs import Changes, GradeJob, SampleJob
 from anyorder.apps.sample import sample_to_run
-from anyorder.bench.grade import Grading, Key, VerdictTable, gradings_of
+from anyorder.bench.grade import Grading, SampleKey, VerdictTable, gradings_of
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE, VERDICTS_FILE
 
@@ -156,7 +156,7 @@ def _with_verdicts(result: Reproduction, stored: Run, again: Run, data: str | No
     )
 
 
-def _verdicts(run: Run, grading: Grading) -> dict[Key, str]:
+def _verdicts(run: Run, grading: Grading) -> dict[SampleKey, str]:
     rows = VerdictTable(run.folder, grading).rows()
     return {(row["task_id"], row["sample"]): row["verdict"] for row in rows}
 

@@ -1,6 +1,6 @@
 """Traces in a terminal: one trace as it grew, and canvases as they fill.
 
-    shaded, film       tokens shaded by the step that revealed them, early ones bright; a deleted
+    shaded, frames_of  tokens shaded by the step that revealed them, early ones bright; a deleted
                        slot is struck out in the step that deletes it, and then gone
     print_segments     the paper's generation trace (appendix E), for traces with recorded
                        candidates: in each step one line per segment in reading order. Revealed
@@ -57,7 +57,7 @@ def legend() -> Text:
     return text
 
 
-def film(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
+def frames_of(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
     """Canvases of one trace, evenly spaced over its visible reveals and deletions: (step, canvas).
 
     Masks are blocks; the end of sequence and what follows it are left out.
@@ -119,13 +119,13 @@ def print_segments(trace: Trace, console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     console.print(Text(f"{trace.task_id} sample {trace.sample}", style="bold"))
     console.print(Text(trace.prompt.rstrip("\n"), style="dim"))
-    for step, rows in segment_film(trace):
+    for step, rows in segment_frames(trace):
         console.print(Text(f"\nstep {step}"))
         for row in rows:
             console.print(row, soft_wrap=True)
 
 
-def segment_film(trace: Trace) -> Iterator[tuple[int, list[Text]]]:
+def segment_frames(trace: Trace) -> Iterator[tuple[int, list[Text]]]:
     """(step, its lines) for each step with candidates."""
     name = f"trace {trace.task_id!r} sample {trace.sample}"
     if trace.candidates is None:
@@ -264,9 +264,9 @@ def watching(vocab: Vocab, total: int, *, console: Console | None = None) -> Ite
         yield lambda requests: _lines(vocab, requests[0], console)
         return
     with Live(console=console, transient=True, auto_refresh=False) as live:
-        film = _LiveCanvases(vocab, total, live)
-        yield film.begin
-        film.rest()
+        canvases = _LiveCanvases(vocab, total, live)
+        yield canvases.begin
+        canvases.rest()
 
 
 class _LiveCanvases:

@@ -199,7 +199,7 @@ ANSWER_TOLERANCE = 1e-3
 # and a number, an integer too large for a float, nesting too deep to compare.
 UNCOMPARABLE = (TypeError, ValueError, ArithmeticError, RecursionError, MemoryError)
 
-Comparison = Callable[[Any, Any, float], bool]
+Compare = Callable[[Any, Any, float], bool]
 """(what came back, what was expected, absolute tolerance) -> whether they agree."""
 
 
@@ -303,7 +303,7 @@ def _same_line(left: str, right: str) -> bool:
         return False
 
 
-COMPARISONS: dict[str, Comparison] = {
+COMPARISONS: dict[str, Compare] = {
     "equal": lambda got, expected, atol: bool(got == expected),
     "close": _close,
     "number": _number,

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anyorder.bench.checks import ERROR, NO_CODE, TIMEOUT, Check, to_record
-from anyorder.bench.pool import Outcome, Pool, PoolJob
+from anyorder.bench.pool import JobOutcome, Pool, PoolJob
 from anyorder.bench.sandbox import Limits
 from anyorder.files import replacing, sweep
 from anyorder.trace.run import VERDICTS_FILE
@@ -197,7 +197,7 @@ class _Grading:
             self.checks = (checks, text, hashlib.sha256(text.encode()).hexdigest())
         return self.checks[1:]
 
-    def _hear(self, outcome: Outcome) -> Iterator[Verdict]:
+    def _hear(self, outcome: JobOutcome) -> Iterator[Verdict]:
         program, reply = self.open[outcome.job.number], outcome.reply
         if "unfit" in reply:
             raise ValueError(f"{program.keys[0]} cannot be graded: {reply['unfit']}")
@@ -253,7 +253,7 @@ SCHEMA = pa.schema(
 )
 REMEDY = "delete it and grade again"
 
-Key = tuple[str, int]
+SampleKey = tuple[str, int]
 """A sample: its task id and number."""
 
 
@@ -282,7 +282,7 @@ class VerdictTable:
         self.together = together
         self._digest = grading.digest
 
-    def done(self, minimum_level: int = 0) -> set[Key]:
+    def done(self, minimum_level: int = 0) -> set[SampleKey]:
         """The samples that have a verdict, from isolation of at least that level."""
         return {
             _key(row)
@@ -310,7 +310,7 @@ class VerdictTable:
         rows = [self._row(verdict) for verdict in verdicts]
         _write(self._parts / f"{name}.parquet", rows, {self._digest: asdict(self.grading)})
 
-    def finish(self, order: Mapping[Key, int]) -> None:
+    def finish(self, order: Mapping[SampleKey, int]) -> None:
         """Merge the parts into verdicts.parquet; `order` sorts the samples of a grading."""
         sweep(self.folder)
         if self._part_files():
@@ -373,7 +373,7 @@ def _number(part: Path) -> int:
     return int(part.stem.partition("-")[0])
 
 
-def _key(row: Mapping[str, Any]) -> Key:
+def _key(row: Mapping[str, Any]) -> SampleKey:
     return row["task_id"], row["sample"]
 
 

@@ -121,7 +121,7 @@ class PoolJob:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """What became of a job."""
 
     job: PoolJob
@@ -208,10 +208,10 @@ class Pool:
         room = SMALL_FRAME - len(job.checks)
         return len(job.program) <= room and len(json.dumps(job.program)) <= room
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[JobOutcome]:
         """Wait for the outcome of at least one job; a worker must have one."""
         assert self.busy
-        outcomes: list[Outcome] = []
+        outcomes: list[JobOutcome] = []
         while not outcomes:
             for key, _ in self._selector.select():
                 outcomes += self._hear(key.data)
@@ -267,7 +267,7 @@ class Pool:
         self._selector.register(worker.inbox.handle, selectors.EVENT_READ, worker)
         return worker
 
-    def _hear(self, worker: _Worker) -> Iterator[Outcome]:
+    def _hear(self, worker: _Worker) -> Iterator[JobOutcome]:
         alive = worker.inbox.read()
         for message in worker.inbox.messages():
             if "refused" in message:
@@ -279,11 +279,11 @@ class Pool:
                 continue
             job, number = worker.jobs.popleft(), message.pop("job")
             assert job.number == number
-            yield Outcome(job, message, worker.level)
+            yield JobOutcome(job, message, worker.level)
         if not alive:
             yield from self._bury(worker)
 
-    def _bury(self, worker: _Worker) -> Iterator[Outcome]:
+    def _bury(self, worker: _Worker) -> Iterator[JobOutcome]:
         """Report the job that a dead worker had begun as lost; hand its next job to another."""
         self._selector.unregister(worker.inbox.handle)
         self._workers.remove(worker)
@@ -297,7 +297,7 @@ class Pool:
         )
         waiting = list(worker.jobs)
         for job in waiting[:1]:
-            yield Outcome(job, {"lost": why}, worker.level, stuck)
+            yield JobOutcome(job, {"lost": why}, worker.level, stuck)
         for job in waiting[1:]:
             self.hand(job)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from anyorder.apps.jobs import Count, ExportOptions, Folder, Name, Number
+from anyorder.apps.jobs import Count, ExportOptions, FolderFlag, Name, NumberFlag
 from anyorder.checks import did_you_mean
 from anyorder.cli import PROGRAM, UsageError
 from anyorder.cli.parsing import (
@@ -79,7 +79,7 @@ class TrainFlags:
     """Where to train to, what it would cost, and every field of the recipe."""
 
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
-    out: Folder = None
+    out: FolderFlag = None
     """The model folder; unset: runs/<recipe>."""
     dry_run: bool = False
     """Train nothing, and show the costs: parameters by module, tensors, memory of a rank, time."""
@@ -90,9 +90,9 @@ class TrainFlags:
     fit is refused. Unset: no time, and no check whether it fits."""
     nodes: Count = None
     """--dry-run: the number of machines; unset: eight GPUs in each."""
-    utilisation: Number = None
+    utilisation: NumberFlag = None
     """--dry-run: the share of the GPU's stated arithmetic that training reaches; unset: 0.4."""
-    length: Number = None
+    length: NumberFlag = None
     """--dry-run: the mean tokens of an example, for the time; unset: the maximum length."""
     json: bool = False
     """Print one JSON document."""

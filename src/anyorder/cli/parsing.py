@@ -226,7 +226,7 @@ def _default_note(flag: Flag) -> str:
     if value is MISSING:
         return "" if flag.positional else "(must be given)"
     if value is True:
-        return "(this switches it off)"
+        return "(on by default; this flag switches it off)"
     if value is None or value is False or value == () or value == {}:
         return ""
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -17,7 +17,7 @@ import tyro
 
 from anyorder.apps.jobs import (
     Changes,
-    Folder,
+    FolderFlag,
     GradeJob,
     ImportOptions,
     MeasureJob,
@@ -154,7 +154,7 @@ class ReproduceFlags:
     card: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run.json, or the folder it is in."""
     changes: Annotated[Changes, tyro.conf.arg(name="")]
-    out: Folder = None
+    out: FolderFlag = None
     """Keep the new run in this folder."""
     json: bool = False
     """Print one JSON document."""
@@ -259,7 +259,9 @@ def paper_verb(words: list[str]) -> None:
     """Run a published protocol on a checkpoint: sample, grade and measure, the paper's rows beside.
 
     Each setting that the source varied is a run: policies, and with --sweep insertion temperatures
-    or k. If you repeat a command, it continues where it stopped.
+    or k. If you repeat a command, it continues where it stopped. You need a published checkpoint,
+    which is downloaded by its hub id or read from a folder (DIR in the examples), and the data of
+    the benchmark; the models that come with the package do not fit these protocols.
 
       anyorder paper --model Dream-org/Dream-v0-Base-7B --preset similarity --device cuda
       anyorder paper --model DIR --preset flexmdm-passk --task mbpp:378 --sweep --device cuda

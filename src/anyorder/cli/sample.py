@@ -194,6 +194,7 @@ def sample_verb(words: list[str]) -> None:
     )
     from anyorder.apps.sample import print_run, sample_to_run, summary
     from anyorder.apps.show import print_segments
+    from anyorder.families.family import UnusedOptions
 
     # A flag that was not given is no option: families refuse what they do not use.
     given = asdict(flags.decoding).items()
@@ -202,14 +203,17 @@ def sample_verb(words: list[str]) -> None:
     if share.origin and share.speaks:
         print(share.opening(), file=sys.stderr)
     device = found_device(flags.job.device, speaks=share.speaks)
-    run = sample_to_run(
-        replace(flags.job, shard=str(share), device=device),
-        options,
-        command=command_line("sample", without("--shard", words)),
-        progress=share.speaks,
-        watch=flags.watch,
-        place=device_here(device, os.environ),
-    )
+    try:
+        run = sample_to_run(
+            replace(flags.job, shard=str(share), device=device),
+            options,
+            command=command_line("sample", without("--shard", words)),
+            progress=share.speaks,
+            watch=flags.watch,
+            place=device_here(device, os.environ),
+        )
+    except UnusedOptions as error:
+        raise ValueError(error.spelled(lambda name: f"--{name}".replace("_", "-"))) from None
     if not run.complete:
         state = {"run": str(run.folder), "complete": False, "shard": str(share)}
         state |= {"parts": len(run.done_parts())}

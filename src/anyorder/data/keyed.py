@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-Item = TypeVar("Item")
+Element = TypeVar("Element")
 
 WORD = (1 << 64) - 1
 """All ones in 64 bits: arithmetic here is modulo 2**64."""
@@ -60,11 +60,11 @@ class Draws:
         """The next integer from low to high, both included."""
         return low + self.below(high - low + 1)
 
-    def pick(self, items: Sequence[Item]) -> Item:
+    def pick(self, items: Sequence[Element]) -> Element:
         """One of `items`, all equally likely."""
         return items[self.below(len(items))]
 
-    def sample(self, items: Sequence[Item], count: int) -> list[Item]:
+    def sample(self, items: Sequence[Element], count: int) -> list[Element]:
         """`count` different members of `items`, in the order drawn."""
         left = list(items)
         return [left.pop(self.below(len(left))) for _ in range(count)]

@@ -339,9 +339,9 @@ def _close(left: float, right: float, tolerance: float) -> bool:
     return abs(left - right) <= tolerance * max(1.0, abs(left), abs(right))
 
 
-Mode = Literal["exact", "compat"]
-Record = Mapping[str, Any]
-Render = Callable[[Record, Mode], tuple[str, str]]
+CorpusMode = Literal["exact", "compat"]
+CorpusRecord = Mapping[str, Any]
+Render = Callable[[CorpusRecord, CorpusMode], tuple[str, str]]
 
 TRUE_WORDS = frozenset({"1", "true", "yes", "y", "pass", "passed"})
 LEAST_SCORE = 0.9
@@ -398,7 +398,7 @@ class CorpusRecipe:
     """The share of the rows that is never trained on."""
 
 
-def _text(record: Record, column: str) -> str:
+def _text(record: CorpusRecord, column: str) -> str:
     value = record.get(column)
     if not isinstance(value, str) or not value.strip():
         raise LeftOut(f"no {column}")
@@ -412,7 +412,7 @@ def is_true(value: object) -> bool:
     return bool(value)
 
 
-def _program(code: str, mode: Mode) -> str:
+def _program(code: str, mode: CorpusMode) -> str:
     """An answer that is a program: unchanged (compat), or only if it parses (exact)."""
     if mode == "compat":
         return code
@@ -422,7 +422,7 @@ def _program(code: str, mode: Mode) -> str:
     return found
 
 
-def _rstar_seed(record: Record, mode: Mode) -> tuple[str, str]:
+def _rstar_seed(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     if not is_true(record.get("is_passed")):
         raise LeftOut("not passed")
     question, starter = _text(record, "question"), record.get("starter_code")
@@ -431,23 +431,23 @@ def _rstar_seed(record: Record, mode: Mode) -> tuple[str, str]:
     return question, _program(_text(record, "code"), mode)
 
 
-def _rstar_synthetic(record: Record, mode: Mode) -> tuple[str, str]:
+def _rstar_synthetic(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     if "is_passed" in record and not is_true(record["is_passed"]):
         raise LeftOut("not passed")
     return _text(record, "question"), _program(_text(record, "code"), mode)
 
 
-def _opc(record: Record, mode: Mode) -> tuple[str, str]:
+def _opc(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     return _text(record, "instruction"), _program(_text(record, "code"), mode)
 
 
-def _kodcode(record: Record, mode: Mode) -> tuple[str, str]:
+def _kodcode(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     first = record.get("4o_solution")
     column = "4o_solution" if isinstance(first, str) and first.strip() else "solution"
     return _text(record, "question"), _program(_text(record, column), mode)
 
 
-def _open_code(record: Record, mode: Mode) -> tuple[str, str]:
+def _open_code(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     prompt, answer = _text(record, "input"), _text(record, "output")
     try:
         score = float(record["average_test_score"])
@@ -467,14 +467,14 @@ def _open_code(record: Record, mode: Mode) -> tuple[str, str]:
     return prompt, code
 
 
-def _tinygsm(record: Record, mode: Mode) -> tuple[str, str]:
+def _tinygsm(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     question, code = _text(record, "question"), _text(record, "code")
     if mode == "exact" and parsed(code) is None:
         raise LeftOut("not Python")
     return f"{question}\n", without_blank_lines(without_docstring(code))
 
 
-def _gsm8k(record: Record, mode: Mode) -> tuple[str, str]:
+def _gsm8k(record: CorpusRecord, mode: CorpusMode) -> tuple[str, str]:
     try:
         return f"{_text(record, 'question')}\n", program_of(_text(record, "answer"))
     except NoProgram as reason:

@@ -43,7 +43,7 @@ from typing import Literal
 
 from anyorder.vocab import Vocab
 
-Segments = list[list[int]]
+SegmentIds = list[list[int]]
 
 
 class CannotCut(ValueError):
@@ -149,17 +149,17 @@ _BETWEEN = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tok
 
 def _by_text(
     cut_text: Callable[[str], list[str]], text: str, vocab: Vocab, segment_length: int
-) -> Segments:
+) -> SegmentIds:
     """The tokens of each piece of the text; pieces without tokens are left out."""
     return [ids for ids in map(vocab.encode, cut_text(text)) if ids]
 
 
-def _fixed(text: str, vocab: Vocab, segment_length: int) -> Segments:
+def _fixed(text: str, vocab: Vocab, segment_length: int) -> SegmentIds:
     ids, size = vocab.encode(text), segment_length - 1
     return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
-Segmenter = Callable[[str, Vocab, int], Segments]
+Segmenter = Callable[[str, Vocab, int], SegmentIds]
 
 SEGMENTERS: dict[str, Segmenter] = {
     "line": partial(_by_text, lines),
@@ -176,7 +176,7 @@ PART_SEGMENTERS: dict[str, Segmenter] = {
 """The same for a part of a text that begins and ends between two segments."""
 
 
-def cut(text: str, vocab: Vocab, by: str, segment_length: int, *, part: bool = False) -> Segments:
+def cut(text: str, vocab: Vocab, by: str, segment_length: int, *, part: bool = False) -> SegmentIds:
     """The segments of a text, of any number and length; an empty text has none.
 
     `part`: the text lies beside or between the gaps of a longer one.
@@ -189,7 +189,7 @@ def cut(text: str, vocab: Vocab, by: str, segment_length: int, *, part: bool = F
     return segmenters[by](text, vocab, segment_length)
 
 
-def _truncated(segments: Segments, config: SegmentConfig) -> Segments:
+def _truncated(segments: SegmentIds, config: SegmentConfig) -> SegmentIds:
     room = config.segment_length
     return [
         segment if len(segment) <= room else segment[: room - 1]
@@ -197,7 +197,7 @@ def _truncated(segments: Segments, config: SegmentConfig) -> Segments:
     ]
 
 
-def _whole(segments: Segments, config: SegmentConfig) -> Segments:
+def _whole(segments: SegmentIds, config: SegmentConfig) -> SegmentIds:
     longest = max(map(len, segments), default=0)
     if len(segments) > config.slots or longest >= config.segment_length:
         raise DoesNotFit(
@@ -208,12 +208,12 @@ def _whole(segments: Segments, config: SegmentConfig) -> Segments:
     return segments
 
 
-LIMITS: dict[str, Callable[[Segments, SegmentConfig], Segments]] = {
+LIMITS: dict[str, Callable[[SegmentIds, SegmentConfig], SegmentIds]] = {
     "truncate": _truncated,
     "drop": _whole,
 }
 
 
-def limit(segments: Segments, config: SegmentConfig) -> Segments:
+def limit(segments: SegmentIds, config: SegmentConfig) -> SegmentIds:
     """The segments to train on; DoesNotFit if the example must be left out."""
     return LIMITS[config.overflow](segments, config)

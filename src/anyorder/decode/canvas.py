@@ -298,18 +298,20 @@ class FramedSegments(Framed, Protocol):
     def latent(self) -> SegmentShape: ...
 
 
-Part = tuple[int, ...] | int | None
+SegmentPart = tuple[int, ...] | int | None
 """A frozen segment, or a gap: the number of its free slots, None where the mark gives none."""
 
 
-def parts_of(marked: Marked, vocab: Vocab, shape: SegmentShape) -> tuple[list[int], list[Part]]:
+def parts_of(
+    marked: Marked, vocab: Vocab, shape: SegmentShape
+) -> tuple[list[int], list[SegmentPart]]:
     """The prompt's ids, and in reading order the frozen segments and gaps behind it."""
     in_lines = shape.segment_by != "fixed"
     before, *rest = marked.frozen
     if in_lines and not marked.has_answer and any(piece.strip() for piece in rest):
         # Text behind a gap is cut into lines, so the prompt too must end with a whole one.
         _check_line_start(marked.prompt)
-    parts: list[Part] = [*_frozen(before, vocab, shape)]
+    parts: list[SegmentPart] = [*_frozen(before, vocab, shape)]
     for length, after in zip(marked.gaps, rest, strict=True):
         if in_lines:
             _check_line_start(before)

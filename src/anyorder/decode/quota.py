@@ -87,6 +87,7 @@ class Even:
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         base = progress.initial // progress.steps
         extra = progress.step < progress.initial % progress.steps
+        # A stopping rule may have closed slots besides, so fewer can be open than planned.
         return torch.minimum(base + extra, progress.open)
 
 
@@ -103,9 +104,11 @@ class Dream:
             raise ValueError(f"the grid's end must be in [0, 1), not {self.eps}")
 
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
+        # float64: the floor below would turn a rounding error into another count.
         spacing = (1 - self.eps) / progress.steps.double()
         now, later = 1 - progress.step * spacing, 1 - (progress.step + 1) * spacing
         counts = (progress.open * (1 - later / now)).floor().to(torch.int64)
+        # The grid ends at eps, not at 0, so the floor would leave items open.
         return torch.where(progress.step >= progress.steps - 1, progress.open, counts)
 
 
@@ -150,10 +153,12 @@ class Bernoulli:
     reads_scores: ClassVar[Scale | None] = "log_odds"
 
     def lift(self, scores: Tensor, lots: Tensor) -> Tensor:
+        # Infinite scores rank first, so exactly the winners are taken.
         return scores.masked_fill(lots < scores.sigmoid(), torch.inf)
 
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert scores is not None
+        # At least one, else a row whose chances are small would hardly ever end.
         return (scores == torch.inf).sum(dim=1).clamp(min=1).minimum(progress.open)
 
 
@@ -189,6 +194,7 @@ class Poisson:
     def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
         assert progress.chance is not None and progress.noise is not None
         drawn = counts.poisson(progress.open * progress.chance, progress.noise)
+        # At chance 1 the clock has run out: what is not taken now would stay masked.
         return torch.where(progress.chance < 1, drawn.minimum(progress.open), progress.open)
 
 

@@ -57,6 +57,19 @@ class Network:
     """network -> the names of the parameters that a plain backbone does not have."""
 
 
+class UnusedOptions(ValueError):
+    """Decoding options that a family does not use."""
+
+    def __init__(self, family: str, unused: Sequence[str], known: Sequence[str]) -> None:
+        self.family, self.unused, self.known = family, unused, known
+        super().__init__(self.spelled(str))
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """The message, with each option written by `spell`."""
+        unused, known = (", ".join(map(spell, names)) for names in (self.unused, self.known))
+        return f"{self.family} does not use {unused}: leave it out ({self.family} takes {known})"
+
+
 @dataclass(frozen=True)
 class Family:
     """What makes one kind of model."""
@@ -114,10 +127,7 @@ class Family:
         known = self.option_names()
         unused = sorted(set(given) - known)
         if unused:
-            raise ValueError(
-                f"{self.name} does not use {', '.join(unused)}: leave it out "
-                f"({self.name} takes {', '.join(sorted(known))})"
-            )
+            raise UnusedOptions(self.name, unused, sorted(known))
         for name, kind in get_type_hints(self.options).items():
             if name in given and not _fits(given[name], kind):
                 raise ValueError(f"{name}={given[name]!r} does not fit: give {_spell(kind)}")

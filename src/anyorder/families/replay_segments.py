@@ -72,14 +72,14 @@ from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentInserter, Se
 from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 
-Ids = tuple[int, ...]
+SegmentTokens = tuple[int, ...]
 
 
-class Segment(NamedTuple):
+class TraceSegment(NamedTuple):
     """One segment of a trace."""
 
     number: int
-    ids: Ids
+    ids: SegmentTokens
     """Its final tokens; (): it is empty."""
     insert: int
     reveal: int
@@ -87,16 +87,16 @@ class Segment(NamedTuple):
     """Of its tokens, or of the EOS of an empty segment; None if the trace has none."""
     inside: bool
     """Whether to read it while it is open."""
-    erased: tuple[int, Ids] | None = None
+    erased: tuple[int, SegmentTokens] | None = None
     """(step, text) that it showed from that step on, before the tail rule emptied it."""
 
-    def shown(self, step: int) -> Ids | None:
+    def shown(self, step: int) -> SegmentTokens | None:
         """Its text after `step` steps; None: it is open."""
         if self.reveal <= step:
             return self.ids
         return self.erased[1] if self.erased is not None and self.erased[0] <= step else None
 
-    def drawn(self, step: int) -> tuple[Ids, FloatArray] | None:
+    def drawn(self, step: int) -> tuple[SegmentTokens, FloatArray] | None:
         """The text drawn in this step and its log-probabilities; None: nothing was drawn.
 
         An empty segment has no tokens, and the log-probability of its EOS.
@@ -112,7 +112,7 @@ class Slot(NamedTuple):
     """One segment on a canvas."""
 
     number: int
-    ids: Ids
+    ids: SegmentTokens
     """Its text: shown now, or committed next, or final; (): it is empty."""
     open: bool
     read: bool
@@ -124,7 +124,7 @@ class Slot(NamedTuple):
 class SegmentMoment(CanvasFacts):
     """One canvas of a trace of segments."""
 
-    prompt: Ids
+    prompt: SegmentTokens
     slots: tuple[Slot, ...]
     """Left to right."""
 
@@ -134,8 +134,8 @@ class SegmentTrace:
     """A trace as segments."""
 
     trace: Trace
-    prompt: Ids
-    segments: tuple[Segment, ...]
+    prompt: SegmentTokens
+    segments: tuple[TraceSegment, ...]
     """In reading order, those frozen in front included."""
     eos_id: int
 
@@ -158,7 +158,7 @@ class SegmentTrace:
         owner = trace.segment
         numbers = sorted(set(owner.tolist()))
         prompt, lead = _front(replay, numbers[0] if numbers else None)
-        given = [Segment(number, ids, 0, 0, None, False) for number, ids in enumerate(lead)]
+        given = [TraceSegment(number, ids, 0, 0, None, False) for number, ids in enumerate(lead)]
         found = [_segment(replay, np.flatnonzero(owner == number), eos_id) for number in numbers]
         return cls(trace, prompt, (*given, *found), eos_id)
 
@@ -214,7 +214,7 @@ class SegmentTrace:
         return None if timed and later != step + 1 else later
 
 
-def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
+def _front(replay: Replay, first: int | None) -> tuple[SegmentTokens, tuple[SegmentTokens, ...]]:
     """The prompt, and the segments frozen between it and the trace's first segment."""
     trace, canvas = replay.trace, replay.canvas
     assert trace.prompt_ids is not None
@@ -232,7 +232,7 @@ def _front(replay: Replay, first: int | None) -> tuple[Ids, tuple[Ids, ...]]:
     return canvas.prompt, lead
 
 
-def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
+def _segment(replay: Replay, at: IntArray, eos_id: int) -> TraceSegment:
     trace = replay.trace
     insert, reveal = trace.timing()
     assert trace.token_ids is not None and trace.segment is not None
@@ -242,7 +242,7 @@ def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
             f"{name_of(trace)}: the tokens of segment {number} have different steps, and a segment "
             "is inserted and revealed as one"
         )
-    return Segment(
+    return TraceSegment(
         number=number,
         ids=() if ids == (eos_id,) else ids,
         insert=int(insert[at[0]]),
@@ -261,7 +261,7 @@ def _segment(replay: Replay, at: IntArray, eos_id: int) -> Segment:
     )
 
 
-def _unknown(ids: Ids) -> FloatArray:
+def _unknown(ids: SegmentTokens) -> FloatArray:
     """NaN for each token, or for the EOS of an empty segment."""
     return np.full(max(1, len(ids)), np.nan)
 
@@ -313,7 +313,7 @@ class SegmentInputs:
                 )
             yield place if self.slots is None else slot.number, slot
 
-    def _vectors(self, known: Sequence[Ids]) -> Tensor:
+    def _vectors(self, known: Sequence[SegmentTokens]) -> Tensor:
         """The latents of an open slot, of an empty one and of known segments.  # N D"""
         mask = self.net.mask_vector.to(self.device)
         empty = torch.zeros_like(mask) if self.empty is None else self.empty.to(mask)
@@ -322,7 +322,7 @@ class SegmentInputs:
             return fixed
         return torch.cat([fixed, self.net.encode(*self.padded(known)).to(mask)])
 
-    def padded(self, rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+    def padded(self, rows: Sequence[SegmentTokens]) -> tuple[Tensor, Tensor]:
         """Ids and lengths of ragged rows.  # N T, N"""
         ids, length = padded(rows, self.vocab.pad_id)
         return ids.to(self.device), length.to(self.device)
@@ -370,7 +370,7 @@ class SegmentView:
         return self.net.look(*self.inputs.of(moments), time=time).gaps
 
 
-Conditions = Callable[[ReadPrompt, Tensor, Tensor, Tensor | None], Tensor]
+ReadConditions = Callable[[ReadPrompt, Tensor, Tensor, Tensor | None], Tensor]
 """(prompts, latents B S D, real B S, time B or None) -> B S D."""
 
 
@@ -394,7 +394,7 @@ class SegmentReader:
     """A network over segments, and how it is called on a canvas."""
 
     net: SegmentCoder
-    conditions: Conditions
+    conditions: ReadConditions
     inputs: SegmentInputs
     may_be_empty: bool
     """Whether EOS may be a segment's first token."""
@@ -473,7 +473,7 @@ class SegmentReader:
             time = torch.tensor(times, dtype=torch.float64, device=self.inputs.device)
         return self.conditions(*self.inputs.of(moments), time)
 
-    def _texts(self, slots: Sequence[Slot], conditions: Tensor) -> list[Ids]:
+    def _texts(self, slots: Sequence[Slot], conditions: Tensor) -> list[SegmentTokens]:
         """The tentative text of each segment, its closing EOS included."""
         vocab, most = self.inputs.vocab, self.net.segment_length
         texts = [slot.ids if len(slot.ids) == most else (*slot.ids, vocab.eos_id) for slot in slots]
@@ -493,7 +493,7 @@ class SegmentReader:
             texts[number] = tuple(ids[:count])
         return texts
 
-    def _read(self, texts: Sequence[Ids], conditions: Tensor) -> Tensor:
+    def _read(self, texts: Sequence[SegmentTokens], conditions: Tensor) -> Tensor:
         """The states that predict the tokens of each text.  # N T D"""
         # `first` predicts the first token; the last token predicts nothing that is read.
         before = [text[:-1] for text in texts]

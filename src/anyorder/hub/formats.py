@@ -251,7 +251,7 @@ READERS: dict[str, Callable[[Folder], list[Published]]] = {
 """model_type in lower case -> what the folder can be loaded as, the default first."""
 
 
-Names = dict[str, str]
+TensorNames = dict[str, str]
 """Our parameter name -> their tensor name."""
 
 _BLOCKS = {
@@ -303,7 +303,7 @@ class Layout:
     name: str
     title: str
     """In words, for model cards."""
-    names: Callable[[Any], Names]
+    names: Callable[[Any], TensorNames]
     """Network's shape -> all its tensors, in the order of our parameters' kinds."""
     head: str
     """Their name of the vocabulary head, which a tied checkpoint may store as well."""
@@ -313,7 +313,7 @@ class Layout:
     """Network's shape -> model_type and architecture."""
     record: Callable[[TransformerConfig, int | None], dict[str, Any]]
     """(backbone, longest sequence) -> the rest of config.json."""
-    apart: Callable[[Any], Names] = lambda config: {}
+    apart: Callable[[Any], TensorNames] = lambda config: {}
     """Network's shape -> the tensors that are stored in a separate file."""
     apart_file: str = ""
 
@@ -360,7 +360,7 @@ def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) 
     return record | found.record(shape, max_length) | ids
 
 
-def backbone_names(style: str, config: Any) -> Names:
+def backbone_names(style: str, config: Any) -> TensorNames:
     """The tensors of a network's backbone."""
     plain = isinstance(config, TransformerConfig)
     shape: TransformerConfig = config if plain else config.backbone
@@ -381,7 +381,7 @@ def head_name(style: str) -> str:
     return f"{_AROUND[style]['unembed']}.weight"
 
 
-def layer_names(style: str, shape: TransformerConfig, ours: str, theirs: str) -> Names:
+def layer_names(style: str, shape: TransformerConfig, ours: str, theirs: str) -> TensorNames:
     """The tensors of one layer."""
     found = {}
     for mine, name in _BLOCKS[style].items():
@@ -391,7 +391,7 @@ def layer_names(style: str, shape: TransformerConfig, ours: str, theirs: str) ->
     return found
 
 
-def with_biases(names: Names) -> Names:
+def with_biases(names: TensorNames) -> TensorNames:
     """Weight and bias of each."""
     return {f"{a}.{leaf}": f"{b}.{leaf}" for a, b in names.items() for leaf in ("weight", "bias")}
 

@@ -213,7 +213,7 @@ Parts = Sequence[tuple[str, Callable[[], Tensor]]]
 def save_weights(path: str | Path, module: nn.Module, about: str = "") -> None:
     """Write a module's weights, atomically; `about` describes the model."""
     path = Path(path)
-    tensors = {name: make() for name, make in own_parts(module)}
+    tensors = {name: make() for name, make in named_tensors(module)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing_path(path) as temporary:
         note = json.dumps({"crc32": f"{_checksum(tensors):08x}", "about": about})
@@ -249,7 +249,7 @@ def open_own(store: SafetensorFiles, module: nn.Module, about: str = "") -> Publ
     return weights
 
 
-def own_parts(module: nn.Module) -> Parts:
+def named_tensors(module: nn.Module) -> Parts:
     """A module's weights under our own names."""
     weights = shared(module)
     if any(tensor.is_meta for _, tensor in weights):

@@ -58,7 +58,7 @@ from anyorder.trace import Run, Trace
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-Prepared = OrderProgram | ProgramFacts
+PreparedOrder = OrderProgram | ProgramFacts
 
 NO_STEPS, GIVEN = "no_steps", "given"
 NEWLINE = re.compile("\n")
@@ -159,9 +159,9 @@ class _Programs:
 
     def __init__(self, setting: OrderSetting) -> None:
         self.setting = setting
-        self._known: OrderedDict[tuple[str, str, str | None], Prepared] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str | None], PreparedOrder] = OrderedDict()
 
-    def of(self, trace: Trace) -> Prepared:
+    def of(self, trace: Trace) -> PreparedOrder:
         key = (trace.prompt, trace.text, trace.entry_point)
         if key not in self._known:
             self._known[key] = prepare(trace, self.setting.scopes, self.setting.mode)

@@ -33,8 +33,8 @@ METRICS = {"TSED": 0, "ASTD": 1, "Coarse": 1}
 
 PASSED = "passed"
 
-Key = tuple[str, int]
-Verdicts = Mapping[Key, bool]
+SampleKey = tuple[str, int]
+SampleVerdicts = Mapping[SampleKey, bool]
 
 
 class ProgramSample(NamedTuple):
@@ -64,9 +64,9 @@ class Programs:
         run: Run,
         name: str | None = None,
         *,
-        verdicts: Verdicts | None = None,
+        verdicts: SampleVerdicts | None = None,
         extraction: str | None = None,
-        texts: Mapping[Key, str] | None = None,
+        texts: Mapping[SampleKey, str] | None = None,
     ) -> Programs:
         """The samples of a run; its name is its policy, or else its folder's.
 
@@ -97,7 +97,7 @@ class Programs:
         name: str,
         texts: Mapping[str, Sequence[str]],
         *,
-        verdicts: Verdicts | None = None,
+        verdicts: SampleVerdicts | None = None,
     ) -> Programs:
         """Texts by task, without a run."""
         known = verdicts or {}
@@ -116,7 +116,7 @@ class Programs:
         return any(sample.correct is not None for sample in self.samples)
 
 
-def stored_verdicts(run: Run, extraction: str | None = None) -> dict[Key, str]:
+def stored_verdicts(run: Run, extraction: str | None = None) -> dict[SampleKey, str]:
     """The verdicts of the run's only grading, or of the one of this extraction.
 
     Where several have the same extraction, give the task or the grading's name instead.

@@ -107,7 +107,7 @@ class Parsed:
         return self.status in (Status.PARSED, Status.FALLBACK)
 
 
-Candidate = tuple[str, int]
+TextCandidate = tuple[str, int]
 """A piece of text and where it begins."""
 
 
@@ -190,7 +190,7 @@ def parse_source(
     return (Status.PARSED if tree.body else Status.EMPTY), tree, ""
 
 
-def _fenced(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
+def _fenced(clean: str, limits: ParseLimits) -> Iterator[TextCandidate]:
     opened = clean.find(FENCE)
     if opened < 0:
         return
@@ -202,13 +202,13 @@ def _fenced(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
         yield source, begin + start
 
 
-def _before_fence(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
+def _before_fence(clean: str, limits: ParseLimits) -> Iterator[TextCandidate]:
     source, start = _stripped(clean.split(FENCE, 1)[0])
     if source:
         yield source, start
 
 
-def _longest_lines(clean: str, limits: ParseLimits) -> Iterator[Candidate]:
+def _longest_lines(clean: str, limits: ParseLimits) -> Iterator[TextCandidate]:
     spans = line_spans(clean)[: limits.lines]
     lines = [clean[begin:end] for begin, end in spans]
     first, stop = longest_range(lines)
@@ -226,7 +226,7 @@ def line_spans(source: str) -> list[tuple[int, int]]:
     return list(zip(starts, stops, strict=True))
 
 
-FALLBACKS: dict[str, Callable[[str, ParseLimits], Iterator[Candidate]]] = {
+FALLBACKS: dict[str, Callable[[str, ParseLimits], Iterator[TextCandidate]]] = {
     "whole": lambda clean, limits: iter([(clean, 0)]),
     "fenced": _fenced,
     "before_fence": _before_fence,
@@ -234,7 +234,7 @@ FALLBACKS: dict[str, Callable[[str, ParseLimits], Iterator[Candidate]]] = {
 }
 
 
-def _stripped(text: str) -> Candidate:
+def _stripped(text: str) -> TextCandidate:
     return text.strip(), len(text) - len(text.lstrip())
 
 

@@ -103,6 +103,7 @@ class PartialCache:
         def record(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             self.keys[layer][places, :length] = keys
             self.values[layer][places, :length] = values
+            # Attention reads the fresh tensors, not the cache: a full read is the exact network.
             return keys, values
 
         plain = self.stack.plain_context(columns.x, columns.mask)
@@ -119,11 +120,13 @@ class PartialCache:
         shown = slice(None) if rows is None else rows  # a slice copies nothing
 
         def replace(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            # Written before they are read, so that the span sees itself as it is now.
             self.keys[layer][places[:, None], slots] = keys
             self.values[layer][places[:, None], slots] = values
             return self.keys[layer][shown, :length], self.values[layer][shown, :length]
 
         visible = every.real[:, None, None, :]  # B 1 1 M
+        # A span may begin anywhere, so the causal rule compares columns of the canvas.
         if self.stack.config.causal:
             ahead = torch.arange(length, device=ids.device)
             visible = visible & (ahead <= columns[:, None, :, None])  # B 1 A M
@@ -165,6 +168,8 @@ class ShiftedPartialCache:
         led = (span.first > 0).long()  # B: column 0 has nothing before it
         wider = Span(span.first - led, span.count + led, span.width + 1)
         states = self.inner.reread(ids, mask, wider, rows)  # B A+1 D
+        # In the wider span a column stands `led` further on, and the state before it predicts it;
+        # column 0 has none before it and keeps its own (`shift_states`).
         before = torch.arange(span.width, device=ids.device) - 1 + led[:, None]  # B A
         return states.gather(1, before.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1]))
 
@@ -187,6 +192,7 @@ def refuse_uncached(net: Any) -> None:
             f"{type(net).__name__} shows none: leave --cache out, or load its weights with "
             "anyorder.load"
         )
+    # A wrapper hands calls on, so what it wraps needs a cache too.
     if hasattr(net, "inner"):
         refuse_uncached(net.inner)
 

@@ -193,7 +193,7 @@ def mean_over_tokens(nats: Tensor, cross_entropy: Tensor) -> LossParts:
     )
 
 
-REACH, POINTS = 10.0, 2001
+HALF_WIDTH, POINTS = 10.0, 2001
 """The grid: its reach to both sides of mu, and its number of points."""
 CLEAREST, NOISIEST = 0.95, 0.05
 """alpha at both ends of the curriculum."""
@@ -205,7 +205,9 @@ def discrete_alpha(gamma: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """T and dT/dgamma.  # any shape, float64"""
     gamma = gamma.double()[..., None]
     mu = (-gamma / 2).exp()
-    offset = torch.linspace(-REACH, REACH, POINTS, dtype=torch.float64, device=gamma.device)  # Z
+    offset = torch.linspace(
+        -HALF_WIDTH, HALF_WIDTH, POINTS, dtype=torch.float64, device=gamma.device
+    )  # Z
     log_density = -offset.square() / 2 + (count - 1) * torch.special.log_ndtr(mu + offset)
     density = log_density.exp() * (offset[1] - offset[0]) / math.sqrt(2 * math.pi)  # ... Z
     wins = density.sum(dim=-1)  # I: the clean state has the largest entry

@@ -242,7 +242,7 @@ def _insertion(material: Material) -> Finding | None:
         seen = result if is_different(found) else f"{UNSEEN} in how many programs are right"
         says.append(f"{low.title}, new slots placed less freely: {seen}")
         details.append(
-            f"[[insertion temperature|Insertion temperature]] {at[0]} less {at[1]}: "
+            f"[[insertion temperature|Insertion temperature]] {at[0]} minus {at[1]}: "
             f"{points(found)}."
         )
     return Finding("Insertion", f"{'; '.join(says)}.", tuple(details)) if says else None

@@ -30,7 +30,7 @@ from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order
 from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, timing
 from anyorder.measure.placement_table import PlacementTable
-from anyorder.measure.programs import METRICS, Key, Programs, stored_verdicts
+from anyorder.measure.programs import METRICS, Programs, SampleKey, stored_verdicts
 from anyorder.measure.similarity_scores import SimilarityOptions, similarity
 from anyorder.report.charts import BarChart, BarGroup, BarPanel, Drawing, Series, bars, chart_colors
 from anyorder.report.tables import Table, interval_of, labels_of, policy_title
@@ -58,7 +58,7 @@ class RunFacts:
     policy: str
     label: str = ""
     """Its name in plain words, unique in the report."""
-    verdicts: Mapping[Key, str] = field(default_factory=dict)
+    verdicts: Mapping[SampleKey, str] = field(default_factory=dict)
     """(task id, sample) -> verdict; empty if the run was not graded."""
     timing: Timing | None = None
     measures: Mapping[str, Any] = field(default_factory=dict)
@@ -232,7 +232,7 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
     )
 
 
-def verdict_names(run: Run, extraction: str | None = None) -> dict[Key, str]:
+def verdict_names(run: Run, extraction: str | None = None) -> dict[SampleKey, str]:
     """(task id, sample) -> verdict of the run's only grading, or of the named one."""
     if not (run.folder / VERDICTS_FILE).is_file():
         return {}

@@ -143,7 +143,7 @@ UNKNOWN = -1
 MASKED = -1
 NO_SEGMENT = -1
 
-Key = tuple[str, int]
+SampleKey = tuple[str, int]
 Column = list[int] | int
 
 
@@ -154,7 +154,7 @@ class TraceGroup:
     name: str
     """The run's name in the player."""
     traces: Sequence[Trace]
-    verdicts: Mapping[Key, str] = field(default_factory=dict)
+    verdicts: Mapping[SampleKey, str] = field(default_factory=dict)
     """(task id, sample) -> a verdict of bench/checks.py; samples without one carry no mark."""
     timed: bool = False
     """Whether samples were decoded one at a time: the seconds of a batch belong to no sample."""

@@ -40,7 +40,7 @@ from anyorder.trace.trace import About, Candidate, Trace
 if TYPE_CHECKING:
     from anyorder.vocab import Vocab
 
-Rows = Sequence[ArrayLike] | NDArray[Any]
+CanvasRows = Sequence[ArrayLike] | NDArray[Any]
 
 ABSENT = -1
 LENGTH_NAMES = ("prompt_length", "prompt_len")
@@ -323,10 +323,10 @@ class History:
     @classmethod
     def read(
         cls,
-        snapshots: Rows,
+        snapshots: CanvasRows,
         mask_id: int,
-        insertion_masks: Rows | None = None,
-        attention_masks: Rows | None = None,
+        insertion_masks: CanvasRows | None = None,
+        attention_masks: CanvasRows | None = None,
     ) -> History:
         """Follow the slots through the snapshots; ValueError if they cannot be followed."""
         if len(snapshots) == 0:
@@ -386,7 +386,9 @@ class History:
         return length
 
 
-def active_masks(snapshots: Rows, pad_id: int, prompt_length: int = 0) -> list[NDArray[np.bool_]]:
+def active_masks(
+    snapshots: CanvasRows, pad_id: int, prompt_length: int = 0
+) -> list[NDArray[np.bool_]]:
     """Attention masks for snapshots padded on the right: all up to the last id that is not padding.
 
     The first `prompt_length` positions are always in use, so a prompt may end with the pad id.
@@ -435,7 +437,7 @@ def _ids(number: int, row: ArrayLike) -> NDArray[np.int32]:
 
 
 def _masks(
-    name: str, masks: Rows | None, rows: list[NDArray[np.int32]], *, default: bool
+    name: str, masks: CanvasRows | None, rows: list[NDArray[np.int32]], *, default: bool
 ) -> list[NDArray[np.bool_]]:
     if masks is None:
         return [np.full(len(row), default) for row in rows]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from anyorder.trace.events import Event, Ghost
     from anyorder.trace.trace import Trace
 
-IntArray = NDArray[np.int32]
-FloatArray = NDArray[np.float32]
+Int32Array = NDArray[np.int32]
+Float32Array = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
 
 INT32_MAX = 2**31 - 1
@@ -29,7 +29,7 @@ INT64_MAX = 2**63 - 1
 LOG_PROB_SLACK = 1e-3
 
 
-def integers(name: str, values: Any, *, lowest: int = 0) -> IntArray:
+def integers(name: str, values: Any, *, lowest: int = 0) -> Int32Array:
     """A read-only int32 copy of a flat list of whole numbers."""
     array = np.asarray(values)
     if array.ndim != 1:
@@ -45,14 +45,14 @@ def integers(name: str, values: Any, *, lowest: int = 0) -> IntArray:
     return _frozen(array.astype(np.int32))
 
 
-def log_probs(name: str, values: Any) -> FloatArray:
+def log_probs(name: str, values: Any) -> Float32Array:
     """A read-only float32 copy; NaN where a token was given, not drawn."""
     return _floats(
         name, values, LOG_PROB_SLACK, "log-probability: give finite numbers of at most 0"
     )
 
 
-def scores(name: str, values: Any) -> FloatArray:
+def scores(name: str, values: Any) -> Float32Array:
     """A read-only float32 copy; NaN where nothing was ranked."""
     return _floats(name, values, math.inf, "score: give finite numbers")
 

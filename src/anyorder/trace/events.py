@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.trace import checks
-from anyorder.trace.checks import IntArray
+from anyorder.trace.checks import Int32Array
 
 if TYPE_CHECKING:
     from anyorder.trace.trace import Trace
@@ -75,7 +75,7 @@ class Ghost(NamedTuple):
     """The last text; None for a mask, and in a decoder's record, which has ids only."""
 
 
-Kind = Literal["reveal", "edit", "mask", "delete"]
+ChangeKind = Literal["reveal", "edit", "mask", "delete"]
 
 
 class SlotChange(NamedTuple):
@@ -83,7 +83,7 @@ class SlotChange(NamedTuple):
 
     step: int
     slot: int
-    kind: Kind
+    kind: ChangeKind
     """reveal: mask to token. edit: token to another. mask: token to mask. delete: it is gone."""
     token_id: int | None
     piece: str | None
@@ -96,11 +96,11 @@ class SlotChange(NamedTuple):
 class SlotLives(NamedTuple):
     """The slots of a trace, final ones and ghosts, by number. M = N + G."""
 
-    insert: IntArray  # M
-    reveal: IntArray  # M, NEVER if it was deleted as a mask
-    delete: IntArray  # M, NEVER if it is final
-    order: IntArray  # M, the numbers from left to right
-    token_ids: IntArray | None  # M, of the last token
+    insert: Int32Array  # M
+    reveal: Int32Array  # M, NEVER if it was deleted as a mask
+    delete: Int32Array  # M, NEVER if it is final
+    order: Int32Array  # M, the numbers from left to right
+    token_ids: Int32Array | None  # M, of the last token
     pieces: tuple[str, ...]  # M, likewise; "" for a mask
 
     @classmethod
@@ -127,7 +127,7 @@ class SlotLives(NamedTuple):
         )
 
 
-def _joined(column: IntArray, more: Sequence[int]) -> IntArray:
+def _joined(column: Int32Array, more: Sequence[int]) -> Int32Array:
     return np.concatenate([column, np.asarray(more, dtype=np.int32)])
 
 
@@ -156,7 +156,9 @@ def kinds_of_change(trace: Trace) -> tuple[SlotChange, ...]:
     return tuple(sorted(found, key=lambda change: change[:2]))
 
 
-def _kind(was: tuple[int | None, str | None], now: tuple[int | None, str | None]) -> Kind | None:
+def _kind(
+    was: tuple[int | None, str | None], now: tuple[int | None, str | None]
+) -> ChangeKind | None:
     """The kind of a change between two (id, text); None: nothing changed."""
     if was[1] is None:
         return None if now[1] is None else "reveal"

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anyorder.trace import checks
-from anyorder.trace.checks import DoubleArray, FloatArray, IntArray
+from anyorder.trace.checks import DoubleArray, Float32Array, Int32Array
 from anyorder.trace.events import (
     Event,
     Ghost,
@@ -118,18 +118,18 @@ class Snapshot:
     """The canvas after `step` steps. N is the number of slots on it."""
 
     step: int
-    slots: IntArray  # N
+    slots: Int32Array  # N
     """The slots on the canvas, left to right: i is the trace's token i, N + g its ghost g."""
     revealed: NDArray[np.bool_]  # N
     pieces: tuple[str, ...]
     """The text of each slot; empty where it is masked."""
-    token_ids: IntArray | None  # N
+    token_ids: Int32Array | None  # N
     """Ids, valid where revealed; None for imported strings."""
     prompt: str
-    prompt_ids: IntArray | None
+    prompt_ids: Int32Array | None
 
     @property
-    def masked(self) -> IntArray:
+    def masked(self) -> Int32Array:
         """The slots on the canvas that show no token yet."""
         return self.slots[~self.revealed]
 
@@ -139,7 +139,7 @@ class Snapshot:
         body = "".join(piece if revealed else mask for piece, revealed in shown)
         return self.prompt + body if prompt else body
 
-    def ids(self, mask_id: int, *, prompt: bool = False) -> IntArray:
+    def ids(self, mask_id: int, *, prompt: bool = False) -> Int32Array:
         """The canvas as ids, `mask_id` for each masked slot."""
         if self.token_ids is None or self.prompt_ids is None:
             raise ValueError("this trace holds strings, not ids: use text() instead of ids()")
@@ -161,9 +161,9 @@ class About(TypedDict, total=False):
     prompt: str
     program: str | None
     entry_point: str | None
-    log_prob: FloatArray | None
-    segment: IntArray | None
-    score: FloatArray | None
+    log_prob: Float32Array | None
+    segment: Int32Array | None
+    score: Float32Array | None
     candidates: Sequence[Proposal] | None
     ghosts: Sequence[Ghost] | None
     times: DoubleArray | Sequence[float] | None
@@ -189,18 +189,18 @@ class Trace:
     program: str | None = None
     """The program found in the text, where extraction ran."""
     entry_point: str | None = None
-    prompt_ids: IntArray | None = None
-    token_ids: IntArray | None = None
+    prompt_ids: Int32Array | None = None
+    token_ids: Int32Array | None = None
     """Ids of the prompt and of the tokens; both None for imported strings."""
-    char_end: IntArray | None = None
+    char_end: Int32Array | None = None
     """Per token: where its text ends in `text`. None: only the text is known, no tokens."""
-    insert_step: IntArray | None = None
-    reveal_step: IntArray | None = None
-    log_prob: FloatArray | None = None
+    insert_step: Int32Array | None = None
+    reveal_step: Int32Array | None = None
+    log_prob: Float32Array | None = None
     """Per token: log-probability when it was drawn; NaN where it was given."""
-    segment: IntArray | None = None
+    segment: Int32Array | None = None
     """Per token: the segment it belongs to; -1 for none."""
-    score: FloatArray | None = None
+    score: Float32Array | None = None
     """Per token: the score that chose its segment; NaN where nothing was ranked."""
     steps: int | None = None
     """The number of the last snapshot."""
@@ -327,7 +327,7 @@ class Trace:
         return SlotLives.of(self)
 
     @property
-    def slot_order(self) -> IntArray:
+    def slot_order(self) -> Int32Array:
         """The numbers of all slots, final ones and ghosts, from left to right."""
         return self._lives.order
 
@@ -364,7 +364,7 @@ class Trace:
         return kinds_of_change(self)
 
     @cached_property
-    def first_reveal_step(self) -> IntArray:
+    def first_reveal_step(self) -> Int32Array:
         """Per token: the step at which its slot first showed any token.
 
         `reveal_step` is when it last changed. A token of step 0 that changes later does not count
@@ -381,7 +381,7 @@ class Trace:
         """Token indices by reveal step, left to right within a step."""
         return np.argsort(self.timing()[1], kind="stable")
 
-    def timing(self) -> tuple[IntArray, IntArray]:
+    def timing(self) -> tuple[Int32Array, Int32Array]:
         """(insert_step, reveal_step); ValueError if only the text is known."""
         if self.insert_step is None or self.reveal_step is None:
             raise ValueError(
@@ -406,7 +406,7 @@ class Trace:
         return f"trace {self.task_id!r} sample {self.sample}"
 
 
-def spell(vocab: Vocab | None, ids: IntArray) -> tuple[str, IntArray]:
+def spell(vocab: Vocab | None, ids: Int32Array) -> tuple[str, Int32Array]:
     """The text of ids up to the first end of sequence, and where each token's text ends.
 
     A token ends with the last character that it gives a byte to. Tokens from the end of sequence

@@ -330,7 +330,7 @@ def _mesh(config: TrainConfig, ranks: Ranks, device: torch.device) -> DeviceMesh
 OVERWRITING = frozenset({"normal_", "uniform_", "fill_", "zero_", "copy_"})
 DRAWING = frozenset({"normal_", "uniform_"})
 
-Source = Callable[[], Tensor]
+TensorSource = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -423,7 +423,7 @@ class ShardedInit:
         start: Callable[[Any, nn.Module], None] | None = None,
     ) -> None:
         recorder = _Recorder()
-        self._sources: dict[int, Source] = {}
+        self._sources: dict[int, TensorSource] = {}
         with FakeTensorMode(), recorder:
             net = make()
             if base is not None:

@@ -44,6 +44,7 @@ LAYER_MATRIX = re.compile(r"(^|\.)blocks\.\d+\.(attention|mlp)\.")
 def learning_rate_factor(step: int, config: TrainConfig) -> float:
     """The fraction of `config.lr` that step number `step` (from 0) uses."""
     if step < config.warmup:
+        # From 1 / W, not from 0: the first step should learn, too.
         return (step + 1) / config.warmup
     progress = min((step - config.warmup) / (config.steps - config.warmup), 1.0)
     cosine = 0.5 * (1.0 + math.cos(math.pi * progress))
@@ -57,6 +58,7 @@ def trained_parameters(net: nn.Module) -> dict[str, nn.Parameter]:
 
 def parameter_groups(net: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     """Groups: for each multiplier with decay, without, and for Muon."""
+    # By identity, because a tied table has the name of only one of its two places.
     tables = {
         id(weight)
         for module in net.modules()
@@ -152,6 +154,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     for group in optimiser.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
             found = {key: remaining.pop(f"{key}.{name}", None) for key in _moments(group)}
+            # A parameter that had received no gradient has no stored state.
             if all(value is None for value in found.values()):
                 continue
             state = {}
@@ -195,6 +198,7 @@ class Ema:
         """Follow one step of the optimiser."""
         self.updates += 1
         weight = 1.0 - warm_decay(self.decay, self.updates)
+        # One call for all tensors: in a loop, most of the time would be the calls.
         torch._foreach_lerp_(self._averages, self._weights(), weight)
 
     def _weights(self) -> list[Tensor]:

@@ -8,13 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from anyorder.report.charts.sheet import linear_ticks, log_ticks, shown, with_room, written
+from anyorder.report.charts.pixel_figure import linear_ticks, log_ticks, shown, with_room, written
 
 pytest.importorskip("matplotlib", reason="no matplotlib: pip install anyorder[report]")
 
 from anyorder.report.charts.draw_plots import move_apart
 from anyorder.report.charts.draw_segment_trace import STRONG, WEAK, folded, strength
-from anyorder.report.charts.sheet import text_width, wrapped
+from anyorder.report.charts.pixel_figure import text_width, wrapped
 
 NUMBERS = st.floats(-1e4, 1e4)
 

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from anyorder import __version__
-from anyorder.apps.pipeline.inputs import DataPlan, OpenedSource, Record
+from anyorder.apps.pipeline.inputs import DataPlan, OpenedSource, SourceRecord
 from anyorder.data.filters import Array, Contamination, RowViews
 from anyorder.data.keyed import key
 from anyorder.data.near import BYTES_IN_MEMORY, HASHES, KnownRows, exact_key, signature
@@ -76,7 +76,7 @@ class RowMaker:
         self._contamination = Contamination(items) if items else None
         self._no_signature: Array = np.zeros(HASHES, dtype=np.uint32)
 
-    def __call__(self, source: int, number: int, record: Record) -> MadeRow | Dropped:
+    def __call__(self, source: int, number: int, record: SourceRecord) -> MadeRow | Dropped:
         """The row of record `number` of a source."""
         opened = self._plan.sources[source]
         opened.check(record)
@@ -145,11 +145,11 @@ def admit(made: MadeRow, seen: KnownRows, source: int, aliases: list[str]) -> Dr
     return Dropped(NEAR_DUPLICATE, of | {"similarity": found.similarity})
 
 
-Records = Iterator[tuple[int, int, Record]]
+Records = Iterator[tuple[int, int, SourceRecord]]
 Made = Iterator[tuple[int, int, MadeRow | Dropped]]
 Makes = Callable[[int, int, Records], Made]
 """(source, number of the first record, records with positions) -> rows with their positions."""
-Block = tuple[int, int, list[Record]]
+Block = tuple[int, int, list[SourceRecord]]
 
 BLOCK = 128
 """Records in one message to a worker."""
@@ -325,7 +325,7 @@ class _PipelinePass:
         kept = counts["train"] + counts["validation"]
         return f"{alias}: {counts['read']:,} rows read, {kept:,} kept"
 
-    def _chunk(self, records: Iterator[tuple[int, int, Record]]) -> bool:
+    def _chunk(self, records: Iterator[tuple[int, int, SourceRecord]]) -> bool:
         """Read some rows and write their shards; returns whether there were any."""
         done, first = self.done, self.done.number
         alias = _alias(self.plan, done.source)

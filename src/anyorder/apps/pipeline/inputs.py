@@ -29,22 +29,28 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from anyorder.apps.jobs import Count, Name, Number
+from anyorder.apps.jobs import Count, Name, NumberFlag
 from anyorder.bench.tasks import gsm8k, humaneval, mbpp
 from anyorder.bench.tasks.problem import BenchmarkRows, Columns, Row, kind_of, read_file, read_rows
 from anyorder.checks import at_least
 from anyorder.data.filters import BenchmarkProblem, parsed
-from anyorder.data.published import CorpusRecipe, CorpusSource, Mode, SourceLimits, find_corpus
+from anyorder.data.published import (
+    CorpusMode,
+    CorpusRecipe,
+    CorpusSource,
+    SourceLimits,
+    find_corpus,
+)
 from anyorder.files import sha256_of
 from anyorder.vocab import Vocab
 
-Record = dict[str, Any]
+SourceRecord = dict[str, Any]
 
 PARQUET_ROWS = 256
 """Rows that are decoded together."""
 
 
-def read_records(path: Path, start: int, columns: Sequence[str]) -> Iterator[Record]:
+def read_records(path: Path, start: int, columns: Sequence[str]) -> Iterator[SourceRecord]:
     """The rows of a file from `start` on; of Parquet only those of these columns that exist."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind not in READERS or (kind == ".parquet" and path.suffix == ".gz"):
@@ -54,7 +60,7 @@ def read_records(path: Path, start: int, columns: Sequence[str]) -> Iterator[Rec
     return READERS[kind](path, start, columns)
 
 
-def _json_lines(path: Path, start: int, columns: Sequence[str]) -> Iterator[Record]:
+def _json_lines(path: Path, start: int, columns: Sequence[str]) -> Iterator[SourceRecord]:
     number = 0
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
@@ -66,7 +72,7 @@ def _json_lines(path: Path, start: int, columns: Sequence[str]) -> Iterator[Reco
         raise ValueError(f"{path}: cannot be read after row {number}: {error}") from error
 
 
-def _parsed(line: bytes, where: str) -> Record:
+def _parsed(line: bytes, where: str) -> SourceRecord:
     try:
         record = json.loads(line)
     except ValueError as error:
@@ -76,7 +82,7 @@ def _parsed(line: bytes, where: str) -> Record:
     return record
 
 
-def _parquet(path: Path, start: int, columns: Sequence[str]) -> Iterator[Record]:
+def _parquet(path: Path, start: int, columns: Sequence[str]) -> Iterator[SourceRecord]:
     import pyarrow
     import pyarrow.parquet
 
@@ -97,7 +103,7 @@ def _parquet(path: Path, start: int, columns: Sequence[str]) -> Iterator[Record]
                 start = max(0, start - batch.num_rows)
 
 
-READERS: dict[str, Callable[[Path, int, Sequence[str]], Iterator[Record]]] = {
+READERS: dict[str, Callable[[Path, int, Sequence[str]], Iterator[SourceRecord]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
@@ -116,7 +122,7 @@ class OpenedSource:
     content: tuple[dict[str, str], ...]
     """For the manifest: each file's name and digest, or the dataset and its revision."""
 
-    def records(self, file: int, row: int) -> Iterator[tuple[int, int, Record]]:
+    def records(self, file: int, row: int) -> Iterator[tuple[int, int, SourceRecord]]:
         """(file, row in the file, record) from a position on."""
         columns = (*self.spec.columns, *self.spec.optional)
         if not self.files:
@@ -143,7 +149,7 @@ class OpenedSource:
         except (OSError, RuntimeError) as error:
             raise ValueError(_unreachable(self.spec, error)) from None
 
-    def check(self, record: Record) -> None:
+    def check(self, record: SourceRecord) -> None:
         """Refuse rows of another dataset."""
         if missing := [name for name in self.spec.columns if name not in record]:
             raise ValueError(
@@ -326,7 +332,7 @@ def _opened_benchmark(rows: BenchmarkRows) -> OpenedBenchmark:
 
 Dedup = Literal["near", "exact", "none"]
 Files = Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE..", help_behavior_hint="")]
-Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALIAS..", help_behavior_hint="")]
+AliasesFlag = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ALIAS..", help_behavior_hint="")]
 Place = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")]
 Way = Annotated[Dedup | None, tyro.conf.arg(metavar="near|exact|none", help_behavior_hint="")]
 
@@ -342,7 +348,7 @@ class DataJob:
     """tinygsm, gsm8k-programs, code-mixture, or one of its sources."""
     source: Files = ()
     """Local files (.jsonl, .jsonl.gz, .parquet), or `hub`; of a mixture ALIAS=FILE. Unset: hub."""
-    without: Names = ()
+    without: AliasesFlag = ()
     """Sources of a mixture to leave out."""
     limit: Count = None
     """Rows to read of each source; unset: all."""
@@ -350,7 +356,7 @@ class DataJob:
     """The vocabulary: stories, bytes, a folder or a hub id; unset: the recipe's."""
     against: Files = ()
     """Files of HumanEval, MBPP or GSM8K to keep out, or `none`; unset: from the hub."""
-    mode: Mode = "exact"
+    mode: CorpusMode = "exact"
     """exact: answers must parse; compat: the published filters."""
     dedup: Way = None
     """Which duplicates to drop; unset: near, and with compat none, as published."""
@@ -358,7 +364,7 @@ class DataJob:
     """The similarity from which rows are near duplicates."""
     max_tokens: Count = None
     """The most tokens of a row, with those around prompt and answer; unset: the recipe's limit."""
-    validation: Number = None
+    validation: NumberFlag = None
     """The share of rows that is never trained on; unset: the recipe's."""
     seed: int = 0
     """Chooses the validation rows."""

@@ -30,8 +30,8 @@ NAMES: dict[str, tuple[Iterable[str], ...]] = {
 """The registries of a text option's names; a family accepts some of them."""
 OPEN_ENDED = {"quota", "velocity"}
 """Options whose names may carry a number, as in threshold:0.9 or top_k:4."""
-Kind = Literal["choice", "text", "number", "whole", "switch"]
-KINDS: dict[type, Kind] = {bool: "switch", int: "whole", float: "number"}
+FieldKind = Literal["choice", "text", "number", "whole", "switch"]
+KINDS: dict[type, FieldKind] = {bool: "switch", int: "whole", float: "number"}
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 8192
 SLOWEST = 2.0
@@ -51,7 +51,7 @@ class Field:
     """One input of the form."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     help: str
     default: str
     """The value that applies if it is left alone, as text."""
@@ -91,7 +91,7 @@ def _option_fields(model: Model) -> list[Field]:
     return sorted(found, key=lambda each: ranks.get(each.name, len(ranks)))
 
 
-def _kind(hint: Any) -> tuple[Kind, list[str]]:
+def _kind(hint: Any) -> tuple[FieldKind, list[str]]:
     """The kind of input for a type, and the choices that the type lists."""
     if get_origin(hint) is not Literal:  # X | None is X
         parts = [each for each in get_args(hint) if each is not type(None)]

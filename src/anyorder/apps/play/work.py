@@ -39,7 +39,7 @@ from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, Request, l
 from anyorder.report.traces import LiveSteps, TraceGroup, pack
 from anyorder.trace import Trace
 
-Item = tuple[int, int, int, float, int]
+LiveItem = tuple[int, int, int, float, int]
 """Token, insert step, reveal step, log-probability and segment of one item."""
 
 
@@ -56,7 +56,7 @@ class InPlace:
         if not seen.segment:
             return seen
         columns = (seen.token_ids, seen.insert_step, seen.reveal_step, seen.log_prob, seen.segment)
-        blocks: dict[int, list[Item]] = {}
+        blocks: dict[int, list[LiveItem]] = {}
         for item in zip(*columns, strict=True):
             blocks.setdefault(item[-1], []).append(item)
         numbers = list(blocks)
@@ -73,7 +73,7 @@ class InPlace:
             segment=segment,
         )
 
-    def _as_wide(self, number: int, block: list[Item]) -> list[Item]:
+    def _as_wide(self, number: int, block: list[LiveItem]) -> list[LiveItem]:
         before = self._width.get(number, 1)
         if len(block) == 1 and block[0][0] == self.eos_id:
             block = block * before

@@ -129,7 +129,7 @@ def _holds(model: Model, problem: Problem) -> bool:
     )
 
 
-TOLD = {"canvas": "tokens", "bare": "nothing", "slots": "lines", "segments": "nothing"}
+GAP_HINTS = {"canvas": "tokens", "bare": "nothing", "slots": "lines", "segments": "nothing"}
 """By `Family.answers` (families/family.py); families with other answers cannot fill."""
 FEWEST_LINES = 3
 BATCH = 32
@@ -175,12 +175,12 @@ def gaps_of(problems: Sequence[Problem]) -> list[Gap]:
 
 def can_fill(model: Model) -> bool:
     """Whether the model's family can fill gaps."""
-    return model.family.answers in TOLD
+    return model.family.answers in GAP_HINTS
 
 
 def told_of_gaps(model: Model) -> str:
     """The unit in which the model knows a gap's length: tokens, lines or nothing."""
-    told = TOLD[model.family.answers]
+    told = GAP_HINTS[model.family.answers]
     if told == "lines" and model.config.segment_by != "line":  # type: ignore[union-attr]
         return "nothing"  # the number of lines does not give that of statements or pieces
     return told

@@ -248,7 +248,7 @@ def _race(results: Results, way: str, lanes: Sequence[TimedLane]) -> Table:
     )
     setting = f" at {about.reference_setting}" if about.reference_setting else ""
     reference = f"x {about.reference}{setting}"
-    heads = ["", "model", "setting", *(["pass@1, %"] if several else []), f"pass@{k}, %"]
+    heads = ["front", "model", "setting", *(["pass@1, %"] if several else []), f"pass@{k}, %"]
     heads += [f"ms of {k}" if several else "ms", "median ms", "CPU ms", "calls", reference]
     rows = [_row(lane, several) for lane in lanes]
     notes = [

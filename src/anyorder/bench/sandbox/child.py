@@ -31,6 +31,7 @@ from anyorder.bench.sandbox.wire import TooLargeError, decode, encode
 
 CHANNEL = 3
 """The descriptor of the one socket that a child has."""
+# A program may raise an error with megabytes of text.
 MESSAGE_CHARACTERS = 400
 
 # The errors that confinement, not the program's logic, causes.
@@ -73,9 +74,12 @@ class Session:
         module = ModuleType(name)
         self._names = module.__dict__
         if allowed is not None:
+            # exec adds all builtins unless this name is there.
             self._names["__builtins__"] = {key: getattr(builtins, key) for key in allowed}
+        # dataclasses, pickle and typing look up the module of a class by its name.
         sys.modules[name] = sys.modules["__main__"] = module
         try:
+            # dont_inherit: else the `from __future__` of this file would change the program.
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:  # ValueError: null bytes, lone surrogates
             self._raised(error, kind="syntax")
@@ -103,6 +107,7 @@ class Session:
             args, kwargs = decode(arguments, resolve=self._resolve)
             value = self._find(function)(*args, **kwargs)
             changed = None
+            # Most arguments cannot change, and to encode them again would double the cost.
             if any(map(_may_change, (*args, *kwargs.values()))):
                 after = encode((args, kwargs), remember=self._remember, limit=self._longest)
                 changed = None if after == arguments else after
@@ -113,6 +118,7 @@ class Session:
     def calls(self, function: Any, inputs: Sequence[bytes]) -> None:
         """`call` for each of many arguments, each answered at once."""
         for arguments in inputs:
+            # An answer each: if a later call hangs, the earlier answers are there.
             self.call(function, arguments)
 
     def ask(self, operation: str, arguments: bytes) -> None:
@@ -173,6 +179,7 @@ class Session:
     def _exactly(self, count: int) -> bytes:
         pieces, missing = [self._buffer], count - len(self._buffer)
         while missing > 0:
+            # More than is missing: several small requests then cost one system call.
             piece = self._read(max(missing, _READ_BYTES))
             if not piece:
                 return b""

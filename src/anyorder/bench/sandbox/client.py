@@ -121,6 +121,7 @@ class Link:
                 pass_fds=[theirs.fileno()],
                 env=_environment(),
                 cwd="/",
+                # An interrupt at the terminal reaches the grader alone, which then ends the server.
                 start_new_session=True,
             )
         settings: dict[str, Any] = {"use": tuple(use), "preload": list(preload), "wrapped": wrap}
@@ -191,6 +192,7 @@ class Link:
                 self._socket.sendall(REQUEST.pack(what, 0, number, 0.0, 0, 0, 0, 0))
             while number not in self._absent:
                 record = Record(*RECORD.unpack(self._exactly(RECORD.size)))
+                # Unlike other records, these come unasked, whichever child is ended now.
                 if record.why == NOT_STARTED:
                     self._absent.add(record.number)
                 elif record.number == number:
@@ -235,6 +237,7 @@ def _environment() -> dict[str, str]:
 def _command(descriptor: int) -> list[str]:
     folders = [str(folder) for folder in (_HERE.parents[1], _HERE.parent, _HERE)]
     flags = ["-S", "-s", "-P", "-B", "-X", "utf8"]
+    # The file itself: inside bubblewrap, the link of a virtual environment leads nowhere.
     program = os.path.realpath(sys.executable)
     return [program, *flags, "-c", _BOOTSTRAP, str(descriptor), *folders]
 
@@ -337,6 +340,7 @@ class Sandbox:
         With `stdin` it is a console program: its `__name__` is "__main__", and what it prints is
         kept. `builtins` leaves a program only these builtin names.
         """
+        # A search of the text is enough: a false hit costs time, and a miss an import.
         heavy = any(name in program for name in self._heavy)
         link = self._links.get(heavy)
         if link is not None:
@@ -431,6 +435,7 @@ class Sandbox:
                 theirs.callback(os.close, writing)
                 descriptors.append(writing)
                 os.set_blocking(printed, False)
+            # The grader waits with deadlines and never blocks on what a program does.
             ours.setblocking(False)
             which = 0 if stdin is None else CONSOLE
             link.start(self._count, which, descriptors, limits)
@@ -442,6 +447,7 @@ class Sandbox:
 def _file_of(text: str) -> Any:
     """An open file without a name that holds `text`, to be read from its start."""
     data = text.encode("utf-8", "surrogatepass")
+    # A file, because a pipe would need someone to feed it while the program runs.
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("stdin")
     else:

@@ -75,6 +75,7 @@ class Writer:
         if depth >= DEPTH or id(owner) in self.open:
             handle(self, owner, depth)
             return
+        # A copy: another thread of the program may change the container meanwhile.
         parts = tuple(items)
         self.charge(len(parts))
         self.open.add(id(owner))
@@ -82,6 +83,7 @@ class Writer:
         self.size(len(parts))
         for part in parts:  # as `put`, without a call more for each
             (_EXACT.get(type(part)) or _writer_of(part))(self, part, depth + 1)
+        # Only a container inside itself is a cycle; the same one twice, side by side, is none.
         self.open.discard(id(owner))
 
     def blob(self, tag: bytes, data: bytes) -> None:
@@ -98,9 +100,11 @@ def _writer_of(value: Any) -> _Write:
         write = _BASES.get(base)
         if write is not None:
             return write
+    # Not imported here: a value of numpy exists only if the program has imported it.
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, getattr(numpy, "generic", ())):
         return _numpy_scalar
+    # The exact type: a subclass may override what is asked of an array.
     if numpy is not None and type(value) is getattr(numpy, "ndarray", None):
         return _numpy_array
     return handle
@@ -138,6 +142,7 @@ def _integer(out: Writer, value: int, depth: int) -> None:
         out.out += b"i"
         out.out += INT64.pack(value)
     else:
+        # One byte more than the digits may need: the sign takes a bit.
         out.blob(b"I", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
 
 
@@ -167,7 +172,9 @@ def _bytearray(out: Writer, value: bytearray, depth: int) -> None:
 
 def _list(out: Writer, value: list[Any], depth: int) -> None:
     items = list.__getitem__(value, slice(None))
+    # `array` uses the byte order of the machine, and the wire is little-endian.
     if len(items) >= _PACK_FROM and _LITTLE:
+        # Exact types: a bool, or a subclass, is written with a tag of its own.
         kinds = set(map(type, items))
         if kinds == {float}:
             return _packed(out, b"g", array("d", items))
@@ -217,6 +224,7 @@ def _dict_of(tag: bytes, base: Any) -> _Write:
 
 def _view(tag: bytes) -> _Write:
     def write(out: Writer, value: Any, depth: int) -> None:
+        # Views cannot be subclassed, so iterating runs no code of the program.
         items = [part for pair in value for part in pair] if tag == b"p" else list(value)
         out.items(tag, value, items, depth)
 
@@ -285,6 +293,7 @@ def _type(out: Writer, value: type, depth: int) -> None:
 
 def _numpy_scalar(out: Writer, value: Any, depth: int) -> None:
     item = value.item() if value.dtype.kind in "biufcSU" else None
+    # The `item` of a long double is a long double again.
     if type(item) not in (bool, int, float, complex, str, bytes):
         return handle(out, value, depth)
     return out.put(item, depth)

@@ -1,4 +1,4 @@
-"""The entry of ar in the family table: next-token training, left-to-right decoding."""
+"""Combines the parts of ar: the backbone alone, causal, written left to right."""
 
 from __future__ import annotations
 

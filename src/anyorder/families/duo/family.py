@@ -1,4 +1,4 @@
-"""The parts of duo: the backbone with a time, over a fixed canvas."""
+"""Combines the parts of duo: the backbone with a time, over a fixed canvas."""
 
 from __future__ import annotations
 

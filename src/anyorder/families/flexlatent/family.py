@@ -1,4 +1,4 @@
-"""The parts of flexlatent: the networks of latentmdm with time and a gap head."""
+"""Combines the parts of flexlatent: the networks of latentmdm with a time and a gap head."""
 
 from __future__ import annotations
 

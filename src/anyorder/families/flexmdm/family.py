@@ -1,4 +1,4 @@
-"""The entry of flexmdm in the family table: the backbone with time and a gap head."""
+"""Combines the parts of flexmdm: the backbone with a time and a gap head."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.hub.formats import (
     Folder,
     Layout,
-    Names,
     Published,
+    TensorNames,
     backbone_names,
     fits_qwen,
     head_name,
@@ -45,7 +45,7 @@ _FLEX = {
 }
 
 
-def extra_names(config: FlexConfig) -> Names:
+def extra_names(config: FlexConfig) -> TensorNames:
     """The tensors that the release stores beside its backbone."""
     found = with_biases(_FLEX)
     for layer in range(config.backbone.layers):

@@ -1,4 +1,4 @@
-"""The parts of latentmdm: encoder, latent transformer and decoder, over a number of slots."""
+"""Combines the parts of latentmdm: encoder, latent transformer and decoder, over slots."""
 
 from __future__ import annotations
 

@@ -66,12 +66,13 @@ class WholeCanvas:
         pass
 
 
-Extent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+ColumnExtent = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """(slots in the window, real columns; B L each) -> the first column that steps inside a block
 compute, and the end, which is excluded; B each."""
 
 
 def _first(which: Tensor) -> Tensor:
+    # argmax gives the first of equal maxima.
     return which.long().argmax(dim=1)
 
 
@@ -83,7 +84,7 @@ def _block(inside: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return _first(inside), inside.shape[1] - _first(inside.flip(1))
 
 
-EXTENTS: dict[str, Extent] = {"prefix": _prefix, "block": _block}
+EXTENTS: dict[str, ColumnExtent] = {"prefix": _prefix, "block": _block}
 
 
 class CachedCanvas:
@@ -114,6 +115,7 @@ class CachedCanvas:
             self._read(before, full)
         if bool(partial.any()):
             self._reread(before, partial, first, end - first)
+        # A full read has just set the age to 0 and counts as the first call.
         self.age += called
         assert self.found is not None  # a row's first call is always a full read
         return self.found, torch.where(stale, real.sum(dim=1), end - led) * called
@@ -123,6 +125,7 @@ class CachedCanvas:
         chosen = slice(None) if rows is None else rows
         states = self.cache.read(before.ids[chosen], before.real[chosen], rows)
         if self.found is None:
+            # Only the first read knows the width and the type of the states.
             self.found = states.new_zeros(*before.ids.shape, states.shape[-1])
         self.found[chosen] = states
         self.shown[chosen] = before.ids[chosen]
@@ -132,6 +135,7 @@ class CachedCanvas:
     def _reread(self, before: StepRows, which: Tensor, first: Tensor, count: Tensor) -> None:
         rows = _places(which)
         chosen = slice(None) if rows is None else rows
+        # The width must be known to the host: the one synchronisation of a partial call.
         span = Span(first[chosen], count[chosen], int(count[chosen].max()))
         states = self.cache.reread(before.ids[chosen], before.real[chosen], span, rows)
         columns, inside = span.columns()
@@ -141,6 +145,7 @@ class CachedCanvas:
         self.found[row, columns[at, place]] = states[at, place]
 
     def keep(self, rows: Tensor, columns: int) -> None:
+        # The cache keeps all columns; its calls read only as many as the ids have.
         self.cache.keep(rows)
         self.window, self.age = self.window[rows], self.age[rows]
         self.shown = self.shown[rows, :columns]

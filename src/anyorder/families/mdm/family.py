@@ -1,4 +1,4 @@
-"""The entry of mdm in the family table: the backbone alone, shifted, or with a planner head."""
+"""Combines the parts of mdm: the backbone alone, shifted, or with a planner head."""
 
 from __future__ import annotations
 

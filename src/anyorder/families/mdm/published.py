@@ -8,8 +8,8 @@ from anyorder.families.mdm.config import PlannedConfig
 from anyorder.hub.formats import (
     Folder,
     Layout,
-    Names,
     Published,
+    TensorNames,
     backbone_names,
     fits_llada,
     head_name,
@@ -34,7 +34,7 @@ _PLANNER = {
 }
 
 
-def planner_tensors(config: PlannedConfig) -> Names:
+def planner_tensors(config: PlannedConfig) -> TensorNames:
     """The tensors that dUltra stores beside its backbone."""
     found = layer_names("llada", config.backbone, "planner.layer.blocks.0", PLANNER_BLOCK)
     return found | with_biases(_PLANNER) | {"planner.mark.weight": "mask_embedding.weight"}

@@ -72,6 +72,7 @@ class Remasker:
         grid = remasking.grid(steps)
         self._remasking = remasking
         self._share, self._sigma = grid.share.to(device), grid.sigma.to(device)
+        # A canvas without masks may end early only if no later step can mask a slot again.
         some = grid.sigma.nonzero()[:, 0]
         self._last = int(some[-1]) + 1 if len(some) else 0
         self._changes: defaultdict[int, list[Change]] = defaultdict(list)
@@ -88,6 +89,7 @@ class Remasker:
         shown = free & ~open
         each = self._remasking.sigmas(sigma, log_prob.exp(), shown)  # B L
         slot = torch.arange(free.shape[1], device=free.device)
+        # One coin is enough for both: a slot is either masked or shown.
         coin = uniform(0, int(Stream.REMASK), key[:, None], slot, step)  # B L
         turn = open & (coin < reveal_chance(before, after, each))
         return StepCounts(turn.sum(dim=1), shown & (coin < each))
@@ -95,6 +97,7 @@ class Remasker:
     def note(self, row: Tensor, step: int, changed: Tensor, ids: Tensor, open: Tensor) -> None:
         """Record what the changed slots show after a step; `row` (B) are the rows' numbers."""
         at, slot = changed.nonzero(as_tuple=True)
+        # Four transfers to the host for all changes together, not one for each.
         columns = (row[at], slot, ids[at, slot], open[at, slot])
         for number, place, token, masked in zip(*(each.tolist() for each in columns), strict=True):
             self._changes[number].append(Change(step, place, None if masked else token))

@@ -102,6 +102,7 @@ class _Stepper:
                 f"the network has vectors of {len(table)} tokens for a vocabulary of {vocab.size}: "
                 "use the vocabulary that it was trained with"
             )
+        # Some vocabularies pad with EOS; then EOS must stay possible.
         without = {vocab.pad_id} - {vocab.eos_id}
         without |= {vocab.eos_id} if self.stopping.forbids else set()
         self.states = States.of(vocab, without=frozenset(without)).to(table.device)
@@ -120,6 +121,7 @@ class _Stepper:
         return _Rows(
             ids=ids,
             real=real,
+            # Free slots get the vector of the mask here; `advance` puts their points in its place.
             clean=self.net.unit_table()[ids],
             since=torch.zeros_like(ids),
             log_prob=torch.full(ids.shape, torch.nan, dtype=torch.float64, device=device),
@@ -146,6 +148,7 @@ class _Stepper:
         if step == self.options.steps:
             shown = torch.stack([ids[index, span] for ids in self.history])  # N+1 L
             settled, changes = changes_of(shown.cpu().numpy(), self.vocab.mask_id)
+            # Kept step by step, and computed from the whole history: both must agree.
             assert settled.tolist() == reveal_step
         return Decoded(
             token_ids=token_ids,
@@ -169,8 +172,10 @@ class _Stepper:
         hidden = self.net.hidden(vectors, ids=rows.ids, mask=rows.real, signal=signals)
         states = hidden[rows.row, rows.position]  # M D
         tokens, log_prob, points = [], [], []
+        # In pieces: the logits of all slots at once (M K) would need the most memory of a step.
         for piece in slices(len(states), self.vocab):
             logits = self._logits(states[piece], step)
+            # Keyed by row, position and step: neither batch nor pieces change what is drawn.
             noise = uniform(0, int(Stream.TOKEN), rows.key[piece], rows.position[piece], step)
             if last:
                 drawn = self.options.tail == "ancestral"
@@ -181,6 +186,7 @@ class _Stepper:
                 velocity = self._velocity(here, self._tempered(logits), noise)
                 points.append(sphere.euler_step(here, velocity, signal, self.signals[step]))
             tokens.append(self.states.ids[found])
+            # Before temperature: the trace stores the network's own probability.
             log_prob.append(Posterior(logits).log_prob(found))
         if points:
             rows.points = torch.cat(points)
@@ -223,6 +229,7 @@ class _Stepper:
         return logits
 
     def _tempered(self, logits: Tensor) -> Tensor:
+        # At temperature 0 only the most likely token is ever used (`_refuse_unused`).
         return logits / self.options.temperature if self.options.temperature > 0 else logits
 
 

@@ -1,4 +1,4 @@
-"""The parts of sflm: the backbone, or the published DiT, over unit vectors."""
+"""Combines the parts of sflm: the backbone, or the published DiT, over unit vectors."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 
 from anyorder.report.charts import legend
 from anyorder.report.charts.kinds import Bar, BarChart, BarGroup, BarPanel
-from anyorder.report.charts.sheet import (
+from anyorder.report.charts.pixel_figure import (
     LINE,
     NARROW,
     SIZE,
     SMALL,
     WIDE,
-    Sheet,
+    PixelFigure,
     draw_marks,
     linear_ticks,
     shown,
@@ -52,7 +52,7 @@ class _Layout:
     height: float
 
 
-def draw_bars(chart: BarChart, narrow: bool) -> Sheet:
+def draw_bars(chart: BarChart, narrow: bool) -> PixelFigure:
     width = NARROW if narrow else WIDE
     keys = _keys(chart)
     blocks = _blocks(chart, narrow)
@@ -61,12 +61,12 @@ def draw_bars(chart: BarChart, narrow: bool) -> Sheet:
     top = legend.height(keys, width)
     layouts = [[_layout(panel, chart, left, narrow) for panel in block] for block in blocks]
     heights = [_block_height(b, rows, left, width) for b, rows in zip(blocks, layouts, strict=True)]
-    sheet = Sheet(width, top + sum(heights) + APART * (len(blocks) - 1))
-    y = legend.draw(sheet, keys, 0)
+    figure = PixelFigure(width, top + sum(heights) + APART * (len(blocks) - 1))
+    y = legend.draw(figure, keys, 0)
     for block, rows, height in zip(blocks, layouts, heights, strict=True):
-        _draw_block(sheet, chart, block, rows, (left, y))
+        _draw_block(figure, chart, block, rows, (left, y))
         y += height + APART
-    return sheet
+    return figure
 
 
 def _keys(chart: BarChart) -> list[legend.Key]:
@@ -147,27 +147,27 @@ def _block_height(
 
 
 def _draw_block(
-    sheet: Sheet,
+    figure: PixelFigure,
     chart: BarChart,
     block: Sequence[BarPanel],
     layouts: Sequence[_Layout],
     corner: tuple[float, float],
 ) -> None:
     left, y = corner
-    width = _panel_width(block, left, sheet.width)
+    width = _panel_width(block, left, figure.width)
     above, _ = _heads(block, width)
     for number, (panel, layout) in enumerate(zip(block, layouts, strict=True)):
         x = left + number * (width + SIDE)
-        sheet.lines(x, y + SIZE, wrapped(panel.title, width, bold=True), weight="bold")
+        figure.lines(x, y + SIZE, wrapped(panel.title, width, bold=True), weight="bold")
         top = y + above
         if number == 0:
             for lines, begin in zip(layout.names, layout.name_tops, strict=True):
-                sheet.lines(0, top + begin + SIZE * 1.02, lines)
-        _draw_panel(sheet, chart, panel, layout, (x, top, width))
+                figure.lines(0, top + begin + SIZE * 1.02, lines)
+        _draw_panel(figure, chart, panel, layout, (x, top, width))
 
 
 def _draw_panel(
-    sheet: Sheet,
+    figure: PixelFigure,
     chart: BarChart,
     panel: BarPanel,
     layout: _Layout,
@@ -178,19 +178,19 @@ def _draw_panel(
     values = [bar.value for group in panel.groups for bar in group.bars if bar.value is not None]
     figures = max([text_width(shown(estimate(v), panel.percent), SMALL) for v in values] or [0.0])
     inner = width - figures - 8
-    axes = sheet.axes(x, y, inner, layout.height)
+    axes = figure.axes(x, y, inner, layout.height)
     axes.set_xlim(low, high)
-    axes.set_ylim(layout.height, 0)  # pixels from the top, as on the sheet
+    axes.set_ylim(layout.height, 0)  # pixels from the top, as on the figure
     ticks = linear_ticks(low, high, 6 if inner > 240 else 4)
     names = [written(tick, panel.percent) for tick in ticks]
     axes.set_xticks(ticks, names)
     if text_width(names[0], SMALL) / 2 > x + (ticks[0] - low) / (high - low) * inner:
-        axes.get_xticklabels()[0].set_horizontalalignment("left")  # else it would leave the sheet
+        axes.get_xticklabels()[0].set_horizontalalignment("left")  # else it would leave the figure
     axes.set_yticks([])
     axes.spines["bottom"].set_visible(False)
     axes.plot([0, 0], [0, layout.height], color=light("muted"), lw=1, zorder=1.5)
     label = wrapped(panel.value_label, width, SMALL)
-    sheet.lines(x, y + layout.height + AXIS + SMALL, label, size=SMALL, color="muted")
+    figure.lines(x, y + layout.height + AXIS + SMALL, label, size=SMALL, color="muted")
     series = {each.label: each for each in chart.series}
     for group, tops in zip(panel.groups, layout.tops, strict=True):
         for bar, top in zip(group.bars, tops, strict=True):

@@ -28,7 +28,7 @@ from anyorder.report.charts.kinds import (
     PointChart,
     PointSet,
 )
-from anyorder.report.charts.sheet import (
+from anyorder.report.charts.pixel_figure import (
     LINE,
     NARROW,
     SIZE,
@@ -36,7 +36,7 @@ from anyorder.report.charts.sheet import (
     WIDE,
     Axis,
     Panels,
-    Sheet,
+    PixelFigure,
     draw_marks,
     text_width,
     with_room,
@@ -56,21 +56,21 @@ FEW = 24
 
 def _framed(
     keys: Sequence[legend.Key], panels: Panels, warning: list[str]
-) -> tuple[Sheet, list[Axes]]:
-    """A sheet with a warning, the legend and empty panels."""
+) -> tuple[PixelFigure, list[Axes]]:
+    """A figure with a warning, the legend and empty panels."""
     above = len(warning) * SIZE * LINE + (8 if warning else 0)
     top = above + legend.height(keys, panels.width)
-    sheet = Sheet(panels.width, top + panels.height)
-    sheet.lines(0, SIZE, warning, weight="bold", color="committed")
-    legend.draw(sheet, keys, above)
-    return sheet, panels.draw(sheet, top)
+    figure = PixelFigure(panels.width, top + panels.height)
+    figure.lines(0, SIZE, warning, weight="bold", color="committed")
+    legend.draw(figure, keys, above)
+    return figure, panels.draw(figure, top)
 
 
 def _shapes(labels: Sequence[str], shapes: Sequence[str] = SHAPES) -> dict[str, str]:
     return {label: shapes[number % len(shapes)] for number, label in enumerate(labels)}
 
 
-def draw_lines(chart: LineChart, narrow: bool) -> Sheet:
+def draw_lines(chart: LineChart, narrow: bool) -> PixelFigure:
     width = NARROW if narrow else WIDE
     unique = {each.label: each for panel in chart.panels for each in panel.series}
     shapes = _shapes(list(unique))
@@ -88,15 +88,15 @@ def draw_lines(chart: LineChart, narrow: bool) -> Sheet:
         (260.0 if count == 1 else 190.0) if not narrow else (220.0 if count == 1 else 160.0),
         room if at_ends else 0.0,
     )
-    sheet, drawn = _framed(keys, panels, [])
+    figure, drawn = _framed(keys, panels, [])
     for axes, panel in zip(drawn, chart.panels, strict=True):
         for each in panel.series:
             _draw_line(axes, each, shapes[each.label], chart.connect)
         if not chart.connect and not narrow:
             name_points(axes, panel.series, (panels.panel_width, panels.panel_height))
         if at_ends:
-            name_ends(sheet, axes, panel.series, shapes)
-    return sheet
+            name_ends(figure, axes, panel.series, shapes)
+    return figure
 
 
 def _line_keys(
@@ -166,18 +166,18 @@ class Box(NamedTuple):
 
 
 def name_ends(
-    sheet: Sheet, axes: Axes, series: Sequence[LineSeries], shapes: dict[str, str]
+    figure: PixelFigure, axes: Axes, series: Sequence[LineSeries], shapes: dict[str, str]
 ) -> None:
     """Draw each line's name at its end, after its mark; names that would meet are moved apart."""
     drawn = [each for each in series if len(each.x)]
     frame = axes.get_position()
-    bottom, height = sheet.height * (1 - frame.y0), sheet.height * frame.height
-    x = frame.x1 * sheet.width
+    bottom, height = figure.height * (1 - frame.y0), figure.height * frame.height
+    x = frame.x1 * figure.width
     ends = [_share(axes, float(each.x[-1]), estimate(each.y[-1]))[1] * height for each in drawn]
     for each, end in zip(drawn, move_apart(ends, SIZE * 1.35, height), strict=True):
         y, color = bottom - end, light(each.color)
-        sheet.stroke([x + 14], [y], marker=shapes[each.label], ms=6.5, color=color, mew=0)
-        sheet.text(x + 22, y + 0.36 * SIZE, each.label)
+        figure.stroke([x + 14], [y], marker=shapes[each.label], ms=6.5, color=color, mew=0)
+        figure.text(x + 22, y + 0.36 * SIZE, each.label)
 
 
 def move_apart(places: Sequence[float], least: float, most: float) -> list[float]:
@@ -259,7 +259,7 @@ def _cost(box: Box, taken: Sequence[Box], width: float, height: float) -> float:
     return sum(box.meets(other) for other in taken) + 1000 * outside
 
 
-def draw_points(chart: PointChart, narrow: bool) -> Sheet:
+def draw_points(chart: PointChart, narrow: bool) -> PixelFigure:
     width = NARROW if narrow else WIDE
     shapes = _shapes([each.label for each in chart.classes], SHAPES[:4])
     keys = [
@@ -280,7 +280,7 @@ def draw_points(chart: PointChart, narrow: bool) -> Sheet:
         columns,
         {1: 240.0, 2: 240.0 if not narrow else 140.0}.get(columns, 170.0),
     )
-    sheet, drawn = _framed(keys, panels, [])
+    figure, drawn = _framed(keys, panels, [])
     for axes, panel in zip(drawn, chart.panels, strict=True):
         for number, each in enumerate(chart.classes):
             found = panel.points.get(each.label)
@@ -288,7 +288,7 @@ def draw_points(chart: PointChart, narrow: bool) -> Sheet:
                 most = MOST_NARROW if narrow else MOST_DRAWN
                 _draw_cloud(axes, found, light(each.color), shapes[each.label], most)
                 _draw_mean(axes, found, light(each.color), shapes[each.label], number)
-    return sheet
+    return figure
 
 
 def _point_limits(chart: PointChart, name: str) -> tuple[float, float]:
@@ -333,7 +333,7 @@ ALONG = 8
 """Steps along a whisker."""
 
 
-def draw_front(chart: FrontChart, narrow: bool) -> Sheet:
+def draw_front(chart: FrontChart, narrow: bool) -> PixelFigure:
     width = NARROW if narrow else WIDE
     shapes = _shapes(
         list(dict.fromkeys(each.label for panel in chart.panels for each in panel.series))
@@ -347,7 +347,7 @@ def draw_front(chart: FrontChart, narrow: bool) -> Sheet:
         220.0 if narrow else 300.0,
     )
     warning = wrapped(chart.warning, width, bold=True)
-    sheet, drawn = _framed(_front_keys(chart, shapes), panels, warning)
+    figure, drawn = _framed(_front_keys(chart, shapes), panels, warning)
     for axes, panel in zip(drawn, chart.panels, strict=True):
         _staircase(axes, panel)
         for each in panel.series:
@@ -356,7 +356,7 @@ def draw_front(chart: FrontChart, narrow: bool) -> Sheet:
             size = (panels.panel_width, panels.panel_height)
             taken = [_whiskers(each) for each in panel.series]
             name_points(axes, [*map(_named, panel.series), *taken], size)
-    return sheet
+    return figure
 
 
 def _front_keys(chart: FrontChart, shapes: dict[str, str]) -> list[legend.Key]:

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 from anyorder.report.charts import legend
 from anyorder.report.charts.kinds import SegmentRow, SegmentStep, SegmentTraceChart
-from anyorder.report.charts.sheet import NARROW, SIZE, SMALL, WIDE, Sheet, signed, text_width
+from anyorder.report.charts.pixel_figure import (
+    NARROW,
+    SIZE,
+    SMALL,
+    WIDE,
+    PixelFigure,
+    signed,
+    text_width,
+)
 from anyorder.report.charts.svg import light
 
 MONO = 11.0
@@ -26,7 +34,7 @@ MOST_LINES = 3
 EMPTY = "(empty)"
 
 
-def draw_segment_trace(chart: SegmentTraceChart, narrow: bool) -> Sheet:
+def draw_segment_trace(chart: SegmentTraceChart, narrow: bool) -> PixelFigure:
     width = NARROW if narrow else WIDE
     columns = 1 if narrow or len(chart.steps) == 1 else 2
     panel = (width - ACROSS * (columns - 1)) / columns
@@ -40,14 +48,14 @@ def draw_segment_trace(chart: SegmentTraceChart, narrow: bool) -> Sheet:
         for block in blocks
     ]
     top = legend.height(keys, width)
-    sheet = Sheet(width, top + sum(heights) + DOWN * (len(blocks) - 1) + 2)
-    y = legend.draw(sheet, keys, 0)
+    figure = PixelFigure(width, top + sum(heights) + DOWN * (len(blocks) - 1) + 2)
+    y = legend.draw(figure, keys, 0)
     for block, height in zip(blocks, heights, strict=True):
         for number, step in enumerate(block):
             x = number * (panel + ACROSS)
-            _draw_step(sheet, step, (x, y, panel), (letters, *sides), scores)
+            _draw_step(figure, step, (x, y, panel), (letters, *sides), scores)
         y += height + DOWN
-    return sheet
+    return figure
 
 
 def _keys(chart: SegmentTraceChart) -> list[legend.Key]:
@@ -103,7 +111,7 @@ def _row_height(row: SegmentRow, letters: int) -> float:
 
 
 def _draw_step(
-    sheet: Sheet,
+    figure: PixelFigure,
     step: SegmentStep,
     place: tuple[float, float, float],
     inner: tuple[int, float, float],
@@ -111,25 +119,25 @@ def _draw_step(
 ) -> None:
     x, y, width = place
     letters, left, right = inner
-    sheet.text(x, y + SIZE, f"Step {step.step}", weight="bold")
+    figure.text(x, y + SIZE, f"Step {step.step}", weight="bold")
     y += HEAD
     for row in step.rows:
         height = _row_height(row, letters)
         base = y + ROOM / 2 + 0.76 * LINE
         box = (x + left, y, width - left - right, height)
-        _draw_ground(sheet, row, box, scores)
+        _draw_ground(figure, row, box, scores)
         number = "ink" if row.state == "committed" else "muted"
-        sheet.text(x + left - 8, base, _number(row), size=SMALL, color=number, align="right")
+        figure.text(x + left - 8, base, _number(row), size=SMALL, color=number, align="right")
         if row.state != "open":
-            _draw_words(sheet, row, folded(row.text, letters), (x + left + 7, base))
+            _draw_words(figure, row, folded(row.text, letters), (x + left + 7, base))
         if row.score is not None:
             words = _figure(row.score)
-            sheet.text(x + width, base, words, size=SMALL, color=number, align="right")
+            figure.text(x + width, base, words, size=SMALL, color=number, align="right")
         y += height + BETWEEN
 
 
 def _draw_ground(
-    sheet: Sheet,
+    figure: PixelFigure,
     row: SegmentRow,
     box: tuple[float, float, float, float],
     scores: Sequence[float],
@@ -137,12 +145,12 @@ def _draw_ground(
     if row.state == "revealed":
         return
     if row.state == "open":
-        sheet.box(*box, radius=4, facecolor=light("slot"))
+        figure.box(*box, radius=4, facecolor=light("slot"))
         return
     color = light("score")
-    sheet.box(*box, radius=4, facecolor=color, alpha=strength(row.score, scores))
+    figure.box(*box, radius=4, facecolor=color, alpha=strength(row.score, scores))
     if row.state == "committed":
-        sheet.box(*box, radius=4, facecolor="none", edgecolor=color, linewidth=1.8)
+        figure.box(*box, radius=4, facecolor="none", edgecolor=color, linewidth=1.8)
 
 
 def strength(score: float | None, scores: Sequence[float]) -> float:
@@ -154,12 +162,12 @@ def strength(score: float | None, scores: Sequence[float]) -> float:
 
 
 def _draw_words(
-    sheet: Sheet, row: SegmentRow, lines: Sequence[str], place: tuple[float, float]
+    figure: PixelFigure, row: SegmentRow, lines: Sequence[str], place: tuple[float, float]
 ) -> None:
     x, y = place
     for number, line in enumerate(lines):
         # Browsers drop spaces at the beginning of a text.
-        sheet.text(
+        figure.text(
             x,
             y + number * LINE,
             line.replace(" ", "\N{NO-BREAK SPACE}"),

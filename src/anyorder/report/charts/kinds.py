@@ -37,7 +37,7 @@ from anyorder.report.charts.svg import (
 from anyorder.trace import Candidate, Trace
 
 if TYPE_CHECKING:
-    from anyorder.report.charts.sheet import Sheet
+    from anyorder.report.charts.pixel_figure import PixelFigure
 
 
 class _Chart(Protocol):
@@ -51,10 +51,10 @@ def _drawn_late(chart: _Chart, module: str, function: str) -> Drawing:
     """A chart whose drawer is imported on demand: matplotlib is optional and slow to import."""
     check_name(chart.name)
 
-    def draw(narrow: bool) -> Sheet:
+    def draw(narrow: bool) -> PixelFigure:
         drawer = getattr(import_module(f"anyorder.report.charts.{module}"), function)
-        sheet: Sheet = drawer(chart, narrow)
-        return sheet
+        drawn: PixelFigure = drawer(chart, narrow)
+        return drawn
 
     return Drawing(chart.name, chart.alt, draw)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from anyorder.measure.intervals import Interval
-from anyorder.report.charts.sheet import LINE, SIZE, Sheet, text_width, wrapped
+from anyorder.report.charts.pixel_figure import LINE, SIZE, PixelFigure, text_width, wrapped
 from anyorder.report.charts.svg import Number, bounds, light
 
 ROW, BELOW = 20.0, 12.0
@@ -37,16 +37,16 @@ def height(keys: Sequence[Key], width: float) -> float:
     return sum(_row_height(row, width) for row in _rows(keys, width)) + BELOW if keys else 0.0
 
 
-def draw(sheet: Sheet, keys: Sequence[Key], y: float) -> float:
+def draw(figure: PixelFigure, keys: Sequence[Key], y: float) -> float:
     """Draw keys from `y` downwards; returns the y below them."""
-    for row in _rows(keys, sheet.width):
+    for row in _rows(keys, figure.width):
         x = 0.0
         for key in row:
-            SHAPES[key.shape](sheet, key, x, y + ROW / 2)
-            words = _words(key, sheet.width)
-            sheet.lines(x + SWATCH + GAP, y + ROW / 2 + 0.36 * SIZE, words)
+            SHAPES[key.shape](figure, key, x, y + ROW / 2)
+            words = _words(key, figure.width)
+            figure.lines(x + SWATCH + GAP, y + ROW / 2 + 0.36 * SIZE, words)
             x += _width(key) + BETWEEN
-        y += _row_height(row, sheet.width)
+        y += _row_height(row, figure.width)
     return y + BELOW if keys else y
 
 
@@ -75,58 +75,64 @@ def _rows(keys: Sequence[Key], width: float) -> list[list[Key]]:
     return rows
 
 
-def _pale(sheet: Sheet, key: Key, x: float, y: float) -> None:
+def _pale(figure: PixelFigure, key: Key, x: float, y: float) -> None:
     color = light(key.color)
-    sheet.box(x + 3, y - 6, 14, 12, radius=2, facecolor=color, alpha=0.28)
-    sheet.box(x + 3.6, y - 5.4, 12.8, 10.8, radius=2, facecolor="none", edgecolor=color, lw=1.2)
+    figure.box(x + 3, y - 6, 14, 12, radius=2, facecolor=color, alpha=0.28)
+    figure.box(x + 3.6, y - 5.4, 12.8, 10.8, radius=2, facecolor="none", edgecolor=color, lw=1.2)
 
 
-def _line(sheet: Sheet, key: Key, x: float, y: float, dashes: str = "-") -> None:
-    sheet.stroke([x, x + SWATCH], [y, y], color=light(key.color), lw=2, ls=dashes)
-    _mark(sheet, key, x, y)
+def _line(figure: PixelFigure, key: Key, x: float, y: float, dashes: str = "-") -> None:
+    figure.stroke([x, x + SWATCH], [y, y], color=light(key.color), lw=2, ls=dashes)
+    _mark(figure, key, x, y)
 
 
 def _mark(
-    sheet: Sheet, key: Key, x: float, y: float, size: float = 6.5, width: float = 0, **look: Any
+    figure: PixelFigure,
+    key: Key,
+    x: float,
+    y: float,
+    size: float = 6.5,
+    width: float = 0,
+    **look: Any,
 ) -> None:
     look = {"color": light(key.color), "marker": key.marker, "ms": size, "mew": width, **look}
-    sheet.stroke([x + SWATCH / 2], [y], **look)
+    figure.stroke([x + SWATCH / 2], [y], **look)
 
 
-def _hollow(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    _mark(sheet, key, x, y, width=1.3, mfc=light("paper"), mec=light(key.color))
+def _hollow(figure: PixelFigure, key: Key, x: float, y: float) -> None:
+    _mark(figure, key, x, y, width=1.3, mfc=light("paper"), mec=light(key.color))
 
 
-def _mean(sheet: Sheet, key: Key, x: float, y: float) -> None:
-    _mark(sheet, key, x, y, size=11, width=1.5, mec=light("ink"))
+def _mean(figure: PixelFigure, key: Key, x: float, y: float) -> None:
+    _mark(figure, key, x, y, size=11, width=1.5, mec=light("ink"))
 
 
-def _whisker(sheet: Sheet, key: Key, x: float, y: float) -> None:
+def _whisker(figure: PixelFigure, key: Key, x: float, y: float) -> None:
     color = light(key.color)
-    sheet.stroke([x + 1, x + SWATCH - 1], [y, y], color=color, lw=1.4)
+    figure.stroke([x + 1, x + SWATCH - 1], [y, y], color=color, lw=1.4)
     for end in (x + 1, x + SWATCH - 1):
-        sheet.stroke([end, end], [y - 3.5, y + 3.5], color=color, lw=1.4)
+        figure.stroke([end, end], [y - 3.5, y + 3.5], color=color, lw=1.4)
 
 
-def _ramp(sheet: Sheet, key: Key, x: float, y: float) -> None:
+def _ramp(figure: PixelFigure, key: Key, x: float, y: float) -> None:
     for number, strength in enumerate((0.08, 0.25, 0.45)):
         left = x + number * SWATCH / 3
-        sheet.box(left, y - 6, SWATCH / 3, 12, facecolor=light(key.color), alpha=strength)
+        figure.box(left, y - 6, SWATCH / 3, 12, facecolor=light(key.color), alpha=strength)
 
 
-def _chosen(sheet: Sheet, key: Key, x: float, y: float) -> None:
+def _chosen(figure: PixelFigure, key: Key, x: float, y: float) -> None:
     color = light(key.color)
-    sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor=color, alpha=0.45)
-    sheet.box(x, y - 6, SWATCH, 12, radius=3, facecolor="none", edgecolor=color, lw=1.6)
+    figure.box(x, y - 6, SWATCH, 12, radius=3, facecolor=color, alpha=0.45)
+    figure.box(x, y - 6, SWATCH, 12, radius=3, facecolor="none", edgecolor=color, lw=1.6)
 
 
-def _upright(sheet: Sheet, key: Key, x: float, y: float) -> None:
+def _upright(figure: PixelFigure, key: Key, x: float, y: float) -> None:
     middle = x + SWATCH / 2
-    sheet.stroke([middle, middle], [y - 7, y + 7], color=light(key.color), lw=1.5)
+    figure.stroke([middle, middle], [y - 7, y + 7], color=light(key.color), lw=1.5)
 
 
-SHAPES: dict[str, Callable[[Sheet, Key, float, float], object]] = {
-    "bar": lambda sheet, key, x, y: sheet.box(
+SHAPES: dict[str, Callable[[PixelFigure, Key, float, float], object]] = {
+    "bar": lambda figure, key, x, y: figure.box(
         x + 3, y - 6, 14, 12, radius=2, facecolor=light(key.color)
     ),
     "pale": _pale,
@@ -139,13 +145,13 @@ SHAPES: dict[str, Callable[[Sheet, Key, float, float], object]] = {
     "upright": _upright,
     "ramp": _ramp,
     "chosen": _chosen,
-    "slot": lambda sheet, _, x, y: sheet.box(
+    "slot": lambda figure, _, x, y: figure.box(
         x, y - 6, SWATCH, 12, radius=3, facecolor=light("slot")
     ),
-    "earlier": lambda sheet, _, x, y: sheet.text(
+    "earlier": lambda figure, _, x, y: figure.text(
         x + SWATCH / 2, y + 4, "abc", size=SIZE - 2, color="muted", align="center"
     ),
-    "band": lambda sheet, _, x, y: sheet.box(
+    "band": lambda figure, _, x, y: figure.box(
         x, y - 6, SWATCH, 12, facecolor=light("muted"), alpha=0.25
     ),
 }

@@ -13,7 +13,7 @@ of tokens. Colours that can meet in one chart differ for colour-blind readers to
 those of player/player.css. Charts are drawn in the light colours. No two names share a light
 colour, so `for_page` can map each one back to its name.
 
-Not here: shapes and layout (sheet.py, legend.py, draw_*.py).
+Not here: shapes and layout (pixel_figure.py, legend.py, draw_*.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from anyorder.files import replacing
 from anyorder.measure.intervals import Interval
 
 if TYPE_CHECKING:
-    from anyorder.report.charts.sheet import Sheet
+    from anyorder.report.charts.pixel_figure import PixelFigure
 
 
 class Color(NamedTuple):
@@ -262,8 +262,8 @@ class Drawing:
     """The name of its files, and the beginning of the ids in its SVG."""
     alt: str
     """A description for screen readers."""
-    draw: Callable[[bool], Sheet]
-    """(narrow) -> the finished sheet."""
+    draw: Callable[[bool], PixelFigure]
+    """(narrow) -> the finished figure."""
 
     def svg(self, narrow: bool = False) -> str:
         """An `<svg>` element: text stays text, colours are CSS variables with light fallbacks."""
@@ -290,15 +290,15 @@ class Drawing:
             import matplotlib  # noqa: F401
         except ImportError:
             raise ValueError(NO_MATPLOTLIB) from None
-        from anyorder.report.charts.sheet import drawing_settings
+        from anyorder.report.charts.pixel_figure import drawing_settings
 
         with drawing_settings():
-            sheet = self.draw(narrow)
+            drawn = self.draw(narrow)
             target = io.BytesIO()
             settings: dict[str, Any] = {"facecolor": "none"}
             if kind != "svg":  # a page has its own margins and its own paper
-                settings = {"dpi": DPI, "bbox_inches": sheet.with_margins()}
-            sheet.figure.savefig(target, format=kind, metadata=_NO_DATES[kind], **settings)
+                settings = {"dpi": DPI, "bbox_inches": drawn.with_margins()}
+            drawn.figure.savefig(target, format=kind, metadata=_NO_DATES[kind], **settings)
         return target.getvalue()
 
 

@@ -184,10 +184,10 @@ def differences_table(runs: Sequence[RunFacts]) -> list[Table]:
         for at in sorted({1, k}):
             [found] = pass_differences(first.correct, other.correct, [at])
             verdict = "differs" if is_different(found.interval) else "no difference could be seen"
-            names = Cell(first.label, f"less {other.label}")
+            names = Cell(first.label, f"minus {other.label}")
             rows.append(
                 (names, Cell(f"pass@{at}"), apart(found.interval.times(100), 1), Cell(verdict))
             )
-    heads = ("runs", "", "difference, in percentage points", "in words")
+    heads = ("runs", "rate", "difference, in percentage points", "in words")
     caption = "Compared [[paired|problem by problem]]"
     return [Table(heads, tuple(rows), title=caption)] if rows else []

@@ -83,7 +83,7 @@ def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figu
         f"[[mass]], {TOP}",
         f"[[localisation]], {TOP}",
         f"[[localisation]], {COMMITTED}",
-        f"{COMMITTED} less {TOP}",
+        f"{COMMITTED} minus {TOP}",
         f"[[k-localisation|allowing for copies]], {TOP}",
         "if spread evenly",
         "canvases",

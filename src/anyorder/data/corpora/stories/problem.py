@@ -58,7 +58,7 @@ from anyorder.data.corpora.stories.program import (
     TWO,
     WOMEN,
     Form,
-    Line,
+    ProgramLine,
     StoryLayout,
     StoryScope,
     StoryStatement,
@@ -280,7 +280,7 @@ MAX_LINES = 12
 def _line_lengths(statement: StoryStatement, form: Form, suffix: int) -> tuple[int, ...]:
     """Tokens in each line of a statement; words do not matter, only their number."""
     scope = StoryScope(("",) * MAX_QUANTITIES, SUFFIXES[suffix], "", "", "")
-    lines: list[Line] = write(statement, form, scope)[0]
+    lines: list[ProgramLine] = write(statement, form, scope)[0]
     return tuple(map(len, lines))
 
 

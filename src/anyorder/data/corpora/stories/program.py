@@ -30,8 +30,8 @@ from typing import Literal, NamedTuple
 
 from anyorder.vocab import Vocab
 
-Kind = Literal["helper", "define", "set", "update", "if", "while", "for", "return"]
-Part = int | str
+StatementKind = Literal["helper", "define", "set", "update", "if", "while", "for", "return"]
+LinePart = int | str
 Role = Literal["things", "people", "containers", "occasions"]
 
 CALL = "call("
@@ -42,10 +42,10 @@ CALL = "call("
 class StoryStatement:
     """One line of a program (a helper function: its two lines)."""
 
-    kind: Kind
+    kind: StatementKind
     operator: str = ""
     """The arithmetic of an update or a helper, the comparison of a branch."""
-    operand: tuple[Part, ...] = ()
+    operand: tuple[LinePart, ...] = ()
     """Pieces of text, and the numbers of quantities."""
     depth: int = 1
     alike: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class StoryStatement:
         return replace(self, operand=parts)
 
 
-Rule = Callable[[int, Sequence[int]], "int | None"]
+OperationRule = Callable[[int, Sequence[int]], "int | None"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Operation:
     sentences: tuple[str, ...]
     """Its wordings; {0} and {1} are quantities, {She} and {she} the person's pronoun."""
     statements: tuple[StoryStatement, ...]
-    rule: Rule = field(compare=False)
+    rule: OperationRule = field(compare=False)
     """The number afterwards; None if the values make no sensible story (half of seven)."""
     roles: tuple[Role, ...] = ()
     """The sort of noun that each quantity is."""
@@ -81,7 +81,7 @@ class Operation:
     """A beginning whose program has a helper function."""
 
 
-def _update(operator: str, *operand: Part, depth: int = 1) -> StoryStatement:
+def _update(operator: str, *operand: LinePart, depth: int = 1) -> StoryStatement:
     return StoryStatement("update", operator, operand, depth)
 
 
@@ -96,7 +96,7 @@ def _until(number: int, values: Sequence[int]) -> int | None:
     return _positive(number)
 
 
-def _helped(name: str, verb: str, operator: str, rule: Rule) -> Operation:
+def _helped(name: str, verb: str, operator: str, rule: OperationRule) -> Operation:
     return Operation(
         name,
         ("has some {0} and some {1} and " + verb + " both.",),
@@ -414,7 +414,7 @@ def stories_vocab() -> Vocab:
 
 MAX_LINE_TOKENS = 10
 
-Line = list[str]
+ProgramLine = list[str]
 
 
 class Form(StrEnum):
@@ -463,7 +463,7 @@ class StoryScope(NamedTuple):
     word: str
     helper: str
 
-    def fill(self, parts: Sequence[Part]) -> Line:
+    def fill(self, parts: Sequence[LinePart]) -> ProgramLine:
         """The pieces of an operand."""
         return [
             self.names[part] if isinstance(part, int) else self.helper if part == CALL else part
@@ -473,7 +473,7 @@ class StoryScope(NamedTuple):
 
 def _written_update(
     statement: StoryStatement, form: Form, scope: StoryScope
-) -> tuple[list[Line], str]:
+) -> tuple[list[ProgramLine], str]:
     indent, operand = INDENT[statement.depth], scope.fill(statement.operand)
     # A name may change where it is assigned, but not in a block that may be skipped or repeated.
     name = scope.word if statement.depth == 1 else scope.local
@@ -487,7 +487,7 @@ def _written_update(
     return [[*head, *operand, NEWLINE]], name
 
 
-def _return(form: Form, scope: StoryScope) -> list[Line]:
+def _return(form: Form, scope: StoryScope) -> list[ProgramLine]:
     local = [scope.local, *scope.suffix]
     if form is Form.SPARE:
         kept = [INDENT[1], ANSWER, ASSIGN, *local, NEWLINE]
@@ -495,7 +495,9 @@ def _return(form: Form, scope: StoryScope) -> list[Line]:
     return [[RETURN, *local, NEWLINE]]
 
 
-def _bare(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[list[Line], str]:
+def _bare(
+    statement: StoryStatement, form: Form, scope: StoryScope
+) -> tuple[list[ProgramLine], str]:
     local = [scope.local, *scope.suffix]
     operand = scope.fill(statement.operand)
     match statement.kind:
@@ -523,7 +525,9 @@ def _bare(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[lis
     return lines, scope.local
 
 
-def write(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[list[Line], str]:
+def write(
+    statement: StoryStatement, form: Form, scope: StoryScope
+) -> tuple[list[ProgramLine], str]:
     """The lines of one statement and the name that the running number has after it."""
     lines, local = _bare(statement, form, scope)
     if form is Form.REMARK:
@@ -536,9 +540,9 @@ def write(statement: StoryStatement, form: Form, scope: StoryScope) -> tuple[lis
 
 def program(
     statements: Sequence[StoryStatement], names: tuple[str, ...], layout: StoryLayout, words: Words
-) -> list[Line]:
+) -> list[ProgramLine]:
     """The whole program; its last line has no newline."""
-    lines: list[Line] = []
+    lines: list[ProgramLine] = []
     suffix, local = SUFFIXES[layout.suffix], ""
     for statement, form, word in zip(statements, layout.forms, words.own, strict=True):
         written, local = write(

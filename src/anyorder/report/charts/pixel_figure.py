@@ -1,8 +1,8 @@
-"""A sheet to draw on, measured in CSS pixels from the top left; axes; and a grid of panels.
+"""A figure whose places are CSS pixels from the top left; axes; and a grid of panels.
 
 At its own width, a unit of the SVG is a pixel of the page, so type has the size that a reader sees:
-720 pixels wide, or 352 narrow, which is a phone of 390 less its margins. The name of the y axis is
-above the panels, where it can be read without turning one's head.
+720 pixels wide, or 352 narrow, which is a phone of 390 minus its margins. The name of the y axis is
+above the panels, where it is easy to read.
 
 This file and draw_*.py import matplotlib; they are imported only when something is drawn.
 Figures are made without pyplot, hence without global state; settings hold only while drawing.
@@ -65,7 +65,7 @@ def drawing_settings() -> Iterator[None]:
         yield
 
 
-class Sheet:
+class PixelFigure:
     """A figure with places in pixels from its top left corner."""
 
     def __init__(self, width: float, height: float) -> None:
@@ -116,7 +116,7 @@ class Sheet:
         self.figure.add_artist(patch)
 
     def stroke(self, xs: list[float], ys: list[float], **more: Any) -> None:
-        """A line through places of the sheet, or marks at them."""
+        """A line through places of the figure, or marks at them."""
         heights = [self.height - y for y in ys]
         self.figure.add_artist(Line2D(xs, heights, transform=self._pixels(), **more))
 
@@ -352,21 +352,21 @@ class Panels:
         room = self.panel_width if self._each_says else self.width - self.left
         return wrapped(self.x[number].label, room, SMALL)
 
-    def draw(self, sheet: Sheet, top: float) -> list[Axes]:
+    def draw(self, figure: PixelFigure, top: float) -> list[Axes]:
         """Draw all axes, their names and titles."""
-        sheet.lines(0, top + SMALL, self._y_lines, size=SMALL, color="muted")
-        return [self._draw_one(sheet, top + self._above, number) for number in range(len(self.x))]
+        figure.lines(0, top + SMALL, self._y_lines, size=SMALL, color="muted")
+        return [self._draw_one(figure, top + self._above, number) for number in range(len(self.x))]
 
-    def _draw_one(self, sheet: Sheet, top: float, number: int) -> Axes:
+    def _draw_one(self, figure: PixelFigure, top: float, number: int) -> Axes:
         row, column = divmod(number, self.columns)
         x = self.left + column * (self.panel_width + ACROSS)
         y = top + row * self._row
-        sheet.lines(x, y + SIZE, self._title_lines(self.titles[number]), weight="bold")
+        figure.lines(x, y + SIZE, self._title_lines(self.titles[number]), weight="bold")
         y += self._title_height
-        axes = sheet.axes(x, y, self.panel_width, self.panel_height)
+        axes = figure.axes(x, y, self.panel_width, self.panel_height)
         self._scale(axes, number, numbered=column == 0)
         place = y + self.panel_height + NUMBERS + SMALL
-        sheet.lines(x, place, self._x_lines(number), size=SMALL, color="muted")
+        figure.lines(x, place, self._x_lines(number), size=SMALL, color="muted")
         return axes
 
     def _scale(self, axes: Axes, number: int, numbered: bool) -> None:
