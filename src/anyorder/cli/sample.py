@@ -28,6 +28,7 @@ from anyorder.cli.parsing import (
     without,
 )
 from anyorder.families.descriptions import DESCRIPTIONS
+from anyorder.plugins import entries
 
 JOB = FlagGroup(
     "what to decode",
@@ -168,6 +169,12 @@ def sample_groups() -> list[FlagGroup]:
     return [*groups, PROTOCOL, EXPERT]
 
 
+def installed_tasks() -> dict[str, str]:
+    """What the help of --task adds where installed packages have tasks."""
+    names = list(entries("tasks"))
+    return {"--task": f"Installed packages add {', '.join(names)}."} if names else {}
+
+
 def sample_verb(words: list[str]) -> None:
     """Decode with a model and write a run folder: the traces as a table, and a run card.
 
@@ -191,6 +198,7 @@ def sample_verb(words: list[str]) -> None:
         about=sample_verb.__doc__,
         groups=sample_groups(),
         auto_device=True,
+        added_help=installed_tasks,
     )
     from anyorder.apps.sample import print_run, sample_to_run, summary
     from anyorder.apps.show import print_segments
