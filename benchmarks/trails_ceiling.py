@@ -14,12 +14,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from tables import show
-
 from anyorder.data.corpora.trails import TrailsConfig, core, render
 from anyorder.measure.intervals import Interval
 from anyorder.measure.programs import ProgramOptions, Programs
 from anyorder.measure.similarity_scores import DiversityRow, SimilarityOptions, diversity
+from tables import show
 
 DOMINATES = """
 Tree edit distances between all pairs of a problem's draws take nearly all of the time: 528 pairs a
@@ -69,8 +68,8 @@ def main() -> None:
     for name, dials in DIALS.items():
         config = TrailsConfig(hops=tuple(given.hops), **dials)  # type: ignore[arg-type]
         row = ceiling(config, given.problems, given.draws, threads=given.threads)
-        scores = [_shown(part[metric]) for metric in METRICS for part in (row.nearest, row.pairwise)]
-        rows.append([name, _shown(row.distinct["trees"]), *scores])
+        scores = [part[metric] for metric in METRICS for part in (row.nearest, row.pairwise)]
+        rows.append([name, *map(_shown, [row.distinct["trees"], *scores])])
     heads = [f"{metric} {part}" for metric in METRICS for part in ("nearest", "pairwise")]
     show(
         f"{given.problems} problems, {given.draws} programs each",

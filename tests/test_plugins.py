@@ -119,7 +119,7 @@ def test_its_task_is_among_the_names_of_tasks(site: Path, tmp_path: Path) -> Non
     )
     told, *shown = python(site, tmp_path, code).splitlines()
     assert told.endswith("gsm8k, fruit; did you mean fruit?")
-    assert "Installed packages add fruit." in " ".join(" ".join(shown).split())
+    assert "Tasks of installed packages: fruit." in " ".join(" ".join(shown).split())
 
 
 def test_reading_descriptions_needs_no_torch(site: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The order of lines seen from the anchor: by hand, against scipy's tau, and in awkward programs."""
+"""The order of lines seen from the anchor: by hand, by scipy's tau, and in awkward programs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import shutil
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -272,23 +272,16 @@ def parse(
     about: str | None = None,
     groups: Sequence[FlagGroup] = (),
     auto_device: bool = False,
-    added_help: Callable[[], Mapping[str, str]] = dict,
 ) -> Flags:
     """The flags of a verb; `--help` prints and ends the program, bad usage is a `UsageError`.
 
     So is a value that a job refuses when it is made. `about` replaces the docstring, and `groups`
     orders the help text. With `auto_device`, --device is auto unless it is given, whatever the
-    default of its field is: see `found_device`. `added_help` gives sentences by flag that only
-    this installation can tell; it is called for `--help` alone.
+    default of its field is: see `found_device`.
     """
     program = f"{PROGRAM} {verb}"
     flags = list(read_flags(owner, default))
     if any(word in ASKS_FOR_HELP for word in words):
-        more = added_help()
-        flags = [
-            replace(flag, help=f"{flag.help} {more[flag.name]}") if flag.name in more else flag
-            for flag in flags
-        ]
         if auto_device:
             flags = [
                 replace(flag, default=AUTO_NOTE) if flag.name == DEVICE else flag for flag in flags

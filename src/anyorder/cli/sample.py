@@ -157,7 +157,9 @@ def sample_groups() -> list[FlagGroup]:
         for name, option in options.items()
         if len(option.flags) * 2 > len(families) and name not in elsewhere
     ]
-    groups = [JOB, PLACE, FlagGroup("decoding, most families", shared)]
+    tasks = ", ".join(entries("tasks"))
+    job = replace(JOB, note=f"Tasks of installed packages: {tasks}.") if tasks else JOB
+    groups = [job, PLACE, FlagGroup("decoding, most families", shared)]
     elsewhere |= set(shared)
     for family in families:
         taken = [name for name, option in options.items() if family in option.flags]
@@ -167,12 +169,6 @@ def sample_groups() -> list[FlagGroup]:
         note = f"{'Also takes' if own else 'Takes'} {', '.join(others)}." if others else ""
         groups.append(FlagGroup(f"decoding, {family}", own, note))
     return [*groups, PROTOCOL, EXPERT]
-
-
-def installed_tasks() -> dict[str, str]:
-    """What the help of --task adds where installed packages have tasks."""
-    names = list(entries("tasks"))
-    return {"--task": f"Installed packages add {', '.join(names)}."} if names else {}
 
 
 def sample_verb(words: list[str]) -> None:
@@ -198,7 +194,6 @@ def sample_verb(words: list[str]) -> None:
         about=sample_verb.__doc__,
         groups=sample_groups(),
         auto_device=True,
-        added_help=installed_tasks,
     )
     from anyorder.apps.sample import print_run, sample_to_run, summary
     from anyorder.apps.show import print_segments
