@@ -46,6 +46,7 @@ SCRIPTS = {
     "order_metrics": "",
     "data_pipeline": "--rows 6000",
     "dry_runs": "",
+    "trails_ceiling": "",
 }
 """Every benchmark in the order of the page, with arguments that make it run in minutes."""
 LIBRARIES = {"page", "tables", "walk", "latentmdm_published", "latentmdm_scripted"}

@@ -109,6 +109,19 @@ def test_it_races(site: Path, tmp_path: Path) -> None:
     assert {"ar", "backward"} <= {lane["family"] for lane in lanes}
 
 
+def test_its_task_is_among_the_names_of_tasks(site: Path, tmp_path: Path) -> None:
+    code = (
+        "from anyorder.bench.tasks import find_task\n"
+        "from anyorder.cli import main\n"
+        "try: find_task('fruits', {})\n"
+        "except ValueError as error: print(error)\n"
+        "main(['sample', '--help'])"
+    )
+    told, *shown = python(site, tmp_path, code).splitlines()
+    assert told.endswith("gsm8k, fruit; did you mean fruit?")
+    assert "Tasks of installed packages: fruit." in " ".join(" ".join(shown).split())
+
+
 def test_reading_descriptions_needs_no_torch(site: Path, tmp_path: Path) -> None:
     code = (
         "import sys\n"

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anyorder.data.batches import BatchConfig, Example, collate
 from anyorder.data.corpora.trails import (
     ANCHORS,
     Trail,
@@ -25,7 +26,14 @@ from anyorder.data.corpora.trails import (
     trails_digest,
     trails_vocab,
 )
-from anyorder.data.corpora.trails.grammar import OPERATIONS, SHAPES, TrailLayout, TrailWords, write
+from anyorder.data.corpora.trails.grammar import (
+    OPERATIONS,
+    SHAPES,
+    STATEMENTS,
+    TrailLayout,
+    TrailWords,
+    write,
+)
 from anyorder.data.corpora.trails.problems import STARTS, held_out, result
 
 VOCAB = trails_vocab()
@@ -136,6 +144,49 @@ def test_at_layout_0_every_place_follows_from_the_prompt() -> None:
     assert all(len(each) == 1 for each in places.values())
 
 
+def on_canvas(trail: Trail, align: Literal["left", "right"]) -> list[int]:
+    """The row of a fixed canvas, as a batch has it."""
+    example = Example(VOCAB.encode(trail.prompt), VOCAB.encode(trail.program), trail.index)
+    batch = collate([example], VOCAB, BatchConfig(canvas=120, align=align))
+    return batch.ids[0, len(example.prompt) :].tolist()
+
+
+@pytest.mark.parametrize("align", ["left", "right"])
+def test_at_layout_0_a_prompt_has_one_canvas_whatever_its_side(
+    align: Literal["left", "right"],
+) -> None:
+    """The place of every token follows from the prompt; with any other layout it does not."""
+
+    def canvases(config: TrailsConfig) -> list[set[tuple[int, ...]]]:
+        found = []
+        for index in range(25):
+            trails = [render(core(config, index), config, draw) for draw in range(6)]
+            assert len({trail.prompt for trail in trails}) == 1
+            found.append({tuple(on_canvas(trail, align)) for trail in trails})
+        return found
+
+    strict = TrailsConfig(hops=(3, 6), wording=1.0)
+    assert all(len(each) == 1 for each in canvases(strict))
+    for free in ({"layout": 1.0}, {"lines": 0.5}, {"shape": 1.0}):
+        assert sum(len(each) > 1 for each in canvases(replace(strict, **free))) > 20
+
+
+def test_on_the_right_every_place_follows_from_the_end() -> None:
+    """Whatever the number of hops, a line counted from the end of the canvas has its place there;
+    on the left this holds from the beginning."""
+    newline = VOCAB.encode("\n")[0]
+    ends: dict[str, list[list[int]]] = {"left": [], "right": []}
+    for index in range(60):
+        trail = problem(TrailsConfig(hops=(3, 6)), index)
+        for align, found in ends.items():
+            row = on_canvas(trail, align)  # type: ignore[arg-type]
+            found.append([place for place, id in enumerate(row) if id == newline])
+    assert {len(places) for places in ends["left"]} == {4, 5, 6, 7}
+    assert len({tuple(places[-4:]) for places in ends["right"]}) == 1
+    assert len({tuple(places[:4]) for places in ends["left"]}) == 1
+    assert len({places[-1] for places in ends["left"]}) == 4
+
+
 def test_a_stated_layout_leaves_no_freedom() -> None:
     config = TrailsConfig(layout=1.0, lines=0.4, shape=1.0, state_layout=True)
     seen: dict[str, set[str]] = {}
@@ -163,13 +214,43 @@ def test_a_dial_moves_what_it_says_and_nothing_else(dial: str) -> None:
         high = render(core(base, index), replace(base, **{dial: 1.0}))
         assert low.prompt == high.prompt
         moved += DIALS[dial](low) != DIALS[dial](high)
-        if dial != "wording":
-            assert low.words == high.words
-        else:
-            assert low.layout == high.layout
+        before, after = low.layout, high.layout
+        several = [[form == STATEMENTS for form in each.forms] for each in (before, after)]
+        assert dial == "wording" or low.words == high.words
+        assert dial == "layout" or before.comments == after.comments
+        assert dial == "shape" or (before.shape, before.at) == (after.shape, after.at)
+        assert dial in ("lines", "shape") or several[0] == several[1]
+        if dial == "lines":  # the other steps keep their forms
+            forms = zip(before.forms, after.forms, strict=True)
+            assert all(new in (old, STATEMENTS) for old, new in forms)
+        if dial == "wording":
+            assert before == after
             count = [len(VOCAB.encode(trail.program)) for trail in (low, high)]
             assert count[0] == count[1]
     assert moved > 20
+
+
+def test_the_other_dials_move_the_prompt_alone() -> None:
+    """`anchor` moves the question, `state_layout` adds what the layout is."""
+    free = TrailsConfig(layout=1.0, lines=0.3, shape=0.5)
+    for index in range(40):
+        trail, stated = (
+            problem(config, index) for config in (free, replace(free, state_layout=True))
+        )
+        assert (stated.program, stated.layout) == (trail.program, trail.layout)
+        opening, question = "Free. ", trail.prompt.rpartition(". ")[2]
+        facts = trail.prompt.removeprefix(opening).removesuffix(question)
+        assert stated.prompt.startswith(f"Stated. {facts}") and stated.prompt.endswith(question)
+        others = [
+            problem(replace(free, anchor=weights), index)
+            for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+        ]
+        assert tuple(other.core.anchor for other in others) == ANCHORS
+        assert {other.program for other in others} == {trail.program}
+        assert all(other.prompt.startswith(opening + facts) for other in others)
+    for arms, hops in product((1, 2, 3), (3, 6)):
+        found = core(TrailsConfig(arms=arms, hops=(hops, hops)), 0)
+        assert (found.arms, found.hops, len(found.facts)) == (arms, hops, arms * hops)
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1))

@@ -125,6 +125,21 @@ def test_agreement_is_written_only_where_there_is_one(tmp_path: Path) -> None:
         make(agreement=0.9)
 
 
+def test_facts_of_problems_are_written_only_where_there_are_some(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    make().write(path)
+    assert "facts" not in json.loads(path.read_text())
+    assert RunCard.read(path).facts is None
+    known = make(facts={"trails/0": {"anchor": "goal", "place": 4}, "trails/1": {}})
+    known.write(path)
+    assert RunCard.read(path) == known
+    # They follow from the task, whose data has a digest.
+    assert known.identity() == make().identity() and not known.differences(make())
+    for wrong in ([], {"trails/0": "goal"}, {"trails/0": {"share": 0.5}}, {0: {}}):
+        with pytest.raises(ValueError, match="field 'facts'"):
+            make(facts=wrong)
+
+
 def test_a_card_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
     (tmp_path / "loop.json").symlink_to("loop.json")

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
 from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
+from anyorder.measure.order_anchors import by_anchor
 from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, task_rates, timing
 from anyorder.report.tables import Cell, Table, bounds, percent, print_tables, wide_console
 from anyorder.trace import Run
@@ -67,6 +69,8 @@ class Report:
     extraction: str
     rows: tuple[GradedSample, ...]
     rates: tuple[Rate, ...]
+    anchors: dict[str, tuple[Rate, ...]]
+    """The rates of the problems with each anchor; empty where the task names no anchors."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -80,10 +84,12 @@ class Report:
         return min((row.level for row in self.rows if row.level is not None), default=None)
 
     def to_record(self) -> dict[str, Any]:
+        anchors = {name: [rate.to_record() for rate in own] for name, own in self.anchors.items()}
         return {
             "extraction": self.extraction,
             "pass@k": {str(rate.k): rate.interval.to_record()["estimate"] for rate in self.rates},
             "rates": [rate.to_record() for rate in self.rates],
+            **({"anchors": anchors} if anchors else {}),
             "verdicts": self.counts,
             "level": self.level,
             "cpu_seconds": round(sum(row.cpu_seconds for row in self.rows), 3),
@@ -143,7 +149,11 @@ def _published_rates(run: Run, task: str) -> tuple[dict[str, Any], ...]:
 
 
 def report(
-    extraction: str, rows: Sequence[GradedSample], job: GradeJob, expected: Mapping[str, int]
+    extraction: str,
+    rows: Sequence[GradedSample],
+    job: GradeJob,
+    expected: Mapping[str, int],
+    facts: Mapping[str, Mapping[str, Any]],
 ) -> Report:
     """The rates of one extraction; `expected`: the samples that each problem should have."""
     by_task: dict[str, list[GradedSample]] = {}
@@ -154,8 +164,9 @@ def report(
         for task_id, same in by_task.items()
     }
     correct, ks, n = _rate_inputs(correct, job, expected)
-    rates = pass_table(correct, ks, estimator=job.estimator, n=n)
-    return Report(extraction, tuple(rows), tuple(rates))
+    rates = partial(pass_table, ks=ks, estimator=job.estimator, n=n)
+    anchors = {name: tuple(rates(part)) for name, part in by_anchor(correct, facts).items()}
+    return Report(extraction, tuple(rows), tuple(rates(correct)), anchors)
 
 
 def check_rates(keys: Sequence[SampleKey], job: GradeJob, expected: Mapping[str, int]) -> None:
@@ -195,7 +206,10 @@ def union(rows: Mapping[str, Sequence[GradedSample]]) -> list[GradedSample]:
 def print_graded(graded: Graded) -> None:
     """Print the tables for people."""
     console = wide_console()
-    print_tables((_rates_table(graded), _counts_table(graded)), console)
+    tables = [_rates_table(graded), _counts_table(graded)]
+    if any(each.anchors for each in graded.reports):
+        tables.insert(1, _anchors_table(graded))
+    print_tables(tables, console)
     for line in _facts(graded):
         console.print(line, markup=False, soft_wrap=True)
 
@@ -206,14 +220,28 @@ def _rates_table(graded: Graded) -> Table:
     for each in graded.reports:
         for rate in each.rates:
             first = each.extraction if rate is each.rates[0] else ""
-            found = rate.interval.times(100)
-            # Intervals are over problems, so a single problem has none.
-            ends = "" if math.isnan(found.low) else Cell(bounds(found, 1), number=True)
-            rows.append((first, f"pass@{rate.k}", _percent(rate.interval.estimate), ends))
+            rows.append((first, *_rate_cells(rate)))
     for row in graded.paper:
         for k, value in row["pass_at_k"].items():
             rows.append((f"paper, {row['model']}", f"pass@{k}", _percent(value / 100), ""))
     return Table(("extraction", "rate", "estimate", f"{level:.0%} interval"), tuple(rows))
+
+
+def _anchors_table(graded: Graded) -> Table:
+    """The rate of the smallest k by anchor; all others are in the JSON."""
+    rows = [
+        (each.extraction, anchor, str(rate.interval.n), *_rate_cells(rate))
+        for each in graded.reports
+        for anchor, (rate, *_) in each.anchors.items()
+    ]
+    return Table(("extraction", "anchor", "problems", "rate", "estimate", "interval"), tuple(rows))
+
+
+def _rate_cells(rate: Rate) -> tuple[Cell | str, ...]:
+    found = rate.interval.times(100)
+    # Intervals are over problems, so a single problem has none.
+    ends = "" if math.isnan(found.low) else Cell(bounds(found, 1), number=True)
+    return f"pass@{rate.k}", _percent(rate.interval.estimate), ends
 
 
 def _counts_table(graded: Graded) -> Table:
@@ -490,6 +518,7 @@ def reported(plan: GradePlan, job: GradeJob) -> Graded:
     expected = _expected_samples(plan)
     counts = Counter(task_id for task_id, _ in plan.keys)
     notes = {task_id: problem.note for task_id, problem in plan.problems.items() if problem.note}
+    facts = {task_id: problem.facts for task_id, problem in plan.problems.items()}
     cost, untimed = None, ""
     try:
         cost = timing(plan.run)
@@ -499,7 +528,7 @@ def reported(plan: GradePlan, job: GradeJob) -> Graded:
         run=plan.run.folder,
         task=plan.task.name,
         data_digest=plan.task.digest,
-        reports=tuple(report(mode, rows[mode], job, expected) for mode in shown),
+        reports=tuple(report(mode, rows[mode], job, expected, facts) for mode in shown),
         missing={name: n - counts[name] for name, n in expected.items() if n > counts[name]},
         notes=notes | plan.ungraded,
         timing=cost,

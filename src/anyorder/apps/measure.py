@@ -250,6 +250,7 @@ def _tables(measured: Measured) -> Iterator[Table]:
     for name, run in measured.runs.items():
         if name in measured.order:
             yield _order(name, measured.order[name], run.card)
+            yield from _anchors(name, measured.order[name])
         if name in measured.arness:
             yield _arness(name, measured.arness[name])
         if name in measured.placement:
@@ -291,6 +292,20 @@ def _order(name: str, found: OrderTable, card: RunCard) -> Table:
         notes.append(f"{found.misaligned} samples misaligned, as in the published code")
     title = f"Order, {found.setting.mode}: {name}"
     return Table(("scope, nodes", *TITLES.values()), tuple(rows), title, tuple(notes))
+
+
+def _anchors(name: str, found: OrderTable) -> Iterator[Table]:
+    """A table for each unit, where the task names anchors."""
+    for unit, cells in found.anchors.items():
+        rows: list[Row] = []
+        for anchor, cell in cells.items():
+            rows += _with_intervals([f"{anchor} ({cell.order.samples})"], [c.tau for c in cell])
+            rows.append(("  chance", *(plain(part.chance) for part in cell)))
+        note = (
+            f"tau of the order of the {unit}s: 1 is top to bottom; outwards: by the distance from "
+            "the anchor, over the programs that mention it (docs/order.md)"
+        )
+        yield Table(("anchor", "tau", "outwards"), tuple(rows), f"By anchor: {name}", (note,))
 
 
 def _arness(name: str, found: ArnessTable) -> Table:

@@ -126,6 +126,7 @@ def plan_run(
         device=job.device,
         dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
         seeds=(job.seed,),
+        facts={each.task_id: dict(each.facts) for each in subject.problems if each.facts} or None,
     )
     return Planned(chosen, requests, card)
 

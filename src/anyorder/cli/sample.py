@@ -28,6 +28,7 @@ from anyorder.cli.parsing import (
     without,
 )
 from anyorder.families.descriptions import DESCRIPTIONS
+from anyorder.plugins import entries
 
 JOB = FlagGroup(
     "what to decode",
@@ -156,7 +157,9 @@ def sample_groups() -> list[FlagGroup]:
         for name, option in options.items()
         if len(option.flags) * 2 > len(families) and name not in elsewhere
     ]
-    groups = [JOB, PLACE, FlagGroup("decoding, most families", shared)]
+    tasks = ", ".join(entries("tasks"))
+    job = replace(JOB, note=f"Tasks of installed packages: {tasks}.") if tasks else JOB
+    groups = [job, PLACE, FlagGroup("decoding, most families", shared)]
     elsewhere |= set(shared)
     for family in families:
         taken = [name for name, option in options.items() if family in option.flags]

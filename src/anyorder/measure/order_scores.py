@@ -33,8 +33,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ from numpy.typing import NDArray
 from anyorder.checks import refuse_unknown
 from anyorder.measure.arness_scores import tau_b
 from anyorder.measure.intervals import known_mean
+from anyorder.measure.order_anchors import AnchorOrder, Units, anchor_order
 from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
 from anyorder.measure.order_program import SCOPES, OrderProgram, ProgramFacts, prepare
 from anyorder.measure.order_table import (
@@ -137,8 +139,12 @@ def order(
     scopes: Sequence[str] = tuple(SCOPES),
     controls: Sequence[str] = tuple(CONTROLS),
     seeds: Sequence[int] = SEEDS,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> OrderTable:
-    """The order metrics of a run, or of traces; `controls=()` leaves the controls out."""
+    """The order metrics of a run, or of traces; `controls=()` leaves the controls out.
+
+    `facts` by task id, None: those of the run card; order_anchors.py says which are read.
+    """
     for what, names, known in (
         ("mode", [mode], RULES),
         ("scope", scopes, SCOPES),
@@ -149,9 +155,14 @@ def order(
     if controls and not seeds:
         raise ValueError("seeds is empty: give at least one for the random control")
     traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
+    if facts is None:
+        facts = (isinstance(run_or_traces, Run) and run_or_traces.card.facts) or {}
     setting = OrderSetting(mode, tuple(scopes), tuple(controls), tuple(seeds))
     programs = _Programs(setting)
-    return aggregate([measure_sample(trace, setting, programs) for trace in traces], setting)
+    samples = [
+        measure_sample(trace, setting, programs, facts.get(trace.task_id, {})) for trace in traces
+    ]
+    return aggregate(samples, setting)
 
 
 class _Programs:
@@ -172,9 +183,12 @@ class _Programs:
 
 
 def measure_sample(
-    trace: Trace, setting: OrderSetting, programs: _Programs | None = None
+    trace: Trace,
+    setting: OrderSetting,
+    programs: _Programs | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> SampleOrder:
-    """One trace; its text never raises."""
+    """One trace; its text never raises. `known` are the facts of its problem."""
     program = (programs or _Programs(setting)).of(trace)
     facts = program if isinstance(program, ProgramFacts) else program.facts
     status = NO_STEPS if trace.reveal_step is None else facts.status
@@ -191,6 +205,8 @@ def measure_sample(
     scores = score_nodes(token_steps, program.blocks, RULES[setting.mode])
     if facts.parents and not scores.children[0].any():
         status = GIVEN
+    random = steps[where.get(RANDOM, slice(0))]
+    segments, anchor = _unit_orders(trace, places, random, known or {})
     return SampleOrder(
         trace.task_id,
         trace.sample,
@@ -198,7 +214,8 @@ def measure_sample(
         facts,
         scopes=_by_scope(program, scores, where),
         visits=scores.visits[0],
-        segments=_segment_order(trace, places, steps[where.get(RANDOM, slice(0))]),
+        segments=segments,
+        anchor=anchor,
     )
 
 
@@ -265,26 +282,36 @@ def _by_scope(
     return found
 
 
-def _segment_order(trace: Trace, places: _Places, random: IntArray) -> SegmentOrder | None:
-    """The order of the segments' last steps, or of the lines' where there are no segments.
+def _unit_orders(
+    trace: Trace, places: _Places, random: IntArray, known: Mapping[str, Any]
+) -> tuple[SegmentOrder | None, AnchorOrder | None]:
+    """The order of the segments' last steps, or of the lines' where there are no segments; and the
+    same as seen from the anchor.
 
     `random` are the rows of the random control (R N). Permuted segments have a tau of 0 on average;
     permuted tokens do not, where lines differ in length.
     """
-    steps = places.steps[places.movable]
+    inside, units = _units(trace, places)
+    if not units.texts:
+        return None, None
+    rows = np.concatenate([places.steps[None], random])[:, inside]
+    last = np.stack([segment_steps(row, units.number) for row in rows])  # R U
+    chance = known_mean(map(tau_b, last[1:])) if units.name == "line" else 0.0
+    segments = SegmentOrder(units.name, len(units.texts), tau_b(last[0]), chance)
+    return segments, anchor_order(units, last, known, trace.entry_point)
+
+
+def _units(trace: Trace, places: _Places) -> tuple[BoolArray, Units]:
+    """The tokens (N) that belong to a segment or line, and these."""
     if places.segments is not None:
-        unit, which = "segment", places.segments[places.movable]
-        inside = which >= 0
+        name, which = "segment", places.segments
+        inside = places.movable & (which >= 0)
     else:
         breaks = np.array([match.start() for match in NEWLINE.finditer(trace.text)])
-        unit, which = "line", np.searchsorted(breaks, places.start[places.movable])
-        inside = np.ones(len(which), dtype=bool)
-    if not inside.any():
-        return None
-    _, number = np.unique(which[inside], return_inverse=True)
-    last = segment_steps(steps[inside], number)
-    chance = 0.0
-    if unit == "line":
-        rows = random[:, places.movable]
-        chance = known_mean(tau_b(segment_steps(row, number)) for row in rows)
-    return SegmentOrder(unit, len(last), tau_b(last), chance)
+        name, which = "line", np.searchsorted(breaks, places.start)
+        inside = places.movable
+    _, first, number = np.unique(which[inside], return_index=True, return_inverse=True)
+    start, end = places.start[inside], places.end[inside]
+    after = segment_steps(end, number)
+    texts = (trace.text[a:b] for a, b in zip(start[first].tolist(), after.tolist(), strict=True))
+    return inside, Units(name, number, tuple(texts))

@@ -35,6 +35,7 @@ from anyorder.measure.intervals import (
     sample_interval,
     task_sums,
 )
+from anyorder.measure.order_anchors import AnchorOrder, Tau, shown_first
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_program import ProgramFacts
 
@@ -104,6 +105,8 @@ class SampleOrder:
     scopes: dict[str, ScopeOrder | None] = field(default_factory=dict)
     visits: IntArray | None = None
     segments: SegmentOrder | None = None
+    anchor: AnchorOrder | None = None
+    """None where the task names no anchor."""
 
     def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
         """As JSON; `nodes` adds every node's values."""
@@ -117,6 +120,8 @@ class SampleOrder:
         }
         if self.segments is not None:
             record["segments"] = as_record(self.segments)
+        if self.anchor is not None:
+            record["anchor"] = as_record(self.anchor)
         return record
 
     def _scope(self, name: str, nodes: bool) -> dict[str, Any] | None:
@@ -211,6 +216,20 @@ class SegmentCell(NamedTuple):
     """The mean of the control; NaN without it."""
 
 
+class AnchorCell(NamedTuple):
+    """The order of the lines, or segments, of all samples with one anchor."""
+
+    order: SegmentCell
+    outwards: SegmentCell
+
+    def to_record(self) -> dict[str, Any]:
+        return {name: as_record(part._asdict()) for name, part in self._asdict().items()}
+
+
+ALL_ANCHORS = "all"
+"""The name of the row over all anchors."""
+
+
 @dataclass(frozen=True)
 class OrderSetting:
     """The arguments of `order`."""
@@ -235,6 +254,8 @@ class OrderTable:
     depths: dict[str, tuple[DepthRow, ...]]
     segments: dict[str, SegmentCell]
     """Per unit, segment or line."""
+    anchors: dict[str, dict[str, AnchorCell]] = field(default_factory=dict)
+    """Per unit and anchor; empty where the task names no anchors."""
 
     def to_record(self, *, samples: bool = True, nodes: bool = True) -> dict[str, Any]:
         """As JSON; `samples` adds a record for each sample, `nodes` its nodes."""
@@ -254,6 +275,11 @@ class OrderTable:
             "aggregate": aggregate,
             "segments": {unit: as_record(each._asdict()) for unit, each in self.segments.items()},
         }
+        if self.anchors:
+            record["anchors"] = {
+                unit: {anchor: cell.to_record() for anchor, cell in cells.items()}
+                for unit, cells in self.anchors.items()
+            }
         if samples:
             record["samples"] = [sample.to_record(nodes=nodes) for sample in self.samples]
         return record
@@ -273,6 +299,7 @@ def aggregate(samples: Sequence[SampleOrder], setting: OrderSetting) -> OrderTab
         cells=cells,
         depths={scope: _depths(samples, scope) for scope in setting.scopes},
         segments=_segments(samples),
+        anchors=_anchors(samples),
     )
 
 
@@ -345,17 +372,40 @@ def _at_depth(scores: FloatArray, order: ScopeOrder, depth: int) -> FloatArray:
 
 
 def _segments(samples: Sequence[SampleOrder]) -> dict[str, SegmentCell]:
-    found: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    found: dict[str, list[tuple[str, SegmentOrder]]] = defaultdict(list)
     for sample in samples:
         own = sample.segments
         if own is not None and not math.isnan(own.tau):
-            found[own.unit].append((sample.task_id, own.tau, own.chance))
-    result = {}
-    for unit, rows in sorted(found.items()):
-        tasks, values, chances = zip(*rows, strict=True)
-        tau = sample_interval(tasks, np.array(values))
-        result[unit] = SegmentCell(len(rows), tau, known_mean(chances))
-    return result
+            found[own.unit].append((sample.task_id, own))
+    return {unit: _tau_cell(rows) for unit, rows in sorted(found.items())}
+
+
+def _tau_cell(rows: Sequence[tuple[str, SegmentOrder | Tau]]) -> SegmentCell:
+    """The mean of the samples that have a tau: (task id, tau) each."""
+    known = [(task_id, own) for task_id, own in rows if not math.isnan(own.tau)]
+    tau = sample_interval([task_id for task_id, _ in known], np.array([o.tau for _, o in known]))
+    return SegmentCell(len(known), tau, known_mean(own.chance for _, own in known))
+
+
+def _anchors(samples: Sequence[SampleOrder]) -> dict[str, dict[str, AnchorCell]]:
+    found: dict[str, dict[str, list[tuple[str, AnchorOrder]]]] = {}
+    for sample in samples:
+        if (own := sample.anchor) is not None:
+            cells = found.setdefault(own.unit, defaultdict(list))
+            cells[own.anchor].append((sample.task_id, own))
+    return {unit: _anchor_cells(rows) for unit, rows in sorted(found.items())}
+
+
+def _anchor_cells(rows: dict[str, list[tuple[str, AnchorOrder]]]) -> dict[str, AnchorCell]:
+    parts = {anchor: rows[anchor] for anchor in sorted(rows, key=shown_first)}
+    parts[ALL_ANCHORS] = [row for part in parts.values() for row in part]
+    return {
+        anchor: AnchorCell(
+            _tau_cell([(task_id, own.order) for task_id, own in part]),
+            _tau_cell([(task_id, own.outwards) for task_id, own in part]),
+        )
+        for anchor, part in parts.items()
+    }
 
 
 def _mean_of_some(rows: FloatArray) -> FloatArray:

@@ -47,6 +47,8 @@ PACKAGES = (
     *("numba", "rapidfuzz"),
 )
 SHOWN_DIGEST, SHOWN_VALUE = 8, 60
+OPTIONAL = ("agreement", "facts")
+"""Fields that are left out of the file where they are None."""
 IDENTITY = ("config", "model_digest", "data_digest", "vocab_digest", "device", "dtype", "seeds")
 
 
@@ -86,8 +88,9 @@ class RunCard:
     """File name -> sha256, of the files of a finished run."""
     schema: int = VERSION
     agreement: dict[str, Any] | None = None
-    """How the samples compare with those of the exact decoder, where one was approximated; left out
-    of the file where it is None."""
+    """How the samples compare with those of the exact decoder, where one was approximated."""
+    facts: dict[str, dict[str, Any]] | None = None
+    """Task id -> what the task says of this problem, strings and whole numbers by name."""
 
     def __post_init__(self) -> None:
         for name, fits in _CHECKS.items():
@@ -132,7 +135,7 @@ class RunCard:
                 "use the version of anyorder that wrote it"
             )
         names = {item.name for item in fields(cls)}
-        lacking = names - set(record) - {"agreement"}
+        lacking = names - set(record) - set(OPTIONAL)
         for kind, wrong in (("lacks", lacking), ("has unknown", set(record) - names)):
             if wrong:
                 raise ValueError(
@@ -150,9 +153,7 @@ class RunCard:
 
     def _record(self) -> dict[str, Any]:
         record = asdict(self)
-        if self.agreement is None:
-            del record["agreement"]
-        return record
+        return {k: v for k, v in record.items() if v is not None or k not in OPTIONAL}
 
     def completed(self, parts: list[int], files: dict[str, str]) -> RunCard:
         """The card of the run once its traces are merged."""
@@ -200,6 +201,15 @@ def _is_text_dict(value: Any) -> bool:
     )
 
 
+def _is_facts(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(task_id, str)
+        and isinstance(own, dict)
+        and all(isinstance(name, str) and type(fact) in (str, int) for name, fact in own.items())
+        for task_id, own in value.items()
+    )
+
+
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
         ("command", "python", "platform", "created"), lambda value: isinstance(value, str)
@@ -215,6 +225,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("versions", "files"), _is_text_dict),
     "config": lambda value: isinstance(value, dict),
     "agreement": lambda value: value is None or isinstance(value, dict),
+    "facts": lambda value: value is None or _is_facts(value),
     "status": lambda value: value in (RUNNING, COMPLETE),
     "schema": lambda value: value == VERSION,
 }

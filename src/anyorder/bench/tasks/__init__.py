@@ -75,9 +75,10 @@ def find_task(
     published prompt or a file with one. `variant`: as after the colon of `name`.
     """
     base, colon, after = name.partition(":")
-    if base not in TASKS and base in entries("tasks"):
+    if base not in TASKS:
+        installed = entries("tasks")
+        refuse_unknown("task", base, dict.fromkeys((*TASKS, *installed)))
         register_task(base, load_entry("tasks", base))
-    refuse_unknown("task", base, TASKS)
     if colon and not after:
         raise ValueError(f"{name!r} names no variant after the colon: write one, or leave it out")
     if after and variant is not None and after != variant:

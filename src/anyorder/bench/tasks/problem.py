@@ -59,6 +59,8 @@ class Problem:
     """The text that makes a completion a program."""
     note: str = ""
     """Why the problem cannot be graded, or how its published test was repaired."""
+    facts: Mapping[str, str | int] = field(default_factory=dict, hash=False)
+    """What measures may know of the problem. `sample` stores it in the run card (docs/tasks.md)."""
 
 
 class Task(Protocol):

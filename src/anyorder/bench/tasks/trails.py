@@ -69,6 +69,11 @@ class Trails:
             checks=(check,),
             prologue=_prologue(trail),
             solution=trail.program,
+            facts={
+                "anchor": trail.core.anchor,
+                "anchor_name": trail.core.chains[0][trail.core.place],
+                "language": "python",
+            },
         )
 
 

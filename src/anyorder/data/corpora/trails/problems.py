@@ -388,23 +388,22 @@ def _draw_operations(config: TrailsConfig, hops: int, arm: int, draws: Draws) ->
 def choose_layout(core: UnwrittenTrail, config: TrailsConfig, draws: Draws) -> TrailLayout:
     """Forms, comments and shape. A step that is free at one setting is free at every higher one."""
     dials = config if core.condition != "strict" else TrailsConfig()
-    forms, comments = [], []
+    forms, comments, several = [], [], []
     for _ in range(core.hops):
         free, form = draws.uniform(), _weighted(draws, FORM_WEIGHTS)
-        comment, several = draws.uniform(), draws.uniform()
+        comment, long = draws.uniform(), draws.uniform()
         forms.append(form if free < dials.layout else 0)
         comments.append(comment < COMMENT_SHARE * dials.layout)
-        if several < dials.lines:
-            forms[-1] = STATEMENTS
+        several.append(long < dials.lines)
     other, drawn = draws.uniform(), _weighted(draws, SHAPE_WEIGHTS)
     shape = SHAPES[drawn if other < dials.shape else 0]
     at = draws.below(core.hops - (shape == "folded"))
     for step in range(core.hops):
-        inside = shape == "top_down" or (shape == "helper" and step == at)
+        inside = shape == "top_down" or (shape in PLACED and step == at)
         if shape == "folded" and step == at + 1:
             forms[step] = 0  # the one form of every operation that reads its quantity only once
-        elif (inside or (shape == "folded" and step == at)) and forms[step] == STATEMENTS:
-            forms[step] = 0
+        elif several[step] and not inside:
+            forms[step] = STATEMENTS
     return TrailLayout(shape, tuple(forms), tuple(comments), at if shape in PLACED else 0)
 
 
