@@ -297,7 +297,7 @@ def _order(name: str, found: OrderTable, card: RunCard) -> Table:
 def _anchors(name: str, found: OrderTable) -> Iterator[Table]:
     """A table for each unit, where the task names anchors."""
     for unit, cells in found.anchors.items():
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for anchor, cell in cells.items():
             rows += _with_intervals([f"{anchor} ({cell.order.samples})"], [c.tau for c in cell])
             rows.append(("  chance", *(plain(part.chance) for part in cell)))

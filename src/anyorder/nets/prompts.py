@@ -54,7 +54,7 @@ def check_prompts(ids: Tensor, prompt_length: Tensor, ends: Sequence[int]) -> No
 
 
 @dataclass(frozen=True)
-class Columns:
+class ReadColumns:
     """What the layers read of rows of tokens."""
 
     x: Tensor  # B M D
@@ -82,14 +82,14 @@ class Columns:
 
 def pool_sentences(
     x: Tensor, ids: Tensor, ends: Sequence[int], mask: Tensor | None = None
-) -> Columns:
+) -> ReadColumns:
     """Sum the vectors x (B L D) of tokens `ids` (B L) by sentence, up to the end of the prompt.
 
     ends: the ids that end a sentence; the last of them ends the prompt. Without any, each token is
     a column. mask B L: True = a real token, padding is on the right (None: there is none).
     """
     if not ends:
-        return Columns(x, mask)
+        return ReadColumns(x, mask)
     prompt_end = ids == ends[-1]
     after = (prompt_end.cumsum(1) - prompt_end.long()) > 0  # B L: behind the prompt
     final = torch.ones_like(after) if mask is None else mask
@@ -104,4 +104,4 @@ def pool_sentences(
     real = None
     if shortest < longest:
         real = torch.arange(longest, device=ids.device) < count[:, None]  # B M
-    return Columns(summed, real, of_token.clamp(max=longest - 1))
+    return ReadColumns(summed, real, of_token.clamp(max=longest - 1))

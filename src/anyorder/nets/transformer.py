@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyorder.nets.init import draw_weights
-from anyorder.nets.prompts import Columns, pool_sentences
+from anyorder.nets.prompts import ReadColumns, pool_sentences
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import AttentionContext, Cache, Stack
 
@@ -61,7 +61,7 @@ class CachedStates(Protocol):
     """
 
     lead: int
-    """Columns left of a span that are computed along with it."""
+    """ReadColumns left of a span that are computed along with it."""
 
     def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
         """The states of every column, as `hidden` gives them.  # B L D"""
@@ -76,7 +76,7 @@ class CachedStates(Protocol):
         ...
 
 
-Reader = Callable[[Tensor, Tensor | None], Columns]
+ColumnReader = Callable[[Tensor, Tensor | None], ReadColumns]
 """(ids B L, mask B L) -> what the layers read of them."""
 
 
@@ -85,7 +85,7 @@ class PartialCache:
 
     lead = 0
 
-    def __init__(self, stack: Stack, read: Reader, rows: int, columns: int) -> None:
+    def __init__(self, stack: Stack, read: ColumnReader, rows: int, columns: int) -> None:
         config, weight = stack.config, next(stack.parameters())
         self.stack, self.columns, self.spare = stack, read, columns
         # One spare column takes what the padding of a span writes; attention never reads it.
@@ -263,17 +263,17 @@ class Transformer(Stack):
         if not self.embed.weight.is_meta:
             draw_weights(self, seed)
 
-    def columns_of(self, ids: Tensor, mask: Tensor | None) -> Columns:
+    def columns_of(self, ids: Tensor, mask: Tensor | None) -> ReadColumns:
         """What the layers read of whole rows of ids, B L."""
         return self._columns(ids, None, mask, prompt=True)
 
     def _columns(
         self, ids: Tensor | None, vectors: Tensor | None, mask: Tensor | None, prompt: bool
-    ) -> Columns:
+    ) -> ReadColumns:
         if vectors is None:
             if ids is None:
                 raise ValueError("give ids or vectors")
             vectors = self.embed(ids)
         if ids is None or not prompt:
-            return Columns(vectors, mask)
+            return ReadColumns(vectors, mask)
         return pool_sentences(vectors, ids, self.config.sentence_ends, mask)

@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 from anyorder.families.sflm.config import SphereConfig
 from anyorder.nets.init import TABLE, WeightDraws
-from anyorder.nets.prompts import Columns, pool_sentences
+from anyorder.nets.prompts import ReadColumns, pool_sentences
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.stack import Rotary, Rotation, rotate, sinusoids
 from anyorder.nets.transformer import Transformer
@@ -215,7 +215,7 @@ class SphereNet(nn.Module):
         ids: B L, to pool prompts, so that noised ones do not matter (None: nothing is pooled);
         mask: B L bool, True = a real token; signal: B, of the rows' noised positions.
         """
-        columns = Columns(vectors, mask)
+        columns = ReadColumns(vectors, mask)
         if ids is not None:
             columns = pool_sentences(vectors, ids, self.config.backbone.sentence_ends, mask)
         if isinstance(self.backbone, DiT):
