@@ -37,22 +37,20 @@ DATA = DataConfig(source="trails", vocab="trails", canvas=39, max_length=74)
 """Room for every problem of these dials."""
 SEGMENTS = SegmentConfig(slots=5, segment_length=12)
 TRAIN = TrainConfig(steps=STEPS, batch=64, optimiser="muon", ema=0.99, save_every=500)
-THETA = 100.0
-"""Of rotary positions: rows are short, so fast frequencies tell places apart sooner."""
 
 
 def _net(mlp_width: int) -> NetConfig:
-    return NetConfig(layers=4, mlp_width=mlp_width, rope_theta=THETA, prompt="sentences")
+    return NetConfig(mlp_width=mlp_width, prompt="sentences")
 
 
 def ar() -> Recipe:
     """Left to right: goal problems need the whole chain before the first line."""
-    return Recipe(family="ar", train=TRAIN, net=_net(290), data=DATA, trails=DIALS)
+    return Recipe(family="ar", train=TRAIN, net=_net(192), data=DATA, trails=DIALS)
 
 
 def mdm() -> Recipe:
     """Any order over the tokens of a fixed canvas."""
-    return Recipe(family="mdm", train=TRAIN, net=_net(290), data=DATA, trails=DIALS)
+    return Recipe(family="mdm", train=TRAIN, net=_net(192), data=DATA, trails=DIALS)
 
 
 def planner() -> Recipe:
@@ -61,7 +59,7 @@ def planner() -> Recipe:
         family="mdm",
         start="trails/mdm",
         train=replace(TRAIN, steps=1_500),
-        net=PlannedNetConfig(layers=4, mlp_width=290, rope_theta=THETA, prompt="sentences"),
+        net=PlannedNetConfig(mlp_width=192, prompt="sentences"),
         data=DATA,
         trails=DIALS,
     )
@@ -72,9 +70,7 @@ def flexmdm() -> Recipe:
     return FlexRecipe(
         family="flexmdm",
         train=TRAIN,
-        net=FlexNetConfig(
-            layers=4, mlp_width=192, rope_theta=THETA, prompt="sentences", unmasking_exponent=1.7
-        ),
+        net=FlexNetConfig(mlp_width=112, prompt="sentences", unmasking_exponent=1.7),
         insertion=InsertionConfig(normalise="items", targets="integrated"),
         data=DATA,
         trails=DIALS,
@@ -87,11 +83,9 @@ def latentmdm() -> Recipe:
         family="latentmdm",
         train=TRAIN,
         net=LatentNetConfig(
-            layers=4,
             encoder_layers=1,
             decoder_layers=1,
-            mlp_width=164,
-            rope_theta=THETA,
+            mlp_width=192,
             prompt="sentences",
         ),
         segments=SEGMENTS,
@@ -107,11 +101,9 @@ def flexlatent() -> Recipe:
         family="flexlatent",
         train=TRAIN,
         net=FlexLatentNetConfig(
-            layers=4,
             encoder_layers=1,
             decoder_layers=1,
-            mlp_width=98,
-            rope_theta=THETA,
+            mlp_width=126,
             prompt="sentences",
             unmasking_exponent=1.7,
         ),
@@ -127,7 +119,7 @@ def duo() -> Recipe:
     return DuoRecipe(
         family="duo",
         train=TRAIN,
-        net=replace(_net(186), tied=False),
+        net=replace(_net(108), tied=False),
         uniform=UniformConfig(),
         data=DATA,
         trails=DIALS,
@@ -139,7 +131,7 @@ def sflm() -> Recipe:
     return SphereRecipe(
         family="sflm",
         train=TRAIN,
-        net=SphereNetConfig(layers=4, mlp_width=186, rope_theta=THETA, prompt="sentences"),
+        net=SphereNetConfig(mlp_width=108, prompt="sentences"),
         data=DATA,
         trails=DIALS,
     )
