@@ -39,12 +39,10 @@ def sum_sentences(
 ) -> Tensor:
     """The vectors of `ids`, in prompts summed by sentence.  # x B L D, ids B L -> B L D
 
-    `ends` are the ids that end a sentence; without any all stays as it is. The last of them also
-    ends the prompt: what follows its first occurrence in a row stays as it is. given (B L): the
-    others are noise. They stay as they are, end nothing and count in no sum; None: all are given.
+    `ends` are the ids that end a sentence. The last of them also ends the prompt: what follows its
+    first occurrence in a row stays as it is. given (B L): the others are noise. They stay as they
+    are, end nothing and count in no sum; None: all are given.
     """
-    if not ends:
-        return x
     prompt_end = ids == ends[-1] if given is None else (ids == ends[-1]) & given
     inside = (prompt_end.cumsum(1) - prompt_end.long()) == 0  # B L: up to its end, which counts
     if given is not None:

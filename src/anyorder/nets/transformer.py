@@ -252,7 +252,12 @@ class Transformer(Stack):
 
     def vectors_of(self, ids: Tensor) -> Tensor:
         """What the layers read of whole rows of ids.  # B L -> B L D"""
-        return sum_sentences(self.embed(ids), ids, self.config.sentence_ends)
+        return self.sum_prompts(self.embed(ids), ids)
+
+    def sum_prompts(self, x: Tensor, ids: Tensor, given: Tensor | None = None) -> Tensor:
+        """The vectors of ids, those of prompts in their form (prompts.py).  # B L D"""
+        ends = self.config.sentence_ends
+        return sum_sentences(x, ids, ends, given) if ends else x
 
     def _stream(self, ids: Tensor | None, vectors: Tensor | None, prompt: bool) -> Tensor:
         if ids is not None and vectors is None:

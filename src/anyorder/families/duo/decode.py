@@ -39,7 +39,6 @@ from anyorder.decode.draw import (
 from anyorder.decode.loop import keep_rows, pieces, run
 from anyorder.families.duo.config import DuoOptions
 from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
-from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.transformer import Transformer
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import LAST_TIME
@@ -215,8 +214,7 @@ class _Stepper:
         net, rows = self.net, self.rows
         if not isinstance(net, Transformer):
             return net.hidden(rows.ids, mask=rows.real, time=time)
-        ends = net.config.sentence_ends
-        vectors = sum_sentences(net.embed(rows.ids), rows.ids, ends, given=~rows.free)
+        vectors = net.sum_prompts(net.embed(rows.ids), rows.ids, given=~rows.free)
         return net.hidden(vectors=vectors, mask=rows.real, time=time)
 
     def _predict(self, logits: Tensor, here: Tensor, step: int) -> tuple[Tensor, Tensor]:

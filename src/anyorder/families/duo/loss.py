@@ -21,7 +21,6 @@ from anyorder.data.batches import Batch
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.family import Objective
 from anyorder.nets.denoiser import States
-from anyorder.nets.prompts import sum_sentences
 from anyorder.nets.transformer import Transformer
 from anyorder.process import uniform
 from anyorder.process.insertion import answer_items
@@ -54,7 +53,7 @@ def uniform_bound(
                 clean, free, batch.index, noise, SCHEDULE, states.count, first_time
             )
             vectors = net.embed(batch.ids.where(~free, states.ids[seen.states]))
-        vectors = sum_sentences(vectors, batch.ids, net.config.sentence_ends, given=~free)
+        vectors = net.sum_prompts(vectors, batch.ids, given=~free)
         hidden = net.hidden(vectors=vectors, mask=batch.real, time=seen.alpha.float())[free]  # M D
         log_prob = states.logits(net.head(hidden)).log_softmax(dim=-1)  # M K
         row = free.nonzero()[:, 0]

@@ -115,7 +115,9 @@ class LatentNet(nn.Module):
     def read(self, ids: Tensor, length: Tensor) -> PromptVectors:
         """Prompts B P of `length` (B) tokens, padded on the right."""
         real = torch.arange(ids.shape[1], device=ids.device) < length[:, None]
-        x = sum_sentences(self.embed(ids), ids, self.config.backbone.sentence_ends)
+        x, ends = self.embed(ids), self.config.backbone.sentence_ends
+        if ends:
+            x = sum_sentences(x, ids, ends)
         if self.config.attention == "bidirectional":
             return PromptVectors(real, length, vectors=x)
         memory = self.latent.remember(x, self.latent.plain_context(x, real))

@@ -204,8 +204,9 @@ class SphereNet(nn.Module):
         return F.normalize(self.backbone.embed(ids), dim=-1)
 
     def sum_prompts(self, vectors: Tensor, ids: Tensor, given: Tensor) -> Tensor:
-        """The vectors, those of given tokens (B L) in the form of prompts.  # B L D"""
-        return sum_sentences(vectors, ids, self.config.backbone.sentence_ends, given)
+        """The vectors of ids, those of prompts in their form (nets/prompts.py).  # B L D"""
+        ends = self.config.backbone.sentence_ends
+        return sum_sentences(vectors, ids, ends, given) if ends else vectors
 
     def hidden(self, vectors: Tensor, *, mask: Tensor | None = None, signal: Tensor) -> Tensor:
         """The states that the head reads: B L D -> B L D. Those at padding mean nothing.
