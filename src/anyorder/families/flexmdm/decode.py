@@ -42,6 +42,7 @@ from anyorder.families.flexmdm.compat import (
     extra_of,
 )
 from anyorder.families.flexmdm.config import COMPAT_POLICIES, FlexOptions
+from anyorder.families.flexmdm.correct import correct_tokens
 from anyorder.nets.denoiser import Inserter
 from anyorder.vocab import Vocab
 
@@ -74,7 +75,10 @@ def decode(
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
     rows = GrowingRows.start(canvases, keys, vocab, torch.device(device))
-    return run(_Stepper(net, vocab, options, canvases, rows), watch)
+    decoded = run(_Stepper(net, vocab, options, canvases, rows), watch)
+    if not options.correct:
+        return decoded
+    return correct_tokens(net, vocab, canvases, decoded, options.correct, device, watch)
 
 
 class _Stepper:
@@ -157,6 +161,7 @@ def resolve(options: FlexOptions) -> FlexOptions:
     one_of("mode", options.mode, ("exact", "compat"))
     full = options.with_schedules("kept" if options.mode == "compat" else "carried")
     Draw.of(options)  # refuses temperatures and shares out of range
+    options.check_corrections()
     if options.meaningful_replace and options.steps is not None and options.steps <= REPLACE_AFTER:
         raise ValueError(
             f"meaningful_replace begins after step {REPLACE_AFTER}: give more steps, or leave "
@@ -212,7 +217,12 @@ def _resolve_compat(options: FlexOptions) -> FlexOptions:
         full = replace(full, quota=options.quota or "poisson")
         one_of("quota", full.quota, ("poisson",), "in mode compat")
     full.refuse_set(
-        "in mode compat, as in the published sampler", "posterior", "ties", "top_p", "top_k"
+        "in mode compat, as in the published sampler",
+        "posterior",
+        "ties",
+        "top_p",
+        "top_k",
+        "correct",
     )
     return full
 
