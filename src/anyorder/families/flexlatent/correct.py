@@ -31,16 +31,15 @@ from anyorder.decode.draw import Draw, Posterior, refuse_nan, text_logits
 from anyorder.families.flexmdm.correct import (
     END,
     Answer,
-    History,
     Item,
     Rule,
-    Slot,
     Text,
     correct,
     grouped,
     network_times,
     rows_along,
 )
+from anyorder.families.flexmdm.history import History, Slot
 from anyorder.families.latentmdm.candidates import Candidates
 from anyorder.nets.denoiser import GAP_LIMIT, ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.vocab import Vocab
