@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -159,6 +160,7 @@ class _Stepper:
 def resolve(options: FlexOptions) -> FlexOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     one_of("mode", options.mode, ("exact", "compat"))
+    options = replace(options, clock=options.clock or _usual_clock(options))
     full = options.with_schedules("kept" if options.mode == "compat" else "carried")
     Draw.of(options)  # refuses temperatures and shares out of range
     options.check_corrections()
@@ -168,6 +170,14 @@ def resolve(options: FlexOptions) -> FlexOptions:
             "it out"
         )
     return _resolve_compat(full) if options.mode == "compat" else _resolve_exact(full)
+
+
+def _usual_clock(options: FlexOptions) -> Literal["steps", "events"]:
+    """Events, which solve more, unless an option is set that only a grid has."""
+    needs_grid = (options.steps, options.quota, options.counts, options.hazard)
+    if options.mode == "compat" or options.has_extras or needs_grid != (None,) * 4:
+        return "steps"
+    return "events"
 
 
 def _resolve_exact(options: FlexOptions) -> FlexOptions:
