@@ -24,7 +24,8 @@ any of its final tokens is to be read.
 Place j of segment n has the number n * L_seg + j. The tokens *committed* from a canvas are those of
 the segments revealed next (decode/replay.py says when). Segments that were not drawn (emptied by
 the tail rule) are no commitments; nor are closing EOS, which a trace does not hold. A trace keeps
-what the erasing tail rule of mode compat removed only if it keeps candidates.
+what the erasing tail rule of mode compat removed only if it keeps candidates. Segments that a
+correction deleted are its ghosts: they are on the canvases of their time, but never read.
 
 Not here: traces of tokens (replay.py), and measures of posteriors (measure/placement_scores.py).
 Letters: B canvases (rows), S slots, L items (anchor and segments), N segments that are read,
