@@ -41,6 +41,7 @@ SCRIPTS = {
     "flexmdm_stories": "--problems 60",
     "latentmdm_policies": "--problems 60",
     "planner": "--problems 60",
+    "correct": "--first 3000 --problems 40",
     "grading": "--programs 164",
     "measures": "",
     "order_metrics": "",

@@ -32,7 +32,7 @@ from anyorder.measure.placement_scores import Dense, place
 from anyorder.nets.oracles import SegmentOracle
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.process.noise import key_of
-from anyorder.trace import Ghost, Trace
+from anyorder.trace import Event, Ghost, Trace
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.words(list("abcdefgh"))
@@ -456,8 +456,12 @@ def test_traces_that_are_refused(net: LatentNet) -> None:
     several = trace.reveal_step.copy()
     several[0] -= 1
     refused("the tokens of segment 0 have different steps", reveal_step=several)
-    ghost = Ghost(0, 0, None, 1, None, None)
-    refused("changed or were deleted, .* without corrections", ghosts=(ghost,))
+    event = Event(0, 0, 1, "b")
+    refused("has tokens that changed, and a segment is inserted, revealed", events=(event,))
+    masked, inside = Ghost(-1, 0, None, 1, None, None), Ghost(0, 0, 0, 1, 1, "b")
+    refused("that step 1 deleted were not revealed as one", ghosts=(masked,))
+    refused("has deleted tokens inside a segment", ghosts=(inside,))
+    refused("the slots of this model stay", ghosts=(inside._replace(after=-1),))
     with pytest.raises(ValueError, match="holds strings, not token ids"):
         reader.moments([Replay(STRINGS, [0], np.ones(2, dtype=bool))])
     few = LatentNet(replace(net.config, slots=2), seed=0).eval()

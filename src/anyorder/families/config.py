@@ -203,8 +203,9 @@ class DrawOptions:
 class ClockOptions:
     """When slots are inserted and revealed, and how many."""
 
-    clock: Literal["steps", "events"] = "steps"
-    """steps: a grid of time, many events in one call; events: at most one event in each call."""
+    clock: Literal["steps", "events"] | None = None
+    """steps: a grid of time, many events in one call; events: at most one event in each call.
+    Unset: steps; flexmdm: events, but steps with an option that needs them."""
     steps: int | None = None
     """Steps of the grid. Exact: 128; compat: 512."""
     quota: Literal["thinned", "poisson"] | None = None
@@ -224,12 +225,14 @@ class ClockOptions:
 
     def with_schedules(self, unmasking: str) -> Self:
         """With both schedules, `unmasking` unless another was chosen; clock and numbers checked."""
-        one_of("clock", self.clock, ("steps", "events"))
+        clock = self.clock or "steps"
+        one_of("clock", clock, ("steps", "events"))
         at_least("steps", self.steps)
         positive("insertion_temperature", self.insertion_temperature)
         insertion = 2.9 if self.insertion_schedule is None else self.insertion_schedule
         return replace(
             self,
+            clock=clock,
             insertion_schedule=_exponent("insertion_schedule", insertion),
             unmasking_schedule=_unmasking(self.unmasking_schedule) or unmasking,
         )

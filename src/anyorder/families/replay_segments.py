@@ -24,7 +24,8 @@ any of its final tokens is to be read.
 Place j of segment n has the number n * L_seg + j. The tokens *committed* from a canvas are those of
 the segments revealed next (decode/replay.py says when). Segments that were not drawn (emptied by
 the tail rule) are no commitments; nor are closing EOS, which a trace does not hold. A trace keeps
-what the erasing tail rule of mode compat removed only if it keeps candidates.
+what the erasing tail rule of mode compat removed only if it keeps candidates. Segments that a
+correction deleted are its ghosts: they are on the canvases of their time, but never read.
 
 Not here: traces of tokens (replay.py), and measures of posteriors (measure/placement_scores.py).
 Letters: B canvases (rows), S slots, L items (anchor and segments), N segments that are read,
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +71,7 @@ from anyorder.families.replay import (
     times_of,
 )
 from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentInserter, SegmentNet
-from anyorder.trace import Trace
+from anyorder.trace import Ghost, Trace
 from anyorder.vocab import Vocab
 
 SegmentTokens = tuple[int, ...]
@@ -87,8 +89,14 @@ class TraceSegment(NamedTuple):
     """Of its tokens, or of the EOS of an empty segment; None if the trace has none."""
     inside: bool
     """Whether to read it while it is open."""
+    gone: int | None = None
+    """The step that deleted it."""
     erased: tuple[int, SegmentTokens] | None = None
     """(step, text) that it showed from that step on, before the tail rule emptied it."""
+
+    def there(self, step: int) -> bool:
+        """Whether it is on the canvas after `step` steps."""
+        return self.insert <= step and (self.gone is None or step < self.gone)
 
     def shown(self, step: int) -> SegmentTokens | None:
         """Its text after `step` steps; None: it is open."""
@@ -149,18 +157,19 @@ class SegmentTrace:
             raise ValueError(
                 f"{name_of(trace)} does not name the segment of each token: sample it again"
             )
-        if trace.events or trace.ghosts:
+        if trace.events:
             raise ValueError(
-                f"{name_of(trace)} has tokens that changed or were deleted, and canvases of "
-                "segments are rebuilt only where each segment is revealed once: sample it again "
-                "without corrections"
+                f"{name_of(trace)} has tokens that changed, and a segment is inserted, revealed "
+                "and deleted as one: sample it again"
             )
         owner = trace.segment
         numbers = sorted(set(owner.tolist()))
         prompt, lead = _front(replay, numbers[0] if numbers else None)
         given = [TraceSegment(number, ids, 0, 0, None, False) for number, ids in enumerate(lead)]
-        found = [_segment(replay, np.flatnonzero(owner == number), eos_id) for number in numbers]
-        return cls(trace, prompt, (*given, *found), eos_id)
+        places = [np.flatnonzero(owner == number) for number in numbers]
+        found = [_segment(replay, at, eos_id) for at in places]
+        ends = [int(at[-1]) for at in places]
+        return cls(trace, prompt, (*given, *_with_ghosts(trace, found, ends)), eos_id)
 
     def moment(self, step: int, time: float | None, segment_length: int) -> SegmentMoment:
         """The canvas after `step` steps, on which the network is called at `time`."""
@@ -168,7 +177,7 @@ class SegmentTrace:
         slots: list[Slot] = []
         commits: list[tuple[int, int, float]] = []
         for each in self.segments:
-            if each.insert > step:
+            if not each.there(step):
                 continue
             shown = each.shown(step)
             drawn = each.drawn(following) if shown is None and following is not None else None
@@ -210,6 +219,7 @@ class SegmentTrace:
         """The step decided on this canvas: the next change; if `timed`, only the next step."""
         changes = {each.insert for each in self.segments} | {each.reveal for each in self.segments}
         changes |= {each.erased[0] for each in self.segments if each.erased is not None}
+        changes |= {each.gone for each in self.segments if each.gone is not None}
         later = min((change for change in changes if change > step), default=None)
         return None if timed and later != step + 1 else later
 
@@ -261,11 +271,55 @@ def _segment(replay: Replay, at: IntArray, eos_id: int) -> TraceSegment:
     )
 
 
+def _with_ghosts(
+    trace: Trace, found: Sequence[TraceSegment], ends: Sequence[int]
+) -> Iterator[TraceSegment]:
+    """The segments with those that were deleted, each in its place.
+
+    `ends` has the last token of each final segment.
+    """
+    ghosts = list(_ghosts(trace))
+    for segment, end in zip([None, *found], [-1, *ends], strict=True):
+        if segment is not None:
+            yield segment
+        while ghosts and ghosts[0][0] == end:
+            yield ghosts.pop(0)[1]
+    if ghosts:
+        raise ValueError(
+            f"{name_of(trace)} has deleted tokens inside a segment, and a segment is deleted as "
+            "one: sample it again"
+        )
+
+
+def _ghosts(trace: Trace) -> Iterator[tuple[int, TraceSegment]]:
+    """The deleted segments, each with the token behind which it stood.
+
+    A step deletes one segment: neighbouring ghosts of one step are its tokens.
+    """
+    for (after, gone), group in groupby(trace.ghosts or (), _death):
+        tokens = list(group)
+        ids = tuple(each.token_id for each in tokens if each.token_id is not None)
+        lives = {(each.insert_step, each.reveal_step) for each in tokens}
+        insert, reveal = lives.pop()
+        if lives or reveal is None:
+            raise ValueError(
+                f"{name_of(trace)}: the tokens that step {gone} deleted were not revealed as one "
+                "segment: sample it again"
+            )
+        yield after, TraceSegment(GONE, ids, insert, reveal, None, False, gone)
+
+
+def _death(ghost: Ghost) -> tuple[int, int]:
+    return ghost.after, ghost.delete_step
+
+
 def _unknown(ids: SegmentTokens) -> FloatArray:
     """NaN for each token, or for the EOS of an empty segment."""
     return np.full(max(1, len(ids)), np.nan)
 
 
+GONE = -1
+"""The number of every deleted segment: it is never read."""
 OPEN, EMPTY, FIRST = 0, 1, 2
 """Rows of the table of latents: the mask vector, the empty vector, the first known segment."""
 
@@ -306,6 +360,11 @@ class SegmentInputs:
     def places(self, moment: SegmentMoment) -> Iterator[tuple[int, Slot]]:
         """Each segment and its place on the canvas."""
         for place, slot in enumerate(moment.slots):
+            if self.slots is not None and slot.number == GONE:
+                raise ValueError(
+                    "a trace has deleted segments, and the slots of this model stay: give the "
+                    "model that made it"
+                )
             if self.slots is not None and slot.number >= self.slots:
                 raise ValueError(
                     f"a trace has a segment {slot.number} and this model {self.slots} slots: give "
@@ -323,7 +382,7 @@ class SegmentInputs:
         return torch.cat([fixed, self.net.encode(*self.padded(known)).to(mask)])
 
     def padded(self, rows: Sequence[SegmentTokens]) -> tuple[Tensor, Tensor]:
-        """Ids and lengths of ragged rows.  # N T, N"""
+        """SegmentTokens and lengths of ragged rows.  # N T, N"""
         ids, length = padded(rows, self.vocab.pad_id)
         return ids.to(self.device), length.to(self.device)
 

@@ -363,6 +363,7 @@ _SETTINGS: dict[str, str] = {
     "steps": "{} steps",
     "block": "blocks of {}",
     "remask": "remasking {}",
+    "correct": "at most {} corrections",
     "clock": "{}",
     "mode": "mode {}",
     "quota": "quota {}",
@@ -378,7 +379,7 @@ _SETTINGS: dict[str, str] = {
 }
 
 # Defaults, which a label does not mention.
-_USUAL = {"temperature": 0.0, "samples": 1, "top_p": 1.0, "quota": "thinned"}
+_USUAL = {"temperature": 0.0, "samples": 1, "top_p": 1.0, "quota": "thinned", "correct": 0}
 
 _VALUES = {"events": "one change at a time", "steps": "in fixed steps"}
 """Values of the clock, in words."""

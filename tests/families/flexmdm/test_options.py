@@ -22,6 +22,7 @@ GOOD = [
     FlexOptions(clock="events", policy="left_to_right", unmasking_schedule=1.0),
     FlexOptions(unmasking_schedule="1.5", insertion_schedule=1.7, insertion_temperature=0.6),
     FlexOptions(force_unmask=True, meaningful_replace=True),
+    FlexOptions(correct=30),
     FlexOptions(mode="compat"),
     FlexOptions(mode="compat", policy="entropy", hazard="midpoint", counts="floor_bernoulli"),
     FlexOptions(mode="compat", policy="random", steps=64, insertion_temperature=0.6),
@@ -37,7 +38,7 @@ def test_resolving_twice_changes_nothing_and_gives_plain_values(options: FlexOpt
 
 
 def test_defaults() -> None:
-    exact = flexmdm.resolve(FlexOptions())
+    exact = flexmdm.resolve(FlexOptions(clock="steps"))
     assert (exact.policy, exact.steps, exact.quota, exact.counts, exact.hazard) == (
         "confidence", 128, "thinned", "binomial", "exact",
     )  # fmt: skip
@@ -48,10 +49,28 @@ def test_defaults() -> None:
         "sampled", 512, "poisson", "poisson", "left",
     )  # fmt: skip
     assert (compat.posterior, compat.ties) == (None, None)
-    events = flexmdm.resolve(FlexOptions(clock="events"))
+    events = flexmdm.resolve(FlexOptions())
+    assert events.clock == "events" and events.correct == 0
     assert (events.steps, events.quota, events.counts, events.hazard) == (None,) * 4
     assert flexmdm.resolve(FlexOptions(mode="compat", policy="random")).quota is None
     assert flexmdm.resolve(FlexOptions(unmasking_schedule="1.5")).unmasking_schedule == 1.5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"steps": 9},
+        {"quota": "poisson"},
+        {"counts": "poisson"},
+        {"hazard": "left"},
+        {"force_unmask": True},
+        {"meaningful_replace": True},
+        {"mode": "compat"},
+    ],
+    ids=str,
+)
+def test_what_only_a_grid_has_chooses_the_grid(given: dict[str, object]) -> None:
+    assert flexmdm.resolve(FlexOptions(**given)).clock == "steps"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

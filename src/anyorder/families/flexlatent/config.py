@@ -18,7 +18,7 @@ from anyorder.families.config import (
     Specials,
     check_exponents,
 )
-from anyorder.families.flexmdm.config import InsertionConfig
+from anyorder.families.flexmdm.config import CorrectOptions, InsertionConfig
 from anyorder.families.latentmdm.config import LatentConfig, LatentNetConfig, check_reconstruct
 from anyorder.nets.shapes import TransformerConfig
 
@@ -78,7 +78,7 @@ class FlexLatentConfig(FlexLatentSettings, OnLatent):
 
 
 @dataclass(frozen=True)
-class FlexLatentOptions(DrawOptions, ClockOptions):
+class FlexLatentOptions(CorrectOptions, DrawOptions, ClockOptions):
     """How to decode with flexlatent. Unset choices follow `clock` and `policy`."""
 
     policy: str = "average"

@@ -42,6 +42,7 @@ from anyorder.decode.loop import StepView, run
 from anyorder.decode.policy import Policy, find_segment_score
 from anyorder.decode.quota import find_clocked_quota
 from anyorder.families.flexlatent.config import FlexLatentOptions
+from anyorder.families.flexlatent.correct import correct_segments
 from anyorder.families.latentmdm.candidates import (
     Candidates,
     SegmentChoice,
@@ -252,7 +253,10 @@ def decode(
     check(canvases, options)
     _check_fit(net, vocab, canvases)
     state = SegmentGrowth.start(net, vocab, canvases, keys, Draw.of(options), torch.device(device))
-    return run(_Stepper(state, options, canvases), watch)
+    decoded = run(_Stepper(state, options, canvases), watch)
+    if not options.correct:
+        return decoded
+    return correct_segments(net, vocab, canvases, decoded, options.correct, device, watch)
 
 
 def _check_fit(net: SegmentInserter, vocab: Vocab, canvases: Sequence[GrowingSegments]) -> None:
@@ -321,6 +325,12 @@ def resolve(options: FlexLatentOptions) -> FlexLatentOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     full = options.with_schedules("carried").with_exact_clock()
     at_least("slots", options.slots)
+    options.check_corrections()
+    if options.correct and options.candidates:
+        raise ValueError(
+            "candidates are recorded of segments that stay, and correct may delete some: leave one "
+            "of the two out"
+        )
     if build_policy(full).score.reads == "nothing":
         full.refuse_set(f"on the policy {full.policy!r}", "ties")
     else:

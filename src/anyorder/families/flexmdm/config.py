@@ -70,7 +70,23 @@ COMPAT_POLICIES = ("sampled", "entropy", "random")
 
 
 @dataclass(frozen=True)
-class FlexOptions(DrawOptions, ClockOptions):
+class CorrectOptions:
+    """What happens after decoding."""
+
+    correct: int = 0
+    """After decoding, ask about every item again, and insert, delete or replace one at a time, at
+    most this often. A heuristic: it prefers likely texts. 0: leave the text as it is."""
+
+    def check_corrections(self) -> None:
+        """Refuse a number that is none."""
+        if self.correct < 0:
+            raise ValueError(
+                f"correct={self.correct}: give the most corrections of a text, or 0 for none"
+            )
+
+
+@dataclass(frozen=True)
+class FlexOptions(CorrectOptions, DrawOptions, ClockOptions):
     """How to decode with flexmdm. Unset choices follow `mode` and `clock`."""
 
     policy: str | None = None

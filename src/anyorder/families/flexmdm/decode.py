@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ from anyorder.families.flexmdm.compat import (
     extra_of,
 )
 from anyorder.families.flexmdm.config import COMPAT_POLICIES, FlexOptions
+from anyorder.families.flexmdm.correct import correct_tokens
 from anyorder.nets.denoiser import Inserter
 from anyorder.vocab import Vocab
 
@@ -74,7 +76,10 @@ def decode(
         generator = torch.Generator(device).manual_seed(keys[0])
         return decode_compat(net, vocab, canvases, options, generator, watch)
     rows = GrowingRows.start(canvases, keys, vocab, torch.device(device))
-    return run(_Stepper(net, vocab, options, canvases, rows), watch)
+    decoded = run(_Stepper(net, vocab, options, canvases, rows), watch)
+    if not options.correct:
+        return decoded
+    return correct_tokens(net, vocab, canvases, decoded, options.correct, device, watch)
 
 
 class _Stepper:
@@ -155,14 +160,24 @@ class _Stepper:
 def resolve(options: FlexOptions) -> FlexOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     one_of("mode", options.mode, ("exact", "compat"))
+    options = replace(options, clock=options.clock or _usual_clock(options))
     full = options.with_schedules("kept" if options.mode == "compat" else "carried")
     Draw.of(options)  # refuses temperatures and shares out of range
+    options.check_corrections()
     if options.meaningful_replace and options.steps is not None and options.steps <= REPLACE_AFTER:
         raise ValueError(
             f"meaningful_replace begins after step {REPLACE_AFTER}: give more steps, or leave "
             "it out"
         )
     return _resolve_compat(full) if options.mode == "compat" else _resolve_exact(full)
+
+
+def _usual_clock(options: FlexOptions) -> Literal["steps", "events"]:
+    """Events, which solve more, unless an option is set that only a grid has."""
+    needs_grid = (options.steps, options.quota, options.counts, options.hazard)
+    if options.mode == "compat" or options.has_extras or needs_grid != (None,) * 4:
+        return "steps"
+    return "events"
 
 
 def _resolve_exact(options: FlexOptions) -> FlexOptions:
@@ -212,7 +227,12 @@ def _resolve_compat(options: FlexOptions) -> FlexOptions:
         full = replace(full, quota=options.quota or "poisson")
         one_of("quota", full.quota, ("poisson",), "in mode compat")
     full.refuse_set(
-        "in mode compat, as in the published sampler", "posterior", "ties", "top_p", "top_k"
+        "in mode compat, as in the published sampler",
+        "posterior",
+        "ties",
+        "top_p",
+        "top_k",
+        "correct",
     )
     return full
 
