@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ from anyorder.families.replay import (
     times_of,
 )
 from anyorder.nets.denoiser import ReadPrompt, SegmentCoder, SegmentInserter, SegmentNet
-from anyorder.trace import Ghost, Trace
+from anyorder.trace import Trace
 from anyorder.vocab import Vocab
 
 SegmentTokens = tuple[int, ...]
@@ -167,8 +168,7 @@ class SegmentTrace:
         prompt, lead = _front(replay, numbers[0] if numbers else None)
         given = [TraceSegment(number, ids, 0, 0, None, False) for number, ids in enumerate(lead)]
         places = [np.flatnonzero(owner == number) for number in numbers]
-        found = [_segment(replay, at, eos_id) for at in places]
-        ends = [int(at[-1]) for at in places]
+        found, ends = [_segment(replay, at, eos_id) for at in places], [at[-1] for at in places]
         return cls(trace, prompt, (*given, *_with_ghosts(trace, found, ends)), eos_id)
 
     def moment(self, step: int, time: float | None, segment_length: int) -> SegmentMoment:
@@ -274,10 +274,7 @@ def _segment(replay: Replay, at: IntArray, eos_id: int) -> TraceSegment:
 def _with_ghosts(
     trace: Trace, found: Sequence[TraceSegment], ends: Sequence[int]
 ) -> Iterator[TraceSegment]:
-    """The segments with those that were deleted, each in its place.
-
-    `ends` has the last token of each final segment.
-    """
+    """Final and deleted segments in order; `ends`: the last token of each final one."""
     ghosts = list(_ghosts(trace))
     for segment, end in zip([None, *found], [-1, *ends], strict=True):
         if segment is not None:
@@ -285,18 +282,15 @@ def _with_ghosts(
         while ghosts and ghosts[0][0] == end:
             yield ghosts.pop(0)[1]
     if ghosts:
-        raise ValueError(
-            f"{name_of(trace)} has deleted tokens inside a segment, and a segment is deleted as "
-            "one: sample it again"
-        )
+        raise ValueError(f"{name_of(trace)} has deleted tokens inside a segment: sample it again")
 
 
 def _ghosts(trace: Trace) -> Iterator[tuple[int, TraceSegment]]:
     """The deleted segments, each with the token behind which it stood.
 
-    A step deletes one segment: neighbouring ghosts of one step are its tokens.
+    A step deletes one segment: neighbouring ghosts of one step are its tokens. They are never read.
     """
-    for (after, gone), group in groupby(trace.ghosts or (), _death):
+    for (after, gone), group in groupby(trace.ghosts or (), attrgetter("after", "delete_step")):
         tokens = list(group)
         ids = tuple(each.token_id for each in tokens if each.token_id is not None)
         lives = {(each.insert_step, each.reveal_step) for each in tokens}
@@ -306,11 +300,7 @@ def _ghosts(trace: Trace) -> Iterator[tuple[int, TraceSegment]]:
                 f"{name_of(trace)}: the tokens that step {gone} deleted were not revealed as one "
                 "segment: sample it again"
             )
-        yield after, TraceSegment(GONE, ids, insert, reveal, None, False, gone)
-
-
-def _death(ghost: Ghost) -> tuple[int, int]:
-    return ghost.after, ghost.delete_step
+        yield after, TraceSegment(-1, ids, insert, reveal, None, False, gone)
 
 
 def _unknown(ids: SegmentTokens) -> FloatArray:
@@ -318,8 +308,6 @@ def _unknown(ids: SegmentTokens) -> FloatArray:
     return np.full(max(1, len(ids)), np.nan)
 
 
-GONE = -1
-"""The number of every deleted segment: it is never read."""
 OPEN, EMPTY, FIRST = 0, 1, 2
 """Rows of the table of latents: the mask vector, the empty vector, the first known segment."""
 

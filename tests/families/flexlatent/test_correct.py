@@ -21,7 +21,7 @@ from anyorder.decode.canvas import Decoded, GrowingSegments
 from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.flexlatent.correct import SegmentAsker, correct_segments
-from anyorder.families.flexmdm.correct import END, Item, Text
+from anyorder.families.flexmdm.correct import END, TextItem, VisitedText
 from anyorder.families.replay_segments import flex_latent_reader
 from anyorder.model import Model
 from anyorder.nets.oracles import Segment, SegmentInsertionOracle
@@ -118,7 +118,7 @@ def test_answers_against_a_plain_computation(model: Model, stories: list[Trace])
     with torch.inference_mode():
         prompt = net.read(torch.tensor([canvas.prompt]), torch.tensor([len(canvas.prompt)]))
         asker = SegmentAsker(net, vocab, prompt, [()])
-        text = Text(0, tuple(Item(word) for word in words), 9)
+        text = VisitedText(0, tuple(TextItem(word) for word in words), 9)
         answers = asker.again([(text, place) for place in range(len(words))])
         latents = torch.cat([net.encode(torch.tensor([w]), torch.tensor([len(w)])) for w in words])
         for place, (word, answer) in enumerate(zip(words, answers, strict=True)):

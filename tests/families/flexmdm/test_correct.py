@@ -27,17 +27,17 @@ from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.flexmdm.correct import (
     END,
     Answer,
-    Item,
+    CorrectionRule,
     Review,
-    Rule,
-    Text,
+    TextItem,
+    VisitedText,
     Visits,
     correct,
     correct_tokens,
     review,
     slots_of,
 )
-from anyorder.families.flexmdm.history import History, Move
+from anyorder.families.flexmdm.history import Move, TextHistory
 from anyorder.families.replay import flex_reader
 from anyorder.model import Model
 from anyorder.nets.oracles import InsertionOracle
@@ -139,7 +139,7 @@ def test_the_law_that_it_leaves() -> None:
 class ByHand:
     """An `Asker` that knows the word that should be there, and follows the edit distance to it."""
 
-    rule = Rule()
+    rule = CorrectionRule()
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
@@ -147,7 +147,7 @@ class ByHand:
     def time(self, left: float) -> float:
         return 1 - left
 
-    def missing(self, texts: Sequence[Text], left: Sequence[float]) -> list[list[float]]:
+    def missing(self, texts: Sequence[VisitedText], left: Sequence[float]) -> list[list[float]]:
         return [self._gaps(spelled_text(text)) for text in texts]
 
     def _gaps(self, word: str) -> list[float]:
@@ -158,7 +158,7 @@ class ByHand:
             for i in range(len(word) + 1)
         ]
 
-    def again(self, masked: Sequence[tuple[Text, int]]) -> list[Answer]:
+    def again(self, masked: Sequence[tuple[VisitedText, int]]) -> list[Answer]:
         found = []
         for text, place in masked:
             word = spelled_text(text)
@@ -172,18 +172,19 @@ class ByHand:
         return int(Levenshtein.distance(word, self.wanted))
 
 
-def spelled_text(text: Text) -> str:
+def spelled_text(text: VisitedText) -> str:
     return "".join("abc"[ids[0]] if ids else "?" for ids in text.content)
 
 
-def text_of(word: str, room: int = 9, frozen: Sequence[int] = ()) -> Text:
+def text_of(word: str, room: int = 9, frozen: Sequence[int] = ()) -> VisitedText:
     items = [
-        Item(("abc".index(letter),), frozen=place in frozen) for place, letter in enumerate(word)
+        TextItem(("abc".index(letter),), frozen=place in frozen)
+        for place, letter in enumerate(word)
     ]
-    return Text(0, tuple(items), room)
+    return VisitedText(0, tuple(items), room)
 
 
-def best_text(path: Visits, start: Text) -> str:
+def best_text(path: Visits, start: VisitedText) -> str:
     text = start
     for move in path.moves[: path.best]:
         text = text.after(move)
@@ -215,17 +216,17 @@ def test_frozen_items_and_full_texts_stay() -> None:
     closed = text_of("abcaa", frozen=range(5))
     items = tuple(item._replace(grows=False) for item in closed.items)
     (path,) = correct(ByHand("babcaac"), [closed._replace(items=items)], 9)
-    assert path.text.items == (Item((1,)), *items)  # only the first gap is open
+    assert path.text.items == (TextItem((1,)), *items)  # only the first gap is open
 
 
 class Turning(ByHand):
     """Always prefers another token at the first place, and likes all texts alike."""
 
-    def missing(self, texts: Sequence[Text], left: Sequence[float]) -> list[list[float]]:
+    def missing(self, texts: Sequence[VisitedText], left: Sequence[float]) -> list[list[float]]:
         # Nothing is missing in a text of five, and all that is deleted is wanted back.
         return [[0.01 if len(t.items) == 5 else 0.9] * (len(t.items) + 1) for t in texts]
 
-    def again(self, masked: Sequence[tuple[Text, int]]) -> list[Answer]:
+    def again(self, masked: Sequence[tuple[VisitedText, int]]) -> list[Answer]:
         return [
             Answer(-0.1 if place else -3.0, -0.1, ((text.items[place].ids[0] + 1) % 3,), (-0.1,))
             for text, place in masked
@@ -271,8 +272,8 @@ def test_random_changes_replay_to_the_texts(data: st.DataObject) -> None:
     """Whatever changes: every snapshot is the text of its step, and files keep it."""
     word = data.draw(st.lists(st.integers(0, 2), max_size=5))
     row = finished(word)
-    history = History(row, slots_of(row), VOCAB.mask_id)
-    text, shown = Text(0, tuple(Item((token,)) for token in word), 9), [list(word)]
+    history = TextHistory(row, slots_of(row), VOCAB.mask_id)
+    text, shown = VisitedText(0, tuple(TextItem((token,)) for token in word), 9), [list(word)]
     for _ in range(data.draw(st.integers(0, 6))):
         kinds = ["insert", "delete", "replace"] if text.items else ["insert"]
         kind = data.draw(st.sampled_from(kinds))

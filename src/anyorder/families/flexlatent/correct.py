@@ -31,22 +31,22 @@ from anyorder.decode.draw import Draw, Posterior, refuse_nan, text_logits
 from anyorder.families.flexmdm.correct import (
     END,
     Answer,
-    Item,
-    Rule,
-    Text,
+    CorrectionRule,
+    TextItem,
+    VisitedText,
     correct,
     grouped,
     network_times,
     rows_along,
 )
-from anyorder.families.flexmdm.history import History, Slot
+from anyorder.families.flexmdm.history import SlotRecord, TextHistory
 from anyorder.families.latentmdm.candidates import Candidates
 from anyorder.nets.denoiser import GAP_LIMIT, ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.vocab import Vocab
 
-Ids = tuple[int, ...]
+SegmentContent = tuple[int, ...]
 
-RULE = Rule(far=2.0)
+RULE = CorrectionRule(far=2.0)
 """A text has few segments: two missing ones are as large a part of it as ten tokens."""
 
 
@@ -58,17 +58,17 @@ class SegmentAsker:
     vocab: Vocab
     prompt: ReadPrompt
     """Of all rows of the request."""
-    prefixes: Sequence[tuple[Ids, ...]]
+    prefixes: Sequence[tuple[SegmentContent, ...]]
     """The segments frozen in front of each row's text."""
     device: torch.device | str = "cpu"
-    rule: Rule = RULE
-    latents: dict[Ids, Tensor] = field(default_factory=dict)
+    rule: CorrectionRule = RULE
+    latents: dict[SegmentContent, Tensor] = field(default_factory=dict)
     """Of the segments met so far: texts differ in one segment from round to round."""
 
     def time(self, left: float) -> float:
         return float(network_times(self.net, [left])[0])
 
-    def missing(self, texts: Sequence[Text], left: Sequence[float]) -> list[list[float]]:
+    def missing(self, texts: Sequence[VisitedText], left: Sequence[float]) -> list[list[float]]:
         found: list[list[float]] = [[]] * len(texts)
         for numbers, look in self._looks([(text, None) for text in texts], left):
             expected = look.gaps.double().clamp(max=GAP_LIMIT).exp().tolist()
@@ -77,7 +77,7 @@ class SegmentAsker:
                 found[number] = row[first : first + len(texts[number].items) + 1]
         return found
 
-    def again(self, masked: Sequence[tuple[Text, int]]) -> list[Answer]:
+    def again(self, masked: Sequence[tuple[VisitedText, int]]) -> list[Answer]:
         found: dict[int, Answer] = {}
         for numbers, look in self._looks(masked, [END] * len(masked)):
             asked = [masked[number] for number in numbers]
@@ -88,7 +88,7 @@ class SegmentAsker:
             found.update(zip(numbers, self._answers(texts, conditions), strict=True))
         return [found[number] for number in range(len(masked))]
 
-    def _answers(self, texts: Sequence[Ids], conditions: Tensor) -> Iterator[Answer]:
+    def _answers(self, texts: Sequence[SegmentContent], conditions: Tensor) -> Iterator[Answer]:
         """What stood there, () if nothing did, and what the decoder writes from conditions N D."""
         row = torch.arange(len(texts), device=conditions.device)
         slot = torch.zeros_like(row)
@@ -110,7 +110,7 @@ class SegmentAsker:
             written = (tuple(tokens[:count]), tuple(each[:count]))
             yield Answer(own.get(number, math.nan), sum(each[:closed_count]), *written)
 
-    def _log_probs(self, texts: Sequence[Ids], conditions: Tensor) -> list[float]:
+    def _log_probs(self, texts: Sequence[SegmentContent], conditions: Tensor) -> list[float]:
         """log p of segments with their closing EOS, from conditions N D."""
         if not texts:
             return []
@@ -132,7 +132,7 @@ class SegmentAsker:
         owner = torch.arange(len(texts)).repeat_interleave(count).to(self.device)
         return [float(value) for value in total.index_add(0, owner, found)]
 
-    def _closed(self, text: Ids) -> Ids:
+    def _closed(self, text: SegmentContent) -> SegmentContent:
         return text if len(text) == self.net.segment_length else (*text, self.vocab.eos_id)
 
     @property
@@ -142,7 +142,7 @@ class SegmentAsker:
         return [token for token in never if token is not None]
 
     def _looks(
-        self, canvases: Sequence[tuple[Text, int | None]], left: Sequence[float]
+        self, canvases: Sequence[tuple[VisitedText, int | None]], left: Sequence[float]
     ) -> Iterator[tuple[list[int], SegmentLook]]:
         """(numbers of some canvases, the network's answers); a canvas may have one masked place."""
         shown = [self._segments(*canvas) for canvas in canvases]
@@ -162,12 +162,12 @@ class SegmentAsker:
             time = network_times(self.net, [left[number] for number in numbers]).to(self.device)
             yield numbers, self.net.look(prompt, stacked, real, time=time)
 
-    def _segments(self, text: Text, masked: int | None) -> list[Ids]:
+    def _segments(self, text: VisitedText, masked: int | None) -> list[SegmentContent]:
         """All segments of a canvas; () for the masked one."""
         items = [() if place == masked else item.ids for place, item in enumerate(text.items)]
         return [*self.prefixes[text.row], *items]
 
-    def _encode(self, segments: set[Ids]) -> None:
+    def _encode(self, segments: set[SegmentContent]) -> None:
         new = sorted(segments - self.latents.keys())
         if new:
             ids, length = padded(new, self.vocab.pad_id)
@@ -192,28 +192,32 @@ def correct_segments(
     slots = [_slots(row) for row in rows]
     texts = [_text(number, *each) for number, each in enumerate(zip(canvases, slots, strict=True))]
     histories = [
-        History(row, each, vocab.mask_id, segment=canvas.prefix)
+        TextHistory(row, each, vocab.mask_id, segment=canvas.prefix)
         for row, each, canvas in zip(rows, slots, canvases, strict=True)
     ]
     return rows_along(correct(asker, texts, rounds), histories, watch)
 
 
-def _text(number: int, canvas: GrowingSegments, slots: Sequence[Slot]) -> Text:
+def _text(number: int, canvas: GrowingSegments, slots: Sequence[SlotRecord]) -> VisitedText:
     grows = iter(canvas.grows[canvas.prefix + 1 :])
     items = tuple(
-        Item(slot.ids or ()) if slot.insert else Item(slot.ids or (), True, next(grows))
+        TextItem(slot.ids or ()) if slot.insert else TextItem(slot.ids or (), True, next(grows))
         for slot in slots
     )
-    return Text(number, items, canvas.room - sum(not item.frozen for item in items))
+    return VisitedText(number, items, canvas.room - sum(not item.frozen for item in items))
 
 
-def _slots(row: Decoded) -> list[Slot]:
+def _slots(row: Decoded) -> list[SlotRecord]:
     """The segments of a decoded row."""
     assert row.segment is not None and row.score is not None
     found = []
     for _, group in groupby(range(len(row.token_ids)), row.segment.__getitem__):
         at = list(group)
         first, span = at[0], slice(at[0], at[-1] + 1)
-        shown: list[tuple[int, Ids | None]] = [(row.reveal_step[first], tuple(row.token_ids[span]))]
-        found.append(Slot(row.insert_step[first], shown, row.log_prob[span], row.score[first]))
+        shown: list[tuple[int, SegmentContent | None]] = [
+            (row.reveal_step[first], tuple(row.token_ids[span]))
+        ]
+        found.append(
+            SlotRecord(row.insert_step[first], shown, row.log_prob[span], row.score[first])
+        )
     return found

@@ -49,14 +49,14 @@ from anyorder.decode.draw import Posterior, refuse_nan, text_logits
 from anyorder.decode.growing import network_time
 from anyorder.decode.loop import slices
 from anyorder.decode.policy import near_ties_as_ties
-from anyorder.families.flexmdm.history import History, Move, Slot
+from anyorder.families.flexmdm.history import Move, SlotRecord, TextHistory
 from anyorder.nets.denoiser import GAP_LIMIT, Inserter, Look, TrainedSchedules
 from anyorder.process.schedule import Power
 from anyorder.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class Rule:
+class CorrectionRule:
     """The thresholds, chosen on development problems (docs/flexmdm.md)."""
 
     missing: float = 0.25
@@ -87,7 +87,7 @@ ASKED_AT_ONCE = 1 << 14
 Content = tuple[tuple[int, ...], ...]
 
 
-class Item(NamedTuple):
+class TextItem(NamedTuple):
     """One item of a text: a token, or a segment."""
 
     ids: tuple[int, ...]
@@ -96,12 +96,12 @@ class Item(NamedTuple):
     """Whether items may be inserted right after it."""
 
 
-class Text(NamedTuple):
+class VisitedText(NamedTuple):
     """One text between two changes, behind the frozen prefix of its canvas."""
 
     row: int
     """Of the request."""
-    items: tuple[Item, ...]
+    items: tuple[TextItem, ...]
     room: int
     """How many more items it may have."""
 
@@ -121,16 +121,16 @@ class Text(NamedTuple):
             return []
         return [0, *(place for place, item in enumerate(self.items, 1) if item.grows)]
 
-    def after(self, move: Move) -> Text:
+    def after(self, move: Move) -> VisitedText:
         """The text after one more change."""
         place, items, room = move.place, list(self.items), self.room
         if move.kind != "insert":
             del items[place]
             room += 1
         if move.kind != "delete":
-            items.insert(place, Item(move.ids))
+            items.insert(place, TextItem(move.ids))
             room -= 1
-        return Text(self.row, tuple(items), room)
+        return VisitedText(self.row, tuple(items), room)
 
 
 class Review(NamedTuple):
@@ -160,17 +160,17 @@ class Asker(Protocol):
     """The part of a family: asks its network, about many canvases at a time."""
 
     @property
-    def rule(self) -> Rule: ...
+    def rule(self) -> CorrectionRule: ...
 
     def time(self, left: float) -> float:
         """The network's time when 1 - tau is left."""
         ...
 
-    def missing(self, texts: Sequence[Text], left: Sequence[float]) -> list[list[float]]:
+    def missing(self, texts: Sequence[VisitedText], left: Sequence[float]) -> list[list[float]]:
         """The expected number of missing items before each place of each text, and at its end."""
         ...
 
-    def again(self, masked: Sequence[tuple[Text, int]]) -> list[Answer]:
+    def again(self, masked: Sequence[tuple[VisitedText, int]]) -> list[Answer]:
         """Mask the item at one place of each text, and ask for it at the end of time."""
         ...
 
@@ -179,7 +179,7 @@ class Asker(Protocol):
 class Visits:
     """The texts that one row visits."""
 
-    text: Text
+    text: VisitedText
     """The last one."""
     moves: list[Move] = field(default_factory=list)
     best: int = 0
@@ -205,7 +205,7 @@ class Visits:
         return True
 
 
-def correct(asker: Asker, texts: Sequence[Text], rounds: int) -> list[Visits]:
+def correct(asker: Asker, texts: Sequence[VisitedText], rounds: int) -> list[Visits]:
     """At most `rounds` changes of each text. All texts are asked together."""
     paths = [Visits(text) for text in texts]
     going = paths
@@ -221,7 +221,7 @@ def correct(asker: Asker, texts: Sequence[Text], rounds: int) -> list[Visits]:
     return paths
 
 
-def review(asker: Asker, texts: Sequence[Text]) -> list[Review]:
+def review(asker: Asker, texts: Sequence[VisitedText]) -> list[Review]:
     """The score of each text, and the change that it needs."""
     places = [(number, place) for number, text in enumerate(texts) for place in text.free]
     answers: list[dict[int, Answer]] = [{} for _ in texts]
@@ -240,13 +240,13 @@ def review(asker: Asker, texts: Sequence[Text]) -> list[Review]:
     return [Review(*each) for each in zip(scores, moves, asked, strict=True)]
 
 
-def _score(text: Text, answers: dict[int, Answer], missing: list[float]) -> float:
+def _score(text: VisitedText, answers: dict[int, Answer], missing: list[float]) -> float:
     expected = sum(missing[gap] for gap in text.gaps)
     complete = math.log1p(-expected) if expected < 1 else -math.inf
     return sum(answer.own for answer in answers.values()) + complete
 
 
-def _insertions(asker: Asker, texts: Sequence[Text]) -> list[Move | None]:
+def _insertions(asker: Asker, texts: Sequence[VisitedText]) -> list[Move | None]:
     """The insertion that each text needs most, with its content; None: nothing is missing."""
     left = [asker.rule.clocks(len(text.items))[0] for text in texts]
     found: list[tuple[int, int]] = []
@@ -263,7 +263,7 @@ def _insertions(asker: Asker, texts: Sequence[Text]) -> list[Move | None]:
     return moves
 
 
-def _unwanted(asker: Asker, texts: Sequence[Text]) -> list[tuple[dict[int, float], int]]:
+def _unwanted(asker: Asker, texts: Sequence[VisitedText]) -> list[tuple[dict[int, float], int]]:
     """By place, the number expected where an item was deleted, if small; and the canvases asked."""
     left: list[tuple[int, int]] = [
         (number, place) for number, text in enumerate(texts) for place in text.free
@@ -285,7 +285,7 @@ def _unwanted(asker: Asker, texts: Sequence[Text]) -> list[tuple[dict[int, float
 
 
 def _change(
-    asker: Asker, text: Text, answers: dict[int, Answer], unwanted: dict[int, float]
+    asker: Asker, text: VisitedText, answers: dict[int, Answer], unwanted: dict[int, float]
 ) -> Move | None:
     """The deletion or replacement with the largest gain; None: no gain passes its threshold."""
     now = asker.time(asker.rule.clocks(len(text.items))[0])
@@ -307,7 +307,7 @@ def _rounded(value: float) -> float:
 
 
 def rows_along(
-    paths: Sequence[Visits], histories: Sequence[History], watch: Watcher | None
+    paths: Sequence[Visits], histories: Sequence[TextHistory], watch: Watcher | None
 ) -> list[Decoded]:
     """The rows at their best texts; the watcher sees the steps that lead there."""
     result = [history.decoded for history in histories]
@@ -341,12 +341,12 @@ class TokenAsker:
     prompts: Sequence[tuple[int, ...]]
     """The frozen prefix of each row of the request."""
     device: torch.device | str = "cpu"
-    rule: Rule = Rule()
+    rule: CorrectionRule = CorrectionRule()
 
     def time(self, left: float) -> float:
         return float(network_times(self.net, [left])[0])
 
-    def missing(self, texts: Sequence[Text], left: Sequence[float]) -> list[list[float]]:
+    def missing(self, texts: Sequence[VisitedText], left: Sequence[float]) -> list[list[float]]:
         canvases = [self._canvas(text) for text in texts]
         found: list[list[float]] = [[]] * len(texts)
         for numbers, look in self._looks(canvases, left):
@@ -356,7 +356,7 @@ class TokenAsker:
                 found[number] = row[first : len(canvases[number])]
         return found
 
-    def again(self, masked: Sequence[tuple[Text, int]]) -> list[Answer]:
+    def again(self, masked: Sequence[tuple[VisitedText, int]]) -> list[Answer]:
         canvases = [self._canvas(text, place) for text, place in masked]
         found: dict[int, Answer] = {}
         for numbers, look in self._looks(canvases, [END] * len(canvases)):
@@ -383,7 +383,7 @@ class TokenAsker:
         specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         return tuple({token for token in specials if token is not None})
 
-    def _canvas(self, text: Text, masked: int | None = None) -> list[int]:
+    def _canvas(self, text: VisitedText, masked: int | None = None) -> list[int]:
         ids = [*self.prompts[text.row]]
         for place, item in enumerate(text.items):
             ids.append(self.vocab.mask_id if place == masked else item.ids[0])
@@ -426,23 +426,23 @@ def correct_tokens(
     """Correct decoded rows of tokens, which belong to these canvases."""
     asker = TokenAsker(net, vocab, [each.ids[: each.prompt_length] for each in canvases], device)
     texts = [_text(number, *each) for number, each in enumerate(zip(canvases, rows, strict=True))]
-    histories = [History(row, slots_of(row), vocab.mask_id) for row in rows]
+    histories = [TextHistory(row, slots_of(row), vocab.mask_id) for row in rows]
     return rows_along(correct(asker, texts, rounds), histories, watch)
 
 
-def _text(number: int, canvas: GrowingCanvas, row: Decoded) -> Text:
+def _text(number: int, canvas: GrowingCanvas, row: Decoded) -> VisitedText:
     grows = iter(canvas.grows[canvas.prompt_length :])
     items = tuple(
-        Item((token,)) if insert else Item((token,), frozen=True, grows=next(grows))
+        TextItem((token,)) if insert else TextItem((token,), frozen=True, grows=next(grows))
         for token, insert in zip(row.token_ids, row.insert_step, strict=True)
     )
-    return Text(number, items, canvas.room - sum(not item.frozen for item in items))
+    return VisitedText(number, items, canvas.room - sum(not item.frozen for item in items))
 
 
-def slots_of(row: Decoded) -> list[Slot]:
+def slots_of(row: Decoded) -> list[SlotRecord]:
     """The slots of a decoded row."""
     columns = (row.insert_step, row.reveal_step, row.token_ids, row.log_prob)
     return [
-        Slot(insert, [(reveal, (token,))], (chance,))
+        SlotRecord(insert, [(reveal, (token,))], (chance,))
         for insert, reveal, token, chance in zip(*columns, strict=True)
     ]

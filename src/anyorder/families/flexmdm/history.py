@@ -1,7 +1,7 @@
 """The record of a row that changes after decoding: its slots from their insertion to their end.
 
-`History` starts from what a decoder made (`Decoded`), makes one change after another, and gives the
-row after each step, with the changes and ghosts of trace/events.py. A deletion is one step. An
+`TextHistory` starts from what a decoder made (`Decoded`), makes one change after another, and gives
+the row after each step, with the changes and ghosts of trace/events.py. A deletion is one step. An
 insertion is two: a mask, then its content. A replacement is two as well: a token is masked again
 and revealed; a segment, which may change its length, is deleted with a new one at its place.
 
@@ -34,7 +34,7 @@ class Move(NamedTuple):
 
 
 @dataclass(eq=False)
-class Slot:
+class SlotRecord:
     """One item in the trace, from its insertion to its end."""
 
     insert: int
@@ -52,11 +52,11 @@ class Slot:
 
 
 @dataclass
-class History:
+class TextHistory:
     """The record of a row that changes after decoding."""
 
     decoded: Decoded
-    slots: list[Slot]
+    slots: list[SlotRecord]
     """All that ever were, in the order of the text."""
     mask_id: int
     segment: int | None = None
@@ -82,7 +82,7 @@ class History:
             slot.shown.append((self.step, None))
             slot.log_prob = ()
         if move.kind != "delete" and (slot is None or slot.gone is not None):
-            slot = Slot(self.step)
+            slot = SlotRecord(self.step)
             at = len(self.slots) if behind is None else self.slots.index(behind)
             self.slots.insert(at, slot)
         yield self.row()
@@ -130,13 +130,13 @@ def _changes(shown: Sequence[tuple[int, tuple[int, ...] | None]], slot: int) -> 
     return (Change(step, slot, None if ids is None else ids[0]) for step, ids in shown)
 
 
-def _ghosts(slot: Slot, after: int) -> Iterator[Ghost]:
+def _ghosts(slot: SlotRecord, after: int) -> Iterator[Ghost]:
     assert slot.ids is not None and slot.gone is not None, "what is deleted has been revealed"
     reveal = slot.shown[-1][0]
     return (Ghost(after, slot.insert, reveal, slot.gone, token, None) for token in slot.ids)
 
 
-def _write(row: Decoded, slot: Slot, segment: int | None, mask_id: int) -> None:
+def _write(row: Decoded, slot: SlotRecord, segment: int | None, mask_id: int) -> None:
     """Add the tokens of a slot to the columns of a row."""
     ids = slot.ids or (mask_id,)
     row.token_ids.extend(ids)
