@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +19,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import anyorder
+from anyorder.apps.jobs import SampleJob
+from anyorder.apps.reproduce import Changes, recorded_job
+from anyorder.apps.sample import sample_to_run
 from anyorder.families.family import FAMILIES, find_family
-from anyorder.loading import find_folder, find_vocab, open_weights
+from anyorder.loading import _check_computes, find_folder, find_vocab, open_weights
 from anyorder.model import build
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
@@ -347,3 +353,172 @@ def test_networks_with_constants_of_their_own_load_too(
     made_here.save(tmp_path)
     again = anyorder.load(tmp_path)
     assert same_weights(again.net, made_here.net) and again.net.scale.item() == 2.0
+
+
+# Damaged or odd checkpoints, and precisions: each is refused by a sentence that names the file.
+
+
+ODD_SETTINGS: dict[str, Any] = {
+    "num_attention_heads": 0,
+    "hidden_size": "32",
+    "rope_scaling": "yarn",
+    "rope_theta": "many",
+    "rms_norm_eps": -1.0,
+    "max_position_embeddings": "128",
+    "eos_token_id": "end",
+    "anyorder": "x",
+}
+ODD_FILES = {
+    "tokenizer_config.json": ["[]", '{"added_tokens_decoder": {"x": "y"}}'],
+    "added_tokens.json": ["[]"],
+    "model.safetensors.index.json": [
+        '{"weight_map": {"a": ["b"]}}',
+        '{"weight_map": {"a": 3}}',
+        '{"weight_map": {"a": "b"}, "metadata": "x"}',
+    ],
+}
+
+
+@pytest.mark.parametrize("key", ODD_SETTINGS)
+def test_an_odd_setting_is_refused_by_its_file(tmp_path: Path, key: str) -> None:
+    made.dream(tmp_path, **{key: ODD_SETTINGS[key]})
+    with pytest.raises(ValueError, match=r"config\.json: "):
+        open_weights(tmp_path)
+
+
+def test_an_unknown_model_is_named_whatever_its_architectures_are(tmp_path: Path) -> None:
+    made.dream(tmp_path, model_type="other", architectures=3)
+    with pytest.raises(ValueError, match=r"config.json: model_type 'other' \(3\) is none of dream"):
+        open_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(name, each) for name, several in ODD_FILES.items() for each in several]
+)
+def test_an_odd_file_is_refused_by_its_name(tmp_path: Path, name: str, content: str) -> None:
+    made.dream(tmp_path, shards=2)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=name):
+        open_weights(tmp_path)
+
+
+def test_what_export_noted_is_checked(tmp_path: Path) -> None:
+    made.dream(tmp_path, anyorder={"family": "mdm", "max_length": "long"})
+    with pytest.raises(ValueError, match="anyorder is not what export wrote"):
+        open_weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth"])
+def test_pickled_weights_are_pointed_out(tmp_path: Path, name: str) -> None:
+    made.dream(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name} is pickled code"):
+        open_weights(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int8", torch.int8, torch.float8_e4m3fn, 3])
+def test_other_precisions_are_refused(tmp_path: Path, dtype: Any) -> None:
+    made.dream(tmp_path)
+    with pytest.raises(ValueError, match="choose float32 or bfloat16 or float16 or float64"):
+        anyorder.load(tmp_path, dtype=dtype)
+
+
+def test_every_name_of_the_cpu_has_its_default(tmp_path: Path) -> None:
+    tensors = made.drawn(made.qwen_shapes(), 0)
+    halves = {name: tensor.bfloat16() for name, tensor in tensors.items()}
+    made.write_folder(tmp_path, made.dream_config(), halves)
+    made.write_tokenizer(tmp_path)
+    assert next(anyorder.load(tmp_path, device="cpu:0").net.parameters()).dtype == torch.float32
+
+
+def test_a_precision_without_products_is_refused() -> None:
+    with pytest.raises(ValueError, match="'bool' is not computed on cpu"):
+        _check_computes(torch.empty(1, 1, dtype=torch.bool))
+
+
+def test_the_precision_of_a_run_is_on_its_card_and_taken_up_again(tmp_path: Path) -> None:
+    made.dream(tmp_path / "model")
+    model, runs = str(tmp_path / "model"), {}
+    for dtype in (None, "bfloat16"):
+        job = SampleJob(
+            model, prompt="ab", max_new_tokens=4, dtype=dtype, out=tmp_path / str(dtype)
+        )
+        runs[dtype] = sample_to_run(job, {}, command="test", progress=False)
+    card = json.loads((tmp_path / "bfloat16" / "run.json").read_text())
+    assert card["dtype"] == "bfloat16"
+    assert runs[None].card.dtype == "float32"
+    # Runs from before there was a choice keep their identity.
+    assert "dtype" not in card["config"]
+    assert runs[None].card.identity() != runs["bfloat16"].card.identity()
+    assert recorded_job(runs["bfloat16"], Changes())[0].dtype == "bfloat16"
+
+
+# Loading takes the weights and little more: measured in a process that does nothing else.
+
+
+MEASURE = """
+import sys
+import torch
+import anyorder
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    table = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
+    return int(table["VmHWM"]) * 1024, int(table["VmRSS"]) * 1024
+
+warm, *folders = sys.argv[1:]
+anyorder.load(warm)  # what any load brings in once: code, the tokenizer's library
+before = peak()[1]
+model = anyorder.load(folders[0], dtype=sys.stdin.read() or None)
+size = sum(p.numel() * p.element_size() for p in model.net.parameters())
+print(size, peak()[0] - before)
+"""
+
+
+def measure(warm: Path, folder: Path, dtype: str = "") -> tuple[int, int]:
+    """Bytes of the weights in memory, and how far the process grew at most."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(warm), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
+        input=dtype,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    size, grown = map(int, done.stdout.split())
+    return size, grown
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A small Dream folder, and one with 152,064 rows, stored in bfloat16 in two shards."""
+    root = tmp_path_factory.mktemp("memory")
+    made.dream(root / "small")
+    rows, width = 152_064, 256
+    shapes = made.qwen_shapes(rows=rows, width=width)
+    tensors = {name: torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+    config = made.dream_config(vocab_size=rows, hidden_size=width)
+    made.write_folder(root / "large", config, tensors, shards=2)
+    made.write_tokenizer(root / "large", merges=True)
+    return root / "small", root / "large"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the measure reads /proc")
+@pytest.mark.parametrize("dtype", ["", pytest.param("bfloat16", marks=pytest.mark.long)])
+def test_the_peak_is_below_one_fifth_more_than_the_weights(
+    folders: tuple[Path, Path], dtype: str
+) -> None:
+    """Of these weights half are one tensor: to read it whole would take half as much more."""
+    size, grown = measure(*folders, dtype)
+    assert size > (150 if dtype else 300) * 10**6
+    assert size * 0.9 < grown < size * 1.2, f"{grown / size:.2f} of the weights"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="the measure reads /proc")
+def test_our_own_folders_take_no_more(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    anyorder.load(folders[0]).save(tmp_path / "small")
+    anyorder.load(folders[1]).save(tmp_path / "large")
+    size, grown = measure(tmp_path / "small", tmp_path / "large")
+    assert size * 0.9 < grown < size * 1.2, f"{grown / size:.2f} of the weights"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,11 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anyorder.apps import race as race_rounds
 from anyorder.apps import race as racing
 from anyorder.apps.jobs import RaceJob, SampleJob
-from anyorder.apps.race import FinishedRace, race
+from anyorder.apps.race import FinishedRace, race, round_order
 from anyorder.apps.race.beside import (
     GAP_HINTS,
     gaps_of,
@@ -372,3 +376,28 @@ def test_the_other_families_race_too(models: Path, tmp_path: Path) -> None:
     assert {lane.entrant for lane in found.lanes} == set(others) == set(found.infill)
     without = [name for name in others if found.nats[name].interval is None]
     assert without == (["sflm"] if "sflm" in others else [])
+
+
+# Interleaving: every lane in every round, in an order that is even over rounds.
+
+
+@given(st.integers(1, 40), st.integers(0, 2**63 - 1), st.integers(0, 10**6))
+def test_a_round_has_every_lane_once(lanes: int, seed: int, number: int) -> None:
+    order = round_order(lanes, seed, number)
+    assert sorted(order) == list(range(lanes))
+    assert order == round_order(lanes, seed, number)
+
+
+def test_no_lane_has_a_place_of_its_own() -> None:
+    """Over many rounds each lane is in each place about equally often, next to every other."""
+    lanes, rounds = 6, 1200
+    places, followed = Counter(), Counter()
+    for number in range(rounds):
+        order = round_order(lanes, 0, number)
+        places.update(enumerate(order))
+        followed.update(itertools.pairwise(order))
+    expected = rounds / lanes
+    assert all(abs(count - expected) < 0.3 * expected for count in places.values())
+    assert len(places) == lanes * lanes and len(followed) == lanes * (lanes - 1)
+    pairs = rounds * (lanes - 1) / (lanes * (lanes - 1))
+    assert all(abs(count - pairs) < 0.35 * pairs for count in followed.values())

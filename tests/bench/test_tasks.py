@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,18 @@ import pytest
 from plain_runs import failures
 
 from anyorder.bench.checks import Calls
-from anyorder.bench.tasks import TASKS, find_task
+from anyorder.bench.tasks import (
+    TASKS,
+    find_task,
+    gsm8k,
+    humaneval,
+    livecodebench,
+    mbpp,
+    stories,
+    trails,
+)
+from anyorder.bench.tasks.humaneval import AS_SETS, LEFT_OUT, NOT_NONE
+from anyorder.bench.tasks.problem import entry_point, free_names, missing_names, needed_setup
 from anyorder.data.corpora.stories import StoriesConfig, problem
 from anyorder.measure.extract import EXTRACTIONS, extract
 
@@ -194,3 +206,126 @@ def test_all_tasks_are_there() -> None:
         "livecodebench",
         "gsm8k",
     ]
+
+
+# Whose a name is: what tests take from the program and what from the task.
+
+
+PROMPT = """
+import math
+from os import path as p, sep
+LIMIT = 3
+OTHER = LIMIT + 1
+def helper(x):
+    return math.floor(x) + inner(OTHER)
+def inner(x):
+    return x
+class Unused:
+    pass
+def entry(x):
+    return helper(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("assert f(a) == b", {"f", "a", "b"}),
+        ("for a in b: c = a\nprint(c)", {"b", "print"}),
+        ("def g(a):\n    return a + h\n", {"h"}),
+        ("def g(a):\n    b = a\n    return [c + d for c in b]\n", {"d"}),
+        ("import math\nfrom os import path as p\nassert p and math", set()),
+        ("try:\n    a\nexcept E as e:\n    e", {"a", "E"}),
+        ("class A(B):\n    x = y\nA()", {"B", "y"}),
+        ("lambda a: a + b", {"b"}),
+        ("def g():\n    global k\n    k = 1\ng()\nk", set()),
+    ],
+)
+def test_free_names(code: str, names: set[str]) -> None:
+    assert free_names(code) == names
+
+
+def test_the_setup_is_what_the_tests_need_and_no_more() -> None:
+    setup = needed_setup("assert entry(1) == helper(1)", (PROMPT,), ("entry",))
+    scope: dict[str, object] = {}
+    exec(setup, scope)
+    assert {"helper", "inner", "math", "LIMIT", "OTHER"} <= set(scope)
+    assert not {"Unused", "entry", "p"} & set(scope)
+    assert needed_setup("assert entry(1) == 1", (PROMPT,), ("entry",)) == ""
+    # The word alone is not a use of the name.
+    assert needed_setup("assert entry('helper') == 1", (PROMPT,), ("entry",)) == ""
+
+
+def test_the_later_source_counts() -> None:
+    setup = needed_setup("assert helper(1)", ("def helper(x): return 1", PROMPT), ())
+    assert "floor" in setup and "return 1\n" not in setup
+
+
+def test_missing_names() -> None:
+    assert missing_names("assert f(Node(1)) == len(x)", "x = 1", ("f",)) == {"Node"}
+
+
+def test_the_entry_point_is_the_first_function_that_the_tests_call() -> None:
+    reference = "def a(): pass\ndef b(): pass\nclass c: pass\ndef d(): pass"
+    assert entry_point(reference, "assert d(b()) == c()") == "b"
+    assert entry_point(reference, "assert x.a() == c()") is None
+
+
+# docs/tasks.md says of tasks, variants, templates and extractions what the code says.
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+MODULES = {
+    "stories": stories,
+    "trails": trails,
+    "humaneval": humaneval,
+    "mbpp": mbpp,
+    "livecodebench": livecodebench,
+    "gsm8k": gsm8k,
+}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading, without code marks."""
+    part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    return [
+        [cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines[2:]
+    ]
+
+
+def test_tasks_and_their_extractions() -> None:
+    found = {row[0]: row[-1] for row in rows("The table")}
+    assert set(TASKS) <= set(found)
+    assert set(found.values()) <= set(EXTRACTIONS)
+    assert found["humaneval"] == found["humaneval+"] == humaneval.EXTRACTION
+    assert {mode for name, mode in found.items() if name.startswith("mbpp")} == {mbpp.EXTRACTION}
+    assert found["livecodebench"] == livecodebench.EXTRACTION
+
+
+def test_extractions() -> None:
+    assert [row[0] for row in rows("Extraction")] == list(EXTRACTIONS)
+
+
+def test_templates() -> None:
+    listed: dict[str, list[str]] = {}
+    task = ""
+    for row in rows("Templates"):
+        task = row[0].split(",")[0] or task
+        listed.setdefault(task, []).append(row[1])
+    assert listed == {name: list(module.TEMPLATES) for name, module in MODULES.items()}
+    fields = {field for module in MODULES.values() for field in module.FIELDS}
+    assert all(f"`{{{field}}}`" in PAGE for field in fields)
+
+
+def test_variants() -> None:
+    windows = {row[0]: row[1].replace(" to ", "..") for row in rows("Variants of LiveCodeBench")}
+    assert {name: windows[name] for name in livecodebench.WINDOWS} == livecodebench.WINDOWS
+    assert all(f":{part}" in PAGE for part in mbpp.VARIANTS if part != "compat")
+    for numbers in mbpp.SPLITS.values():
+        assert f"{numbers[0]} to {numbers[-1]}" in PAGE
+
+
+@pytest.mark.parametrize("numbers", [AS_SETS, NOT_NONE, set(LEFT_OUT)])
+def test_problems_that_are_treated_otherwise(numbers: set[int]) -> None:
+    assert all(re.search(rf"\b{number}\b", PAGE) for number in numbers)

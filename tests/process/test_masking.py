@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from scipy import stats
 
 from anyorder.nets.oracles import Oracle
 from anyorder.process import masking
+from anyorder.process import masking as causal
+from anyorder.process.masking import action_log_prob, factor_choice, factor_counts, group_advantages
 from anyorder.process.noise import Noise
 from anyorder.process.schedule import LINEAR, Power
 
@@ -126,3 +129,111 @@ def test_mean_over_masked_averages_within_rows_first() -> None:
 def test_wrong_number_of_losses_is_refused() -> None:
     with pytest.raises(ValueError, match="one per masked item"):
         masking.mean_over_masked(torch.ones(2), torch.ones(1, 3, dtype=torch.bool))
+
+
+# The causal process: states stand one place left of what they predict.
+
+
+def test_predictors_stand_one_place_left() -> None:
+    targets = torch.tensor([[False, False, True, True], [False, True, False, False]])
+    expected = torch.tensor([[False, True, True, False], [True, False, False, False]])
+    assert torch.equal(causal.predictors(targets), expected)
+
+
+def test_first_position_has_no_predictor() -> None:
+    with pytest.raises(ValueError, match="BOS"):
+        causal.predictors(torch.tensor([[True, False]]))
+
+
+def test_token_mean() -> None:
+    parts = causal.mean_over_tokens(torch.tensor([1.0, 2.0, 6.0]))
+    assert float(parts.loss) == pytest.approx(3.0)
+    assert int(parts.tokens) == 3 and float(parts.nats) == pytest.approx(9.0)
+
+
+# The factor rule: its golden numbers, and a plain loop that says the same.
+
+
+def plain(confidence: list[float], factor: float) -> int:
+    """The published loop: stop at the first that is not sure enough; at the last, take all."""
+    ordered = sorted(confidence, reverse=True)
+    for number, sure in enumerate(ordered[1:], start=2):
+        if sure < 1 - factor / (number + 1):
+            return number if number == len(ordered) else number - 1
+    return len(ordered)
+
+
+def count(confidence: list[float], factor: float = 1.0) -> int:
+    return int(factor_counts(torch.tensor([confidence], dtype=torch.float64).log(), factor))
+
+
+def test_golden_numbers() -> None:
+    assert count([0.99, 0.9, 0.8, 0.5, 0.3]) == 3
+    assert count([0.9, 0.2, 0.1]) == 1
+    assert count([0.99, 0.3]) == 2
+    assert count([0.4]) == 1
+
+
+@given(
+    st.lists(st.floats(0.001, 1.0), min_size=1, max_size=12),
+    st.floats(0.0, 4.0),
+    st.integers(0, 5),
+)
+def test_counts_are_those_of_the_published_loop(
+    confidence: list[float], factor: float, closed: int
+) -> None:
+    log = torch.tensor([[*confidence, *[0.0] * closed]], dtype=torch.float64).log()
+    # The rule compares probabilities; exp(log p) may differ from p in the last bit.
+    back = log.exp()[0, : len(confidence)].tolist()
+    assert int(factor_counts(log, factor)) == plain(back, factor)
+
+
+def test_a_larger_factor_reveals_more_and_the_choice_is_the_surest() -> None:
+    confidence = torch.tensor([[0.5, 0.99, 0.8, 0.9, 0.0, 0.7]], dtype=torch.float64).log()
+    chosen = [factor_choice(confidence, factor)[0].tolist() for factor in (0.0, 1.0, 2.0)]
+    assert [sum(each) for each in chosen] == [1, 3, 5]
+    assert chosen[0] == [False, True, False, False, False, False]
+    assert chosen[1] == [False, True, True, True, False, False]
+    assert not chosen[2][4]  # closed
+
+
+def test_rows_are_judged_alone() -> None:
+    both = torch.tensor([[0.9, 0.2, 0.1], [0.99, 0.3, 0.0]], dtype=torch.float64).log()
+    assert factor_counts(both).tolist() == [1, 2]
+    assert factor_counts(torch.full((1, 3), -torch.inf)).tolist() == [0]
+
+
+# The tuning mathematics: actions are a distribution, advantages are against the group.
+
+
+ODDS = st.lists(st.floats(-4, 4), min_size=2, max_size=5)
+
+
+@given(ODDS, st.integers(1, 5))
+def test_the_chances_of_all_subsets_add_up_to_one(odds: list[float], open_slots: int) -> None:
+    z = torch.tensor([odds], dtype=torch.float64)
+    eligible = torch.arange(len(odds))[None] < open_slots
+    free = int(eligible.sum())
+    total = 0.0
+    for chosen in itertools.product([False, True], repeat=free):
+        taken = torch.tensor([[*chosen, *[False] * (len(odds) - free)]])
+        total += float(action_log_prob(z, taken, eligible).exp())
+    assert total == pytest.approx(1, abs=1e-9)
+
+
+def test_a_hand_computed_action() -> None:
+    u = [0.8, 0.3, 0.6, 0.5]
+    z = torch.tensor([[math.log(p / (1 - p)) for p in u]])
+    taken = torch.tensor([[True, False, False, False]])
+    eligible = torch.tensor([[True, True, True, False]])
+    tokens = torch.tensor([[math.log(0.9), 1.0, 1.0, 1.0]])
+    bare = math.log(0.8) + math.log(0.7) + math.log(0.4)
+    assert float(action_log_prob(z, taken, eligible)) == pytest.approx(bare, abs=1e-6)
+    whole = float(action_log_prob(z, taken, eligible, tokens))
+    assert whole == pytest.approx(bare + math.log(0.9), abs=1e-6)
+
+
+def test_advantages_are_against_the_groups_own_mean_and_not_divided() -> None:
+    rewards = torch.tensor([[1.0, 0.0, 1.0, 0.0], [10.0, 10.0, 10.0, 10.0]])
+    assert group_advantages(rewards).tolist() == [[0.5, -0.5, 0.5, -0.5], [0.0] * 4]
+    assert group_advantages(rewards, 0.0).tolist() == [[0.5, 0.0, 0.5, 0.0], [0.0] * 4]

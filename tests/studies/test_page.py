@@ -10,13 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from study_support import SIZE_WORDS, SIZES, bare_numbers, make_study, race
+from study_support import SIZE_WORDS, SIZES, bare_decimals, bare_numbers, make_study, race
 
 from studies.__main__ import main
 from studies.page import IMAGES, Written, write_page
 from studies.plan import Plan
 from studies.questions.all import QUESTIONS
 from studies.questions.section import NOTHING, Section
+from studies.study_job import StudyJob
 from studies.view import Study
 
 VERDICTS = {"yes", "no", "undecided", "not measured yet"}
@@ -253,3 +254,35 @@ def test_a_damaged_file_is_named(folder: Path, tmp_path: Path) -> None:
     bad.write_bytes(bad.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
         write_page(Study(copy, Plan(SIZES)), tmp_path / "results.md")
+
+
+# The page in docs/ is what the stored study gives, to the letter.
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_published_page_comes_from_the_stored_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = StudyJob()
+    if not (ROOT / job.folder).is_dir():
+        pytest.skip("the stored study is in the repository only, not in a source distribution")
+    monkeypatch.chdir(ROOT)  # the page names the study's folder as it was given
+    written = write_page(Study(job.folder, job.plan), tmp_path / "results.md")
+    assert written.page.read_text() == job.page.read_text()
+    assert bare_numbers(written.sections) == []
+    for section in written.sections.values():
+        told = [*(claim.here for claim in section.claims), *section.checks]
+        assert [each for each in told if bare_decimals(each)] == []
+    images = {path.name: path.read_bytes() for path in written.figures}
+    folder = job.page.parent / "images" / "results"
+    assert images == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_table_of_the_readme_is_the_head_of_the_page() -> None:
+    """To the letter, and with bounds on every estimate."""
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", StudyJob().page))
+    short = page.partition("## In short\n\n")[2].partition("\n## ")[0]
+    assert short.count("\n| ") >= 9 and short in readme
+    assert bare_decimals(short) == []

@@ -9,7 +9,7 @@ the whole page, becomes a property of this element. A colour outside the palette
 
 A family has the same colour in every chart (families/descriptions.py); so have policies and kinds
 of tokens. Colours that can meet in one chart differ for colour-blind readers too
-(tests/report/charts/test_palette.py), and colour is never the only difference. Paper and ink are
+(tests/report/charts/test_svg.py), and colour is never the only difference. Paper and ink are
 those of player/player.css. Charts are drawn in the light colours. No two names share a light
 colour, so `for_page` can map each one back to its name.
 
