@@ -4,7 +4,8 @@ Paper, Section 4.2 and appendix E. A row has a fixed number of slots, each of th
 vector), revealed (its segment's latent) or empty. In each step one call of the latent network gives
 every open slot a condition; the selector (candidates.py) takes k of the slots' candidates, which
 are encoded and never change again. The tail rule (config.py) says what an empty segment means for
-the slots after it. Complete rows leave the batch, and their last segments are never encoded.
+the slots after it, and whether an almost certain end is taken first. Complete rows leave the batch,
+and their last segments are never encoded.
 
 `SegmentRows` is the state of a batch. One table (`Candidates`) holds the tokens of revealed
 segments and of the candidates for open slots.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -278,13 +280,20 @@ def resolve(options: LatentOptions) -> LatentOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     one_of("mode", options.mode, ("exact", "compat"))
     compat = options.mode == "compat"
-    full = replace(options, tail=options.tail or ("erase" if compat else "stop"))
+    full = replace(options, tail=options.tail or _usual_tail(options))
     if full.tail == "first" and options.tail_threshold is None:
         full = replace(full, tail_threshold=TAIL_THRESHOLD)
     if build_policy(options).score.reads != "nothing" and options.slot_temperature == 0:
         full = replace(full, ties=options.ties or ("leftmost" if compat else "random"))
     _refuse(full)
     return full
+
+
+def _usual_tail(options: LatentOptions) -> Literal["first", "stop", "erase"]:
+    if options.mode == "compat":
+        return "erase"
+    # Without scores no first token is read: those that `first` needs cost more than it saves.
+    return "stop" if build_policy(options).score.reads == "nothing" else "first"
 
 
 def _refuse(options: LatentOptions) -> None:
@@ -298,7 +307,7 @@ def _refuse(options: LatentOptions) -> None:
     if options.tail == "erase" and options.mode == "exact":
         raise ValueError(
             "tail='erase' throws revealed segments away, as the published sampler does: "
-            "choose stop or keep, or mode='compat'"
+            "choose first, stop or keep, or mode='compat'"
         )
     if options.tail_threshold is not None:
         if options.tail != "first":
