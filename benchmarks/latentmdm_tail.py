@@ -38,13 +38,13 @@ from anyorder.trace import Trace
 from tables import show
 
 DOMINATES = """
-Calls of small networks on one row dominate, and of such a call most is overhead: ar makes one for
+Calls of small networks on one row dominate, and most of such a call is overhead: ar makes one for
 each token, latentmdm one of the latent network for each step and a few of the decoder for its
 candidates. The floor of the latent calls at k = 1 is one for each line and one for the end, about
 seven. With the tail rule stop, average first reveals the empty slots that it is sure of, from any
-side. With first, the leftmost of them closes the others at once. It comes to about nine calls,
-because the model is not sure of the end before it has seen some lines: it then first takes a slot
-behind the end, and the end itself later.
+side: nearly a call for each of the 12 slots. With first, the leftmost of them closes the others at
+once. That comes to about nine calls, because the model is sure of the end only after some lines: it
+first takes a slot behind the end, and the end itself later.
 """
 
 

@@ -53,7 +53,7 @@ def only(run: Run) -> Trace:
 @pytest.mark.parametrize(
     ("words", "options"),
     [
-        ("", {"policy": "average", "k": 1, "tail": "first", "ties": "random", "slots": None}),
+        ("", {"policy": "average", "k": 1, "tail": "stop", "ties": "random", "slots": None}),
         ("--tail first --tail-threshold 0.9", {"tail": "first", "tail_threshold": 0.9}),
         ("--policy minimum --k 2 --tail keep", {"policy": "minimum", "k": 2, "tail": "keep"}),
         ("--policy first --k 4 --slots 8", {"policy": "first", "k": 4, "slots": 8}),
@@ -91,7 +91,7 @@ def test_every_flag_reaches_the_decoder(
         ("--tail end", 1, "give 'stop' or 'first' or 'keep' or 'erase'"),
         ("--tail erase", 1, "choose first, stop or keep, or mode='compat'"),
         ("--tail stop --tail-threshold 0.9", 1, "no effect on the tail 'stop'"),
-        ("--tail-threshold 98", 1, "give a probability between 0 and 1"),
+        ("--tail first --tail-threshold 98", 1, "give a probability between 0 and 1"),
         (
             "--policy confidence",
             1,

@@ -75,6 +75,7 @@ WAYS = {
     "flexmdm-drawn": ("flexmdm", "--temperature", "0.7", "--insertion-temperature", "0.6"),
     "latentmdm-candidates": ("latentmdm", "--candidates"),
     "latentmdm-compat": ("latentmdm", "--mode", "compat"),
+    "latentmdm-tail-first": ("latentmdm", "--tail", "first"),
     "latentmdm-two": ("latentmdm", "--policy", "minimum", "--k", "2"),
     "flexlatent-events": ("flexlatent", "--clock", "events"),
     "duo-greedy": ("duo", "--steps", "16", "--tail", "greedy"),

@@ -15,18 +15,13 @@ def test_unset_choices_follow_the_mode() -> None:
         latentmdm.resolve(LatentOptions()),
         latentmdm.resolve(LatentOptions(mode="compat")),
     )
-    assert (exact.policy, exact.tail, exact.ties) == ("average", "first", "random")
+    assert (exact.policy, exact.tail, exact.ties) == ("average", "stop", "random")
     assert (compat.policy, compat.tail, compat.ties) == ("average", "erase", "leftmost")
     assert (
         latentmdm.build_policy(compat).ties == "leftmost"
         and latentmdm.build_tail(compat) == TAILS["erase"]
     )
     assert latentmdm.resolve(LatentOptions(mode="compat", tail="keep")).tail == "keep"
-    for policy in ("left_to_right", "right_to_left", "random"):  # they read no first token
-        assert latentmdm.resolve(LatentOptions(policy=policy)).tail == "stop"
-        assert latentmdm.resolve(LatentOptions(policy=policy, mode="compat")).tail == "erase"
-    for policy in ("minimum", "first"):
-        assert latentmdm.resolve(LatentOptions(policy=policy)).tail == "first"
 
 
 def test_only_the_tail_first_has_a_threshold() -> None:
@@ -61,7 +56,7 @@ def test_a_slot_temperature_leaves_no_ties() -> None:
         ({"tail": "erase"}, "mode='compat'"),
         ({"tail": "keep", "tail_threshold": 0.9}, "no effect on the tail 'keep'"),
         ({"tail": "stop", "tail_threshold": 0.9}, "choose tail='first'"),
-        ({"policy": "random", "tail_threshold": 0.9}, "no effect on the tail 'stop'"),
+        ({"tail_threshold": 0.9}, "no effect on the tail 'stop'"),
         ({"mode": "compat", "tail_threshold": 0.9}, "no effect on the tail 'erase'"),
         ({"tail": "first", "tail_threshold": 1.0}, "a probability between 0 and 1"),
         ({"tail": "first", "tail_threshold": 0.0}, "a probability between 0 and 1"),

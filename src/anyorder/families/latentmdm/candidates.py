@@ -29,9 +29,9 @@ probability proportional to exp(score / T).
 One segment may lead (`SegmentSelector.leads_above`; the tail rule first): the leftmost one that is
 empty with more than that probability is taken before the others. That probability, p(first token is
 EOS), is known once the first tokens are. It is the model's own, before temperature and filters, as
-in all scores: greedy drawing would make every likely end a certain one. Since the choice does not
-look at what was drawn, and the leader is drawn like all others, an order without scores stays exact.
-The segments that the leader decides if it is empty are not taken in that step.
+in all scores: greedy drawing would make every likely end a certain one. The choice does not look at
+what was drawn, and the leader is drawn like all others: an order without scores stays exact. What
+the leader decides, if it is empty, is not taken in that step.
 
 Not here: conditions, canvases, and how many segments a step takes (decode.py of latentmdm and
 flexlatent).

@@ -144,8 +144,7 @@ class LatentOptions(DrawOptions):
     tail: Literal["stop", "first", "keep", "erase"] | None = None
     """After an empty segment: open slots become empty (stop; first: and a slot that is almost
     certainly empty is taken before the others), nothing happens (keep), or all slots become empty,
-    also those with content (erase, compat only). Exact: first, but stop for orders without scores;
-    compat: erase."""
+    also those with content (erase, compat only). Exact: stop; compat: erase."""
     tail_threshold: float | None = None
     """With the tail first: how probable it must be that the slot is empty; unset: 0.98."""
     ties: Literal["random", "leftmost"] | None = None

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -280,20 +279,13 @@ def resolve(options: LatentOptions) -> LatentOptions:
     """The same options with every unset choice filled in that has an effect; checked."""
     one_of("mode", options.mode, ("exact", "compat"))
     compat = options.mode == "compat"
-    full = replace(options, tail=options.tail or _usual_tail(options))
+    full = replace(options, tail=options.tail or ("erase" if compat else "stop"))
     if full.tail == "first" and options.tail_threshold is None:
         full = replace(full, tail_threshold=TAIL_THRESHOLD)
     if build_policy(options).score.reads != "nothing" and options.slot_temperature == 0:
         full = replace(full, ties=options.ties or ("leftmost" if compat else "random"))
     _refuse(full)
     return full
-
-
-def _usual_tail(options: LatentOptions) -> Literal["first", "stop", "erase"]:
-    if options.mode == "compat":
-        return "erase"
-    # Without scores no first token is read: those that `first` needs cost more than it saves.
-    return "stop" if build_policy(options).score.reads == "nothing" else "first"
 
 
 def _refuse(options: LatentOptions) -> None:
