@@ -40,6 +40,7 @@ SCRIPTS = {
     "flexmdm_laws": "--longest 3",
     "flexmdm_stories": "--problems 60",
     "latentmdm_policies": "--problems 60",
+    "latentmdm_tail": "--problems 60",
     "planner": "--problems 60",
     "correct": "--first 3000 --problems 40",
     "grading": "--programs 164",

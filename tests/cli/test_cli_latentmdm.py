@@ -54,6 +54,7 @@ def only(run: Run) -> Trace:
     ("words", "options"),
     [
         ("", {"policy": "average", "k": 1, "tail": "stop", "ties": "random", "slots": None}),
+        ("--tail first --tail-threshold 0.9", {"tail": "first", "tail_threshold": 0.9}),
         ("--policy minimum --k 2 --tail keep", {"policy": "minimum", "k": 2, "tail": "keep"}),
         ("--policy first --k 4 --slots 8", {"policy": "first", "k": 4, "slots": 8}),
         ("--policy left_to_right --slots 1", {"policy": "left_to_right", "slots": 1}),
@@ -87,8 +88,10 @@ def test_every_flag_reaches_the_decoder(
         ("--slot-temperature nan", 1, "0 or positive"),
         ("--slot-temperature 0.1 --policy random", 1, "no effect on the policy 'random'"),
         ("--slot-temperature 0.1 --ties leftmost", 1, "there are no ties: leave ties out"),
-        ("--tail end", 1, "give 'stop' or 'keep' or 'erase'"),
-        ("--tail erase", 1, "choose stop or keep, or mode='compat'"),
+        ("--tail end", 1, "give 'stop' or 'first' or 'keep' or 'erase'"),
+        ("--tail erase", 1, "choose first, stop or keep, or mode='compat'"),
+        ("--tail stop --tail-threshold 0.9", 1, "no effect on the tail 'stop'"),
+        ("--tail first --tail-threshold 98", 1, "give a probability between 0 and 1"),
         (
             "--policy confidence",
             1,

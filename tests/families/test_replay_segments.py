@@ -127,7 +127,7 @@ def check_agreement(reader: SegmentReader, replays: Sequence[Replay], batch: int
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("policy", ["average", "minimum", "first", "left_to_right", "random"])
-@pytest.mark.parametrize(("k", "tail"), [(1, "stop"), (2, "keep")])
+@pytest.mark.parametrize(("k", "tail"), [(1, "stop"), (2, "keep"), (2, "first")])
 def test_committed_probabilities_are_those_of_the_trace(
     net: LatentNet, temperature: float, policy: str, k: int, tail: Any
 ) -> None:

@@ -80,6 +80,7 @@ WAYS = {
     ),
     "latentmdm-candidates": ("latentmdm", "--candidates"),
     "latentmdm-compat": ("latentmdm", "--mode", "compat"),
+    "latentmdm-tail-first": ("latentmdm", "--tail", "first"),
     "latentmdm-two": ("latentmdm", "--policy", "minimum", "--k", "2"),
     "flexlatent-events": ("flexlatent", "--clock", "events"),
     "flexlatent-corrected": ("flexlatent", "--clock", "events", "--correct", "8"),

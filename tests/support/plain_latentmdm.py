@@ -31,6 +31,8 @@ class Slot:
     """With that of the closing EOS."""
     reveal: int = 0
     score: float = math.nan
+    log_empty: float = math.nan
+    """Of a candidate: the log-probability that its first token is EOS."""
 
 
 @dataclass
@@ -73,7 +75,8 @@ def decode(
             slot = _write(net, vocab, conditions[number], [key, number], options, fresh)
             slot.score = SCORES[options.policy](slot, number, key)
             proposed[number] = slot
-        taken = _best(proposed, key, step, options)
+        frozen = [i for i in slots if i not in free and slots[i].ids]
+        taken = _best(proposed, frozen, key, step, options)
         for number in taken:
             slots[number] = proposed[number]
             slots[number].reveal = step
@@ -110,7 +113,10 @@ def _write(
             logits[:, token] = -torch.inf
         noise = uniform(0, int(Stream.TOKEN), *keys, place, *fresh)
         token = int(pick(logits, Draw.of(options), noise[None]))
-        slot.log_prob.append(float(logits.double().log_softmax(dim=-1)[0, token]))
+        log_prob = logits.double().log_softmax(dim=-1)[0]
+        if place == 0:
+            slot.log_empty = float(log_prob[vocab.eos_id])
+        slot.log_prob.append(float(log_prob[token]))
         if token == vocab.eos_id:
             break
         slot.ids.append(token)
@@ -118,7 +124,22 @@ def _write(
     return slot
 
 
-def _best(proposed: dict[int, Slot], key: int, step: int, options: LatentOptions) -> list[int]:
+def _best(
+    proposed: dict[int, Slot], frozen: list[int], key: int, step: int, options: LatentOptions
+) -> list[int]:
+    if options.tail == "first":
+        assert options.tail_threshold is not None
+        least = math.log(options.tail_threshold)
+        sure = [number for number, slot in proposed.items() if slot.log_empty > least]
+        if sure:
+            leader = min(sure)
+            end = min([each for each in frozen if each > leader], default=math.inf)
+            rest = {i: slot for i, slot in proposed.items() if not leader <= i < end}
+            return [leader, *(_ranked(rest, key, step, options) if rest else [])][: options.k]
+    return _ranked(proposed, key, step, options)[: options.k]
+
+
+def _ranked(proposed: dict[int, Slot], key: int, step: int, options: LatentOptions) -> list[int]:
     numbers = torch.tensor(list(proposed))
     scores = torch.tensor([slot.score for slot in proposed.values()], dtype=torch.float64)
     if options.policy in ("average", "minimum", "first") and not options.slot_temperature:
@@ -128,7 +149,7 @@ def _best(proposed: dict[int, Slot], key: int, step: int, options: LatentOptions
         scores = scores / options.slot_temperature - (-noise.log()).log()
     ties = tie_noise(latentmdm.build_policy(options), torch.tensor([key]), step, 99)[0, numbers]
     ranked = sorted(zip(scores.tolist(), ties.tolist(), numbers.tolist(), strict=True))[::-1]
-    return [number for _, _, number in ranked[: options.k]]
+    return [number for _, _, number in ranked]
 
 
 def _tail(

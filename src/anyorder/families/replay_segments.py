@@ -300,7 +300,7 @@ def _ghosts(trace: Trace) -> Iterator[tuple[int, TraceSegment]]:
                 f"{name_of(trace)}: the tokens that step {gone} deleted were not revealed as one "
                 "segment: sample it again"
             )
-        yield after, TraceSegment(-1, ids, insert, reveal, None, False, gone)
+        yield after, TraceSegment(GONE, ids, insert, reveal, None, False, gone)
 
 
 def _unknown(ids: SegmentTokens) -> FloatArray:
@@ -308,6 +308,7 @@ def _unknown(ids: SegmentTokens) -> FloatArray:
     return np.full(max(1, len(ids)), np.nan)
 
 
+GONE = -1  # the number of every deleted segment, which is never read
 OPEN, EMPTY, FIRST = 0, 1, 2
 """Rows of the table of latents: the mask vector, the empty vector, the first known segment."""
 

@@ -34,9 +34,10 @@ def contest(
     st.sampled_from(list(SEGMENT_SCORES)),
     st.sampled_from([0.0, 0.3]),
     st.floats(0.0, 9.0),
+    st.sampled_from([None, 0.15]),
 )
 def test_giving_up_changes_no_choice(
-    seed: int, policy: str, slot_temperature: float, sharpness: float
+    seed: int, policy: str, slot_temperature: float, sharpness: float, leads_above: float | None
 ) -> None:
     """With and without it, over several steps in which guesses of every kind come about.
 
@@ -48,7 +49,15 @@ def test_giving_up_changes_no_choice(
     keys, where = torch.arange(rows) + seed, torch.arange(slots).flip(0).expand(rows, slots)
     nets = [HashNet(room, sharpness) for _ in range(2)]
     quick, full = (
-        contest(net, keys, slots, policy, slot_temperature=slot_temperature, complete=complete)
+        contest(
+            net,
+            keys,
+            slots,
+            policy,
+            slot_temperature=slot_temperature,
+            complete=complete,
+            leads_above=leads_above,
+        )
         for net, complete in zip(nets, (False, True), strict=True)
     )
     numbers = torch.arange(rows * slots).reshape(rows, slots, 1)
@@ -59,9 +68,13 @@ def test_giving_up_changes_no_choice(
         eligible = uniform(seed, 1, step, numbers)[:, :, 0] < 0.8
         counts = (uniform(seed, 2, step, torch.arange(rows)) * (slots + 2)).long()
         view = StepView(states, keys, where, step)
-        one, other = (each.choose(view, eligible, counts) for each in (quick, full))
+        goes_on = ~eligible & (uniform(seed, 3, step, numbers)[:, :, 0] < 0.5)
+        one, other = (each.choose(view, eligible, counts, goes_on) for each in (quick, full))
         assert torch.equal(one.taken, other.taken)
-        assert torch.equal(one.taken.sum(dim=1), torch.minimum(counts, eligible.sum(dim=1)))
+        most = torch.minimum(counts, eligible.sum(dim=1))
+        assert bool((one.taken.sum(dim=1) <= most).all())
+        if leads_above is None:
+            assert torch.equal(one.taken.sum(dim=1), most)
         assert torch.equal(one.ties, other.ties)
         row, position = one.taken.nonzero(as_tuple=True)
         at = (row, where[row, position])

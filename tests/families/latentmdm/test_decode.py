@@ -15,7 +15,7 @@ from segment_nets import small_net, trained_net
 from anyorder.decode.canvas import Decoded, SegmentCanvas
 from anyorder.decode.policy import SEGMENT_SCORES
 from anyorder.families.latentmdm import decode as latentmdm
-from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.families.latentmdm.candidates import Candidates, SegmentSelector
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.nets.denoiser import SegmentNet
 from anyorder.nets.oracles import SegmentOracle
@@ -86,6 +86,8 @@ WAYS = [
     LatentOptions(temperature=1.2, top_k=3, tail="keep"),
     LatentOptions(mode="compat"),
     LatentOptions(mode="compat", temperature=1.0),
+    LatentOptions(tail="first", tail_threshold=0.3),
+    LatentOptions(tail="first", tail_threshold=0.3, temperature=0.8, slot_temperature=0.4),
 ]
 
 
@@ -198,24 +200,54 @@ OPEN = SegmentCanvas((A,), (FREE, FREE, FREE))
 
 FIXED = ("random", "left_to_right", "right_to_left")
 """Policies that do not look at what is written: with them the law is exact."""
+LIKELY, POSSIBLE = 0.5, 0.1
+"""Thresholds of the tail first. In an open row slot 2 is empty with probability 0.6, slot 1 with
+0.15: slot 2 leads at the one, slot 1 at the other."""
+GAP = SegmentCanvas((A,), (FREE, (C,), FREE))
 CASES = [
-    *(
-        (OPEN, policy, tail)
-        for policy in ("random", "left_to_right", "right_to_left")
-        for tail in ("stop", "keep")
-    ),
-    (SegmentCanvas((A,), (FREE, (C,), FREE)), "random", "stop"),
+    *((OPEN, policy, tail) for policy in FIXED for tail in ("stop", "keep", LIKELY, POSSIBLE)),
+    *((GAP, "random", tail) for tail in ("stop", LIKELY)),
     (SegmentCanvas((A,), (FREE, FREE, ())), "random", "keep"),
 ]
 
 
-@pytest.mark.parametrize(("canvas", "policy", "tail"), CASES)
-def test_the_output_law_is_the_datas(policy: str, tail: str, canvas: SegmentCanvas) -> None:
-    options = LatentOptions(policy=policy, tail=tail, temperature=1.0)  # type: ignore[arg-type]
+def drawn_by(policy: str, tail: str | float) -> LatentOptions:
+    """At temperature 1; a number is the threshold of the tail first."""
+    if isinstance(tail, float):
+        return LatentOptions(policy=policy, tail="first", tail_threshold=tail, temperature=1.0)
+    return LatentOptions(policy=policy, tail=tail, temperature=1.0)  # type: ignore[arg-type]
+
+
+def follows_the_law(canvas: SegmentCanvas, options: LatentOptions) -> bool:
     law, seen = law_given(canvas), sampled(canvas, options)
-    assert set(seen) <= set(law)
     expected = [p * SAMPLES for p in law.values()]
-    assert stats.chisquare([seen[words] for words in law], expected).pvalue > 1e-4
+    if not set(seen) <= set(law):
+        return False
+    return bool(stats.chisquare([seen[words] for words in law], expected).pvalue > 1e-4)
+
+
+@pytest.mark.parametrize(("canvas", "policy", "tail"), CASES)
+def test_the_output_law_is_the_datas(policy: str, tail: str | float, canvas: SegmentCanvas) -> None:
+    assert follows_the_law(canvas, drawn_by(policy, tail))
+
+
+@pytest.mark.parametrize("policy", ["random", "left_to_right"])
+def test_a_leader_chosen_by_its_draw_is_not_exact(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail first must not look at what was drawn: the test above can fail.
+
+    Right to left takes slot 2 first anyway.
+    """
+    leader = SegmentSelector._leader
+
+    def peeking(self, view, places, goes_on):  # type: ignore[no-untyped-def]
+        held, at = self.candidates, (places.row, places.slot)
+        held.log_empty[at] = held.log_empty[at].where(held.tokens[at][:, 0] == EOS, -torch.inf)
+        return leader(self, view, places, goes_on)
+
+    monkeypatch.setattr(SegmentSelector, "_leader", peeking)
+    assert not follows_the_law(OPEN, drawn_by(policy, LIKELY))
 
 
 def test_all_segments_at_once_are_not_exact() -> None:
@@ -231,6 +263,8 @@ OPTIONS = [
     LatentOptions(policy="minimum", k=3, temperature=1.0, top_p=0.8),
     LatentOptions(mode="compat", k=2, temperature=0.9),
     LatentOptions(policy="random", candidates=True, temperature=1.0),
+    LatentOptions(tail="first", tail_threshold=0.3, k=2, candidates=True),
+    LatentOptions(tail="first", tail_threshold=0.3, policy="random", temperature=1.0),
 ]
 
 
@@ -312,6 +346,62 @@ def test_stop_ends_at_a_frozen_segment() -> None:
     row = run(net, gaps, tail="stop", policy="first")
     assert (row.token_ids, row.segment) == ([D, B, C, EOS, EOS], [2, 3, 4, 0, 1])
     assert row.reveal_step == [0, 2, 3, 1, 1]
+
+
+SURE = {(): 0.99, (D,): 0.01}
+"""A segment that is empty almost certainly."""
+
+
+@pytest.mark.parametrize("policy", [*RANKED, *FIXED])
+def test_first_takes_the_leftmost_sure_end(policy: str) -> None:
+    """Slot 2 leads, and closes 3 and 4 with it; slot 1 is likely empty, but not almost certainly.
+
+    After that the order is the policy's: slot 1, once it is taken, closes nothing.
+    """
+    net = always(sure((A,), 0.95), sure((), 0.9), SURE, {(): 0.999, (B,): 0.001}, SURE)
+    row = run(net, tail="first", policy=policy)
+    assert (row.token_ids, row.segment) == ([A, *[EOS] * 4], [0, 1, 2, 3, 4])
+    assert row.reveal_step[2:] == [1, 1, 1] and row.steps == row.forwards == 3
+    drawn = [value == value for value in row.log_prob]
+    assert drawn == [True, True, True, False, False]
+    assert row.score is not None
+    assert [value == value for value in row.score] == (drawn if policy in RANKED else [False] * 5)
+    later = run(net, tail="first", policy=policy, tail_threshold=0.995)
+    assert (later.reveal_step[3:], later.token_ids) == ([1, 1], row.token_ids)  # slot 3 leads
+
+
+def test_first_leaves_what_the_leader_decides() -> None:
+    """Of two at a time one is the leader; the other is the best that it does not decide."""
+    net = always(sure((A,), 0.6), sure((B,), 0.7), SURE, {(): 0.999, (B,): 0.001})
+    row = run(net, tail="first", policy="first", k=2)
+    assert (row.token_ids, row.reveal_step) == ([A, B, EOS, EOS], [2, 1, 1, 1])
+    assert run(net, tail="stop", policy="first", k=2).reveal_step == [2, 2, 1, 1]  # both empty
+    gaps = SegmentCanvas((A,), (FREE, (D,), FREE, FREE))
+    ahead = always(SURE, sure((D,), 0.9), sure((B,), 0.7), {(): 0.999, (B,): 0.001})
+    row = run(ahead, gaps, tail="first", policy="first", k=2)
+    # The leader before the frozen text decides nothing behind it.
+    assert (row.segment, row.reveal_step) == ([1, 2, 0, 3], [0, 2, 1, 1])
+
+
+def test_a_leader_may_turn_out_to_have_content() -> None:
+    """It is drawn like all others, and then it closes nothing."""
+    net = always({(): 0.6, (A,): 0.4}, {(): 0.9, (B,): 0.1})
+    rows = [SegmentCanvas((A,), (FREE, FREE))] * 80
+    options = LatentOptions(tail="first", tail_threshold=0.5, temperature=1.0, policy="random")
+    found = latentmdm.decode(net, VOCAB, rows, range(80), options)
+    assert all(row.reveal_step[row.segment.index(0)] == 1 for row in found if row.segment)
+    empty = [row for row in found if row.steps == 1]
+    assert all(row.token_ids == [EOS, EOS] for row in empty)
+    assert all(row.token_ids[0] == A for row in found if row.steps == 2)
+    assert 20 < len(empty) < 76
+
+
+def test_a_leader_saves_the_writing_of_the_others() -> None:
+    """Of the others only the first tokens are read in its step, whatever the policy reads."""
+    for policy in SEGMENT_SCORES:
+        net = always(sure((A, B), 0.9), sure((A, B), 0.8), SURE, SURE)
+        row = run(net, policy=policy, tail="first")
+        assert row.steps == 3 and len(net.headed[0]) == 4, policy
 
 
 def test_keep_goes_on_after_an_empty_segment() -> None:

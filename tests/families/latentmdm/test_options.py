@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anyorder.families.latentmdm import decode as latentmdm
-from anyorder.families.latentmdm.config import TAILS, LatentOptions
+from anyorder.families.latentmdm.config import TAIL_THRESHOLD, TAILS, LatentOptions
 
 
 def test_unset_choices_follow_the_mode() -> None:
@@ -22,6 +22,14 @@ def test_unset_choices_follow_the_mode() -> None:
         and latentmdm.build_tail(compat) == TAILS["erase"]
     )
     assert latentmdm.resolve(LatentOptions(mode="compat", tail="keep")).tail == "keep"
+
+
+def test_only_the_tail_first_has_a_threshold() -> None:
+    assert latentmdm.resolve(LatentOptions(tail="first")).tail_threshold == TAIL_THRESHOLD == 0.98
+    assert latentmdm.resolve(LatentOptions(tail="first", tail_threshold=0.9)).tail_threshold == 0.9
+    for tail in ("stop", "keep"):
+        assert latentmdm.resolve(LatentOptions(tail=tail)).tail_threshold is None
+    assert latentmdm.resolve(LatentOptions(mode="compat")).tail_threshold is None
 
 
 @pytest.mark.parametrize("policy", ["left_to_right", "random"])
@@ -46,6 +54,13 @@ def test_a_slot_temperature_leaves_no_ties() -> None:
         ({"slot_temperature": float("inf")}, "slot_temperature"),
         ({"tail": "drop"}, "tail='drop': choose"),
         ({"tail": "erase"}, "mode='compat'"),
+        ({"tail": "keep", "tail_threshold": 0.9}, "no effect on the tail 'keep'"),
+        ({"tail": "stop", "tail_threshold": 0.9}, "choose tail='first'"),
+        ({"tail_threshold": 0.9}, "no effect on the tail 'stop'"),
+        ({"mode": "compat", "tail_threshold": 0.9}, "no effect on the tail 'erase'"),
+        ({"tail": "first", "tail_threshold": 1.0}, "a probability between 0 and 1"),
+        ({"tail": "first", "tail_threshold": 0.0}, "a probability between 0 and 1"),
+        ({"tail": "first", "tail_threshold": float("nan")}, "a probability between 0 and 1"),
         ({"ties": "rightmost"}, "ties='rightmost': choose"),
         ({"mode": "fast"}, "mode='fast': choose"),
         ({"policy": "random", "slot_temperature": 0.5}, "slot_temperature has no effect"),

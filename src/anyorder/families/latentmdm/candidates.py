@@ -26,6 +26,13 @@ is below the k-th best finished one; this changes no choice and no tie. With a s
 the choice is Gumbel-top-k over score / T: segments are drawn one after another, each with a
 probability proportional to exp(score / T).
 
+One segment may lead (`SegmentSelector.leads_above`; the tail rule first): the leftmost one that is
+empty with more than that probability is taken before the others. That probability, p(first token is
+EOS), is known once the first tokens are. It is the model's own, before temperature and filters, as
+in all scores: greedy drawing would make every likely end a certain one. The choice does not look at
+what was drawn, and the leader is drawn like all others: an order without scores stays exact. What
+the leader decides, if it is empty, is not taken in that step.
+
 Not here: conditions, canvases, and how many segments a step takes (decode.py of latentmdm and
 flexlatent).
 Letters: B rows, L positions, S slot numbers, T positions of a segment (L_seg), N segments, M places
@@ -36,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import log
 
 import torch
 from torch import Tensor
@@ -90,7 +98,8 @@ class Candidates:
 
     `length` counts a candidate's tokens, its closing EOS included; 0: there is none yet. The first
     `checked` tokens are right under the conditions of the last `refresh`, and have their `log_prob`
-    (untempered); the others are a guess.
+    (untempered); the others are a guess. Under these conditions a segment is empty with probability
+    exp(`log_empty`), whatever was drawn.
     """
 
     def __init__(
@@ -119,6 +128,7 @@ class Candidates:
         self.log_prob = torch.zeros(shape, dtype=torch.float64, device=keys.device)  # B S T
         self.length = torch.zeros(shape[:2], dtype=torch.int64, device=keys.device)  # B S
         self.checked = torch.zeros_like(self.length)  # B S
+        self.log_empty = torch.zeros(shape[:2], dtype=torch.float64, device=keys.device)  # B S
 
     def refresh(
         self, row: Tensor, slot: Tensor, conditions: Tensor, goal: DraftGoal = WHOLE
@@ -188,7 +198,7 @@ class Candidates:
 
     def keep(self, rows: Tensor) -> None:
         """Forget the other rows."""
-        for name in ("key", "tokens", "log_prob", "length", "checked"):
+        for name in ("key", "tokens", "log_prob", "length", "checked", "log_empty"):
             setattr(self, name, getattr(self, name)[rows])
 
 
@@ -224,7 +234,9 @@ class _Drafts:
     def write(self) -> None:
         while (ask := self._ask()) is not None:
             states = self._states(ask)
-            tokens, log_prob = self._draw(states, ask)
+            tokens, log_prob, log_end = self._draw(states, ask)
+            if not self.begun:
+                self._note_empty(ask, log_end)
             self._accept(ask, tokens, log_prob)
             self.guessed = ask.most_read > int(self.begun)  # one token was certain, unless first
             self.begun = True
@@ -283,8 +295,8 @@ class _Drafts:
             column = column + ask.checked[ask.owner]
         return torch.cat(states, dim=1)[ask.owner, column]
 
-    def _draw(self, states: Tensor, ask: _DraftQuery) -> tuple[Tensor, Tensor]:
-        """A token for every place, and its untempered log-probability.  # M, M"""
+    def _draw(self, states: Tensor, ask: _DraftQuery) -> tuple[Tensor, ...]:
+        """A token for every place, its untempered log-probability, and that of EOS.  # M each"""
         store, step = self.store, self.goal.step
         position = ask.checked[ask.owner] + ask.place
         noise = position  # a placeholder: greedy decoding reads no noise
@@ -294,17 +306,24 @@ class _Drafts:
             noise = uniform(0, int(Stream.TOKEN), store.key[row], slot, position, *fresh)
         piece = max(1, HEAD_BUDGET // store.vocab.size)
         pieces = zip(*(each.split(piece) for each in (states, position, noise)), strict=True)
-        tokens, log_prob = zip(*(self._draw_piece(*each) for each in pieces), strict=True)
-        return torch.cat(tokens), torch.cat(log_prob)
+        columns = zip(*(self._draw_piece(*each) for each in pieces), strict=True)
+        return tuple(torch.cat(column) for column in columns)
 
-    def _draw_piece(self, states: Tensor, position: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw_piece(self, states: Tensor, position: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
         vocab, draw = self.store.vocab, self.store.draw
         logits = text_logits(self.store.net.head(states), vocab, self.store.never)
         if not self.store.may_be_empty:
             logits[:, vocab.eos_id].masked_fill_(position == 0, -torch.inf)
         posterior = Posterior(logits)
         tokens = posterior.best if draw.temperature == 0 else pick(logits, draw, noise)
-        return tokens, posterior.log_prob(tokens)
+        ends = torch.full_like(tokens, vocab.eos_id)
+        return tokens, posterior.log_prob(tokens), posterior.log_prob(ends)
+
+    def _note_empty(self, ask: _DraftQuery, log_end: Tensor) -> None:
+        """Store how probable it is that the segments are empty, if their first places are asked."""
+        at = (self.row, self.slot)
+        first = log_end[ask.counts.cumsum(0) - ask.counts]  # N
+        self.store.log_empty[at] = first.where(ask.checked == 0, self.store.log_empty[at])
 
     def _accept(self, ask: _DraftQuery, tokens: Tensor, log_prob: Tensor) -> None:
         """Accept the guess up to the first draw that differs from it, and that draw instead."""
@@ -340,6 +359,23 @@ class SegmentChoice:
     """B: how many choices the tie rule made."""
 
 
+def decided_by(ends: Tensor, goes_on: Tensor) -> Tensor:
+    """The segments that are empty if these ends are: themselves and those behind them.  # B L
+
+    This stops where the text evidently goes on, at the next frozen segment with content (B L).
+    """
+    count = ends.long().cumsum(dim=1)
+    return count > count.masked_fill(~goes_on, 0).cummax(dim=1).values
+
+
+@dataclass(frozen=True)
+class _Leader:
+    """A segment that is taken before the others because it is almost certainly empty."""
+
+    itself: Tensor  # B L, at most one in a row
+    decides: Tensor  # B L, the others that are empty if it is
+
+
 @dataclass(frozen=True)
 class _DraftPlaces:
     """Segments of some rows."""
@@ -368,24 +404,39 @@ class SegmentSelector:
     """Draw tokens with fresh noise in every step."""
     reshuffles: bool = False
     """Redraw a random order in each step, so that slots inserted late are not favoured."""
+    leads_above: float | None = None
+    """Take the leftmost segment that is empty with more than this probability before the others;
+    None: no segment leads."""
 
-    def choose(self, view: StepView, eligible: Tensor, counts: Tensor) -> SegmentChoice:
-        """Take the `counts` (B) first of the eligible segments (B L), by conditions (B L D)."""
+    def choose(
+        self, view: StepView, eligible: Tensor, counts: Tensor, goes_on: Tensor | None = None
+    ) -> SegmentChoice:
+        """Take the `counts` (B) first of the eligible segments (B L), by conditions (B L D).
+
+        Frozen content (`goes_on`, B L) shows that an empty segment before it ends no text.
+        """
         if not self.complete:
             eligible = eligible & (counts > 0)[:, None]
         places = _DraftPlaces.where(eligible, view)
-        goal = self._before_the_choice(view, places, counts)
+        goal = self._before_the_choice(view, places, counts, goes_on)
         if goal is not None:
             conditions = view.states[places.row, places.position]
             self.candidates.refresh(places.row, places.slot, conditions, goal)
         ranking, scores = self._rank(view, places, eligible)
+        leader = self._leader(view, places, goes_on)
+        if leader is not None:
+            ranking = replace(
+                ranking,
+                scores=ranking.scores.masked_fill(leader.itself, torch.inf),
+                eligible=ranking.eligible & ~leader.decides,
+            )
         taken, ties = take(ranking, counts)
         self._finish(view, taken, checked=goal is not None)
         reads_nothing = self.policy.score.reads == "nothing"
         return SegmentChoice(taken, scores, torch.zeros_like(ties) if reads_nothing else ties)
 
     def _before_the_choice(
-        self, view: StepView, places: _DraftPlaces, counts: Tensor
+        self, view: StepView, places: _DraftPlaces, counts: Tensor, goes_on: Tensor | None
     ) -> DraftGoal | None:
         """How far candidates are written before the choice; None: not at all."""
         step = view.step if self.fresh_noise else None
@@ -393,12 +444,26 @@ class SegmentSelector:
         unbounded = score.reads == "segment" and score.bound is None
         if self.complete or unbounded:
             return DraftGoal(step=step)
+        opening = DraftGoal(upto=1, step=step)
         goals = {
-            "nothing": None,
-            "opening": DraftGoal(upto=1, step=step),
-            "segment": DraftGoal(worth=self._can_win(view, places, counts), step=step),
+            "nothing": None if self.leads_above is None else opening,
+            "opening": opening,
+            "segment": DraftGoal(worth=self._can_win(view, places, counts, goes_on), step=step),
         }
         return goals[score.reads]
+
+    def _leader(
+        self, view: StepView, places: _DraftPlaces, goes_on: Tensor | None
+    ) -> _Leader | None:
+        """Who leads, once the first tokens of all candidates are drawn; None: nobody ever does."""
+        if self.leads_above is None:
+            return None
+        sure = torch.zeros_like(view.slot, dtype=torch.bool)  # B L
+        log_empty = self.candidates.log_empty[places.row, places.slot]
+        sure[places.row, places.position] = log_empty > log(self.leads_above)
+        itself = sure & (sure.long().cumsum(dim=1) == 1)
+        decided = decided_by(itself, torch.zeros_like(sure) if goes_on is None else goes_on)
+        return _Leader(itself, decided & ~itself)
 
     def _finish(self, view: StepView, taken: Tensor, *, checked: bool) -> None:
         """Write the taken segments to their ends, unless the choice needed that already."""
@@ -409,7 +474,9 @@ class SegmentSelector:
         write = self.candidates.extend if checked else self.candidates.refresh
         write(places.row, places.slot, view.states[places.row, places.position], goal)
 
-    def _can_win(self, view: StepView, places: _DraftPlaces, counts: Tensor) -> Worth:
+    def _can_win(
+        self, view: StepView, places: _DraftPlaces, counts: Tensor, goes_on: Tensor | None
+    ) -> Worth:
         """Whether a candidate can still be among the first `counts` of its row."""
         last = (counts - 1).clamp(0, view.slot.shape[1] - 1)[:, None]  # B 1
 
@@ -418,6 +485,14 @@ class SegmentSelector:
             values = self._compared(view, places, scores)
             board = values.new_full(view.slot.shape, -torch.inf)
             board[places.row, places.position] = values.where(known, -torch.inf)
+            leader = self._leader(view, places, goes_on)
+            if leader is not None:
+                # The leader is taken whatever its score, so the others compete for one place less.
+                board = board.masked_fill(leader.itself, torch.inf)
+                board = board.masked_fill(leader.decides, -torch.inf)
+                at = (places.row, places.position)
+                values = values.masked_fill(leader.itself[at], torch.inf)
+                values = values.masked_fill(leader.decides[at], torch.nan)  # never worth it
             bar = board.sort(dim=1, descending=True).values.gather(1, last)[:, 0]  # B
             return values[index] >= bar[places.row[index]]
 

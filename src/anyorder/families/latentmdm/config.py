@@ -114,11 +114,16 @@ class Tail:
     """Open slots after it become empty at that same step."""
     erases: bool = False
     """So do those that were revealed with content."""
+    leads: bool = False
+    """The leftmost open slot that is almost certainly empty is taken before all others."""
 
 
+TAIL_THRESHOLD = 0.98
+"""Unless another is given, a slot that is empty with more than this probability leads."""
 TAILS = {
     "keep": Tail(),
     "stop": Tail(closes=True),
+    "first": Tail(closes=True, leads=True),
     "erase": Tail(closes=True, erases=True),
 }
 
@@ -136,9 +141,12 @@ class LatentOptions(DrawOptions):
     """The most segments of a text; unset: as many as in training."""
     slot_temperature: float = 0.0
     """0 takes the best segments; above 0 they are drawn by exp(score / slot_temperature)."""
-    tail: Literal["stop", "keep", "erase"] | None = None
-    """After an empty segment: open slots become empty (stop), nothing happens (keep), or all slots
-    become empty, also those with content (erase, compat only). Exact: stop; compat: erase."""
+    tail: Literal["stop", "first", "keep", "erase"] | None = None
+    """After an empty segment: open slots become empty (stop; first: and a slot that is almost
+    certainly empty is taken before the others), nothing happens (keep), or all slots become empty,
+    also those with content (erase, compat only). Exact: stop; compat: erase."""
+    tail_threshold: float | None = None
+    """With the tail first: how probable it must be that the slot is empty; unset: 0.98."""
     ties: Literal["random", "leftmost"] | None = None
     """Who wins among equal scores. Exact: random; compat: leftmost."""
     candidates: bool = False

@@ -4,7 +4,8 @@ Paper, Section 4.2 and appendix E. A row has a fixed number of slots, each of th
 vector), revealed (its segment's latent) or empty. In each step one call of the latent network gives
 every open slot a condition; the selector (candidates.py) takes k of the slots' candidates, which
 are encoded and never change again. The tail rule (config.py) says what an empty segment means for
-the slots after it. Complete rows leave the batch, and their last segments are never encoded.
+the slots after it, and whether an almost certain end is taken first. Complete rows leave the batch,
+and their last segments are never encoded.
 
 `SegmentRows` is the state of a batch. One table (`Candidates`) holds the tokens of revealed
 segments and of the candidates for open slots.
@@ -34,8 +35,9 @@ from anyorder.families.latentmdm.candidates import (
     SegmentChoice,
     SegmentSelector,
     check_frozen,
+    decided_by,
 )
-from anyorder.families.latentmdm.config import TAILS, LatentOptions, Tail
+from anyorder.families.latentmdm.config import TAIL_THRESHOLD, TAILS, LatentOptions, Tail
 from anyorder.nets.denoiser import ReadPrompt, SegmentNet
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
@@ -220,6 +222,7 @@ class _Stepper:
             slot_temperature=options.slot_temperature,
             complete=options.candidates,
             fresh_noise=options.mode == "compat",
+            leads_above=options.tail_threshold if self.tail.leads else None,
         )
         self.proposed: dict[int, list[Proposal]] = {row: [] for row in rows.row.tolist()}
         self.records = options.candidates
@@ -230,31 +233,26 @@ class _Stepper:
         rows.forwards += 1
         slot = torch.arange(rows.open.shape[1], device=rows.open.device).expand_as(rows.open)
         view = StepView(conditions, rows.segments.key, slot, step)
-        choice = self.selector.choose(view, rows.open, torch.full_like(rows.row, self.k))
+        count, goes_on = torch.full_like(rows.row, self.k), ~rows.free & ~rows.segments.empty
+        choice = self.selector.choose(view, rows.open, count, goes_on)
         if self.records:  # before the commit, which closes the taken slots
             row, place = rows.open.nonzero(as_tuple=True)
             about = (rows.row[row], choice.scores[row, place], choice.taken[row, place])
             for number, proposal in rows.segments.proposals(row, place, about, step):
                 self.proposed[number].append(proposal)
         rows.ties += choice.ties
-        emptied = self._emptied(choice.taken)
+        emptied = self._emptied(choice.taken, goes_on)
         rows.commit(choice, emptied, step)
         # A complete row leaves after this step, so its last latents would never be read.
         unfinished = rows.open.any(dim=1, keepdim=True)
         rows.encode(self.net, (choice.taken | emptied) & unfinished)
 
-    def _emptied(self, taken: Tensor) -> Tensor:
-        """The slots that become empty because an empty segment before them is taken.  # B S
-
-        This stops at the next frozen segment, because the text evidently continues there.
-        """
+    def _emptied(self, taken: Tensor, goes_on: Tensor) -> Tensor:
+        """The slots that become empty because an empty segment before them is taken.  # B S"""
         rows, tail = self.rows, self.tail
         if not tail.closes:
             return torch.zeros_like(taken)
-        count = (taken & rows.segments.empty).long().cumsum(dim=1)
-        goes_on = ~rows.free & ~rows.segments.empty
-        # True where an empty segment was taken since the last frozen text.
-        after = count > count.masked_fill(~goes_on, 0).cummax(dim=1).values
+        after = decided_by(taken & rows.segments.empty, goes_on)
         waiting = rows.open & ~taken
         if not tail.erases:
             return after & waiting
@@ -282,6 +280,8 @@ def resolve(options: LatentOptions) -> LatentOptions:
     one_of("mode", options.mode, ("exact", "compat"))
     compat = options.mode == "compat"
     full = replace(options, tail=options.tail or ("erase" if compat else "stop"))
+    if full.tail == "first" and options.tail_threshold is None:
+        full = replace(full, tail_threshold=TAIL_THRESHOLD)
     if build_policy(options).score.reads != "nothing" and options.slot_temperature == 0:
         full = replace(full, ties=options.ties or ("leftmost" if compat else "random"))
     _refuse(full)
@@ -299,8 +299,19 @@ def _refuse(options: LatentOptions) -> None:
     if options.tail == "erase" and options.mode == "exact":
         raise ValueError(
             "tail='erase' throws revealed segments away, as the published sampler does: "
-            "choose stop or keep, or mode='compat'"
+            "choose first, stop or keep, or mode='compat'"
         )
+    if options.tail_threshold is not None:
+        if options.tail != "first":
+            raise ValueError(
+                f"tail_threshold has no effect on the tail {options.tail!r}: leave it out, or "
+                "choose tail='first'"
+            )
+        if not 0 < options.tail_threshold < 1:
+            raise ValueError(
+                f"tail_threshold={options.tail_threshold}: give a probability between 0 and 1, "
+                "such as 0.98"
+            )
     if policy.score.reads == "nothing":
         for name in ("slot_temperature", "ties"):
             if getattr(options, name):
