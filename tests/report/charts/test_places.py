@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from anyorder.report.charts.pixel_figure import linear_ticks, log_ticks, shown, with_room, written
 
@@ -90,6 +90,7 @@ def test_a_better_score_is_stronger() -> None:
 
 
 @given(NUMBERS, st.floats(0, 100))
+@example(1e4, 1e-12)
 def test_limits_hold_what_they_are_for(low: float, span: float) -> None:
     bottom, top = with_room(low, low + span)
     assert bottom < low <= low + span < top

@@ -242,7 +242,9 @@ def with_room(low: float, high: float, log: bool = False) -> tuple[float, float]
     if log:
         room = 10 ** (0.05 * max(math.log10(high / low), 0.4))
         return low / room, high * room
-    room = 0.06 * (high - low) or 0.5 * max(abs(high), 0.1)
+    room = 0.06 * (high - low)
+    if low - room == low or high + room == high:  # equal, or but for rounding
+        room = 0.5 * max(abs(low), abs(high), 0.1)
     return low - room, high + room
 
 
