@@ -235,15 +235,18 @@ class Transformer(Stack):
         """
         if cache is not None and positions is not None:
             raise ValueError("a cache counts positions by itself: give no positions with it")
+        x = self._vectors(ids, vectors)  # B L D
+        columns: ReadColumns | None = None
         # A cache that holds tokens holds the whole prompt: what comes next is none of it.
-        columns = self._columns(ids, vectors, mask, prompt=cache is None or not cache.longest)
+        if self.config.sentence_ends and ids is not None and not (cache and cache.longest):
+            assert positions is None, "pooled columns count their own positions"
+            columns = pool_sentences(x, ids, self.config.sentence_ends, mask)
+            x, mask = columns.x, columns.mask
         if cache is not None:
-            states = self.advance(columns.x, cache, columns.mask, time=time)
+            states = self.advance(x, cache, mask, time=time)
         else:
-            assert positions is None or columns.of_token is None, "positions are of columns"
-            context = self.plain_context(columns.x, columns.mask, positions)
-            states = self.run(columns.x, context, time=time)
-        return columns.states_of_tokens(states)
+            states = self.run(x, self.plain_context(x, mask, positions), time=time)
+        return states if columns is None else columns.states_of_tokens(states)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states at any chosen places: (..., D) -> (..., V)."""
@@ -265,15 +268,12 @@ class Transformer(Stack):
 
     def columns_of(self, ids: Tensor, mask: Tensor | None) -> ReadColumns:
         """What the layers read of whole rows of ids, B L."""
-        return self._columns(ids, None, mask, prompt=True)
+        return pool_sentences(self.embed(ids), ids, self.config.sentence_ends, mask)
 
-    def _columns(
-        self, ids: Tensor | None, vectors: Tensor | None, mask: Tensor | None, prompt: bool
-    ) -> ReadColumns:
-        if vectors is None:
-            if ids is None:
-                raise ValueError("give ids or vectors")
-            vectors = self.embed(ids)
-        if ids is None or not prompt:
-            return ReadColumns(vectors, mask)
-        return pool_sentences(vectors, ids, self.config.sentence_ends, mask)
+    def _vectors(self, ids: Tensor | None, vectors: Tensor | None) -> Tensor:
+        if vectors is not None:
+            return vectors
+        if ids is None:
+            raise ValueError("give ids or vectors")
+        found: Tensor = self.embed(ids)
+        return found
