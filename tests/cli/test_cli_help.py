@@ -181,7 +181,7 @@ def test_a_help_text_is_made_of_a_dataclass(monkeypatch: pytest.MonkeyPatch) -> 
     assert "--level N           How far. (must be given)" in text
     assert "--kind {plain,fancy}\n" in text and "Which kind. (default: plain)" in text
     assert "--pair X X          Two numbers. (default: 0.5 1.0)" in text
-    assert "--no-colour         Whether in colour. (this switches it" in text
+    assert "--no-colour         Whether in colour. (on by default;\n" in text
     assert "--inner.*:\n  What is inside.\n  --inner.width N     How wide, on two lines." in text
 
 
@@ -297,7 +297,7 @@ def test_every_example_works_as_typed(
         ("sample --task stories", "MODEL is missing: a shipped model"),
         ("smaple mdm", "no verb 'smaple'; did you mean sample?"),
         ("mesure runs/x", "no verb 'mesure'; did you mean measure?"),
-        ("train mdm", "no recipe 'mdm'; did you mean tiny/mdm?"),
+        ("train mdm", "no recipe 'mdm'; did you mean tiny/mdm or trails/mdm?"),
         ("train tiny/flexmdn", "no recipe 'tiny/flexmdn'; did you mean tiny/flexmdm?"),
         ("train tiny/mdm --stepz 3", "no flag --stepz; did you mean --steps?"),
         ("train tiny/mdm --width 3", "no flag --width; did you mean --net.width"),
