@@ -42,7 +42,7 @@ SCRIPTS = {
     "latentmdm_policies": "--problems 60",
     "latentmdm_tail": "--problems 60",
     "planner": "--problems 60",
-    "correct": "--first 3000 --problems 40",
+    "correct": "flexmdm flexlatent --first 3000 --problems 24",
     "grading": "--programs 164",
     "measures": "",
     "order_metrics": "",

@@ -72,7 +72,7 @@ WAYS = {
     "mdm-remask": ("mdm", "--steps", "24", "--remask", "cap:0.2"),
     "flexmdm-events": ("flexmdm", "--clock", "events"),
     "flexmdm-steps": ("flexmdm", "--clock", "steps"),
-    "flexmdm-corrected": ("flexmdm", "--correct", "8"),
+    "flexmdm-corrected": ("flexmdm", "--steps", "24", "--temperature", "1", "--correct", "12"),
     "flexmdm-compat": ("flexmdm", "--mode", "compat", "--steps", "48"),
     "flexmdm-drawn": (
         *("flexmdm", "--clock", "steps"),
@@ -83,7 +83,7 @@ WAYS = {
     "latentmdm-tail-first": ("latentmdm", "--tail", "first"),
     "latentmdm-two": ("latentmdm", "--policy", "minimum", "--k", "2"),
     "flexlatent-events": ("flexlatent", "--clock", "events"),
-    "flexlatent-corrected": ("flexlatent", "--clock", "events", "--correct", "8"),
+    "flexlatent-corrected": ("flexlatent", "--steps", "4", "--correct", "8"),
     "duo-greedy": ("duo", "--steps", "16", "--tail", "greedy"),
     "sflm-exact": ("sflm", "--velocity", "exact"),
 }
