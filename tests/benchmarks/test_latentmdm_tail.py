@@ -33,8 +33,8 @@ def test_every_way_has_every_problem(script: ModuleType) -> None:
     assert names == [None, None, "average, k = 1, stop", None, "average, k = 4, stop"]
     for way in ways:
         assert len(way.traces) == len(way.seconds) == len(way.solved) == 2
-        assert way.solved == [1.0, 1.0]  # the first problems are easy
         assert [trace.prompt for trace in way.traces] == [each.prompt for each in task.problems(2)]
+    assert all(way.solved == [1.0, 1.0] for way in ways[:3])  # easy problems, one line at a time
     calls = [sum(trace.forwards or 0 for trace in way.traces) for way in ways]
     assert calls[2] < calls[1] and calls[4] <= calls[3]  # the tail rule saves calls
     assert ways[0].line(ways[0])[3] == "1.00 (1.00 to 1.00)"
