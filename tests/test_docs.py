@@ -37,8 +37,13 @@ def text_of(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
 
 
+SLOW = {"diagnose.md": [pytest.mark.long]}  # it samples and measures for a minute
+
+
 @pytest.mark.timeout(SECONDS + 60)
-@pytest.mark.parametrize("page", PAGES[1:])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=SLOW.get(page, ())) for page in PAGES[1:]]
+)
 def test_marked_blocks_run(page: str, tmp_path: Path) -> None:
     """Page by page, so that they need not wait for each other."""
     assert {block.language for block in blocks(text_of(page)) if block.run} == {"bash", "python"}
