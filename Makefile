@@ -15,21 +15,24 @@ PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench study clean
+.PHONY: help demo test check soak lint format bench study clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | \
 	  awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: $(CORE)  ## the story in minutes: eight tiny models write, and a page shows it
+demo: $(CORE)  ## the story in minutes: tiny models write, and a page shows it
 	@$(BIN)/anyorder demo
 
 test: lint  ## ruff, mypy and the quick suite
 	@$(PYTEST) -m 'not long'
 
 check: $(DEV)  ## the long suite
-	@$(PYTEST) -m long --timeout 1500 || { code=$$?; \
+	@$(PYTEST) -m 'long and not soak' --timeout 1500 || { code=$$?; \
 	  if [ $$code -eq 5 ]; then echo 'make check: there are no long tests'; else exit $$code; fi; }
+
+soak: $(DEV)  ## tests that are too long for `make check`
+	@$(PYTEST) -m soak --timeout 7200
 
 lint: $(DEV)  ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .

@@ -1,15 +1,17 @@
-"""The ask-again corrector: held-out stories before and after, broken programs, pass@16, diversity.
+"""The ask-again corrector: held-out problems before and after, broken programs, pass@16, diversity.
 
     python benchmarks/correct.py                                   the shipped flexmdm
     python benchmarks/correct.py flexmdm studies/tiny/models/flexmdm-layout1-s1 --first 3000
     python benchmarks/correct.py flexlatent --first 3000
+    python benchmarks/correct.py trails/flexmdm trails/flexlatent --first 3000 --problems 300
     python benchmarks/correct.py --several 16 --problems 20        at temperature 1
 
-The same decoded texts are graded before and after at most --rounds corrections (programs run in the
-sandbox). Thresholds were chosen on problems 0 to 199; other problems confirm them. `repaired` were
-wrong before, `broken` were right; intervals are at 95 %, over problems, by bootstrap. CPU is time
-of this process, a sample. With --several, each problem has so many samples at temperature 1: their
-pass@1 and pass@n, and the shares of distinct texts and trees among the right samples of a problem.
+Problems are those of the model's corpus. The same decoded texts are graded before and after at most
+--rounds corrections (programs run in the sandbox). Thresholds were chosen on stories 0 to 199;
+other problems confirm them. `repaired` were wrong before, `broken` were right; intervals are at
+95 %, over problems, by bootstrap. CPU is time of this process, a sample. With --several, each
+problem has so many samples at temperature 1: their pass@1 and pass@n, and the shares of distinct
+texts and trees among the right samples of a problem.
 """
 
 from __future__ import annotations
@@ -151,7 +153,7 @@ def several(name: str, before: Texts, after: Texts) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The ask-again corrector on held-out stories.")
+    parser = argparse.ArgumentParser(description="The ask-again corrector on held-out problems.")
     parser.add_argument("models", nargs="*", default=["flexmdm"])
     parser.add_argument("--first", type=int, default=0, help="the number of the first problem")
     parser.add_argument("--problems", type=int, default=200)
@@ -163,12 +165,12 @@ def main() -> None:
     lines = []
     for name in job.models:
         model = anyorder.load(name)
-        task = find_task("stories", model.trained_on)
+        task = find_task(model.trained_on["source"], model.trained_on)
         problems = [task.problem_at(job.first + number) for number in range(job.problems)]
         pair = decoded(model, problems, job)
         short = name.rsplit("/", 1)[-1]
         lines += several(short, *pair) if job.several else greedy(short, *pair)
-    title = f"held-out stories {job.first} to {job.first + job.problems - 1}, event clock"
+    title = f"held-out problems {job.first} to {job.first + job.problems - 1}, event clock"
     if job.several:
         head = ["", "pass@1, %", f"pass@{job.several}, %", "distinct texts, %", "trees, %"]
         show(f"{title}, {job.several} samples at temperature 1", head, lines)

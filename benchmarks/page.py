@@ -49,6 +49,7 @@ SCRIPTS = {
     "data_pipeline": "--rows 6000",
     "dry_runs": "",
     "trails_ceiling": "",
+    "trails_curves": "",
     "trails_policies": "studies/trails/models/mdm-s0 --problems 60",
 }
 """Every benchmark in the order of the page, with arguments that make it run in minutes."""

@@ -2,12 +2,16 @@
 
     python recipes/shipped_models.py              all of them, a few hours on one core
     python recipes/shipped_models.py ar mdm       only these
+    python recipes/shipped_models.py trails/ar --trained studies/trails/models/ar-s0
+                                                  ship a training that is already done
     python recipes/shipped_models.py --cards      no training: grade what is there, write the cards
 
-Every model sees as many texts of the same corpus (`TEXTS`), and the parameters are equal within
-1 %; flexmdm and duo begin with an mdm, whose texts count as their own. The planner is the shipped
-mdm with a head that says what to reveal, so both are more. Trainings resume by themselves. Each
-model is then graded on held-out problems, and its card.json says what made it and what it reached.
+There are two sets, on the corpora stories and trails. Every model of a set sees as many texts of
+the same corpus, and the parameters are equal within 1 %. On stories flexmdm and duo begin with an
+mdm, on trails flexmdm with an mdm and flexlatent with a latentmdm, whose texts count as their own.
+The planner is the shipped mdm with a head that says what to reveal, so both are more. Trainings
+resume by themselves. Each model is then graded on held-out problems, and its card.json says what
+made it and what it reached.
 """
 
 from __future__ import annotations
@@ -24,9 +28,12 @@ from anyorder.apps.jobs import GradeJob
 from anyorder.cli import main as anyorder
 from anyorder.files import replacing, sha256_of
 from anyorder.model import SHIPPED, WEIGHTS_FILE, load
+from anyorder.recipes import find_recipe
 from anyorder.trace.run import installed_versions
 
 RUNS = Path("runs")
+DESCRIBED = ("config.json", WEIGHTS_FILE, "vocabulary.json")
+"""The files of a training that are shipped."""
 BATCH = 32
 STEPS, START_STEPS = 12_000, 4_000
 TEXTS = STEPS * BATCH
@@ -36,6 +43,20 @@ COMMON = f"--data.layout 1 {IN_ORDER} --threads 1"
 WIDE = "--net.mlp-width 272"
 """What makes ar and mdm as large as the others."""
 PROBLEMS = 200
+CORPUS = {
+    "stories": ("source", "layout", "wording", "seed"),
+    "trails": ("source", "trails", "seed"),
+}
+"""What a card says of the data."""
+
+
+def texts_of(recipe: str) -> int:
+    """The texts that a training by this recipe sees."""
+    train = find_recipe(recipe).train
+    return train.steps * train.batch
+
+
+TRAILS_TEXTS = texts_of("trails/mdm")
 
 
 @dataclass(frozen=True)
@@ -45,8 +66,8 @@ class Shipped:
     trainings: tuple[str, ...]
     """Commands after `anyorder train`; the last makes the model itself."""
     sampling: str = ""
-    more_texts: int = 0
-    """Seen beyond `TEXTS`, by what cannot do without."""
+    texts: int = TEXTS
+    task: str = "stories"
 
 
 def _alone(name: str, flags: str = "") -> tuple[str, ...]:
@@ -84,37 +105,68 @@ MODELS = {
             f" --steps {TUNING[1]} {IN_ORDER} --threads 1 --out {RUNS / 'planner'}",
         ),
         "--policy planner",
-        more_texts=IMITATING * BATCH + sum(TUNING) * TUNING_BATCH,
+        texts=TEXTS + IMITATING * BATCH + sum(TUNING) * TUNING_BATCH,
     ),
 }
 
 
-def make(name: str, shipped: Shipped, *, train: bool) -> None:
-    """Train a model, put it into the package, grade it, write its card."""
-    if train:
+def _on_trails(name: str, sampling: str = "", texts: int = TRAILS_TEXTS) -> Shipped:
+    return Shipped((_trails_training(name),), sampling, texts, "trails")
+
+
+def _on_trails_from(start: str, flags: str, steps: int, name: str) -> Shipped:
+    """Begins with another family, because it does not learn to look facts up by itself."""
+    before = _trails_training(start, f"{flags} --steps {steps}", f"{start}-start")
+    left = find_recipe(f"trails/{name}").train.steps - steps
+    begun = f"--start {RUNS / 'trails' / f'{start}-start'} --steps {left}"
+    return Shipped((before, _trails_training(name, begun)), "", TRAILS_TEXTS, "trails")
+
+
+def _trails_training(name: str, flags: str = "", out: str = "") -> str:
+    return f"trails/{name} {flags} --threads 1 --out {RUNS / 'trails' / (out or name)}"
+
+
+MODELS |= {
+    "trails/ar": _on_trails("ar"),
+    "trails/mdm": _on_trails("mdm"),
+    "trails/flexmdm": _on_trails_from("mdm", "--net.mlp-width 112", 4_000, "flexmdm"),
+    "trails/latentmdm": _on_trails("latentmdm"),
+    "trails/flexlatent": _on_trails_from("latentmdm", "--net.mlp-width 126", 3_000, "flexlatent"),
+    "trails/duo": _on_trails("duo", FEW_STEPS),
+    "trails/sflm": _on_trails("sflm", FEW_STEPS),
+    "trails/planner": _on_trails(
+        "planner", "--policy planner", TRAILS_TEXTS + texts_of("trails/planner")
+    ),
+}
+
+
+def make(name: str, shipped: Shipped, *, train: bool, trained: Path | None = None) -> None:
+    """Train a model, or take a finished training; put it into the package, and write its card."""
+    if train and trained is None:
         for words in shipped.trainings:
             _run(f"train {words}")
+        trained = RUNS / name
+    if trained is not None:
         folder = SHIPPED / name
         folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted((RUNS / name).iterdir()):
-            if path.is_file() and path.name != "metrics.jsonl":
-                shutil.copyfile(path, folder / path.name)
+        for file in DESCRIBED:
+            shutil.copyfile(trained / file, folder / file)
     write_card(name, shipped)
 
 
 def write_card(name: str, shipped: Shipped) -> None:
     """What made the model, and how many held-out problems it solves."""
     folder, run = SHIPPED / name, RUNS / f"{name}-graded"
-    sampling = f"sample {name} --task stories --limit {PROBLEMS} {shipped.sampling}".strip()
+    sampling = f"sample {name} --task {shipped.task} --limit {PROBLEMS} {shipped.sampling}".strip()
     shutil.rmtree(run, ignore_errors=True)
     _run(f"{sampling} --out {run}")
     rate = grade_run(run, GradeJob()).reports[0].rates[0]
-    recipe = load(folder).card.recipe
+    trained_on = load(folder).trained_on
     card = {
         "commands": [_squeezed(f"anyorder train {words}") for words in shipped.trainings],
         "parameters": sum(value.numel() for value in load(folder).net.parameters()),
-        "texts": TEXTS + shipped.more_texts,
-        "corpus": {key: recipe["data"][key] for key in ("source", "layout", "wording", "seed")},
+        "texts": shipped.texts,
+        "corpus": {key: trained_on[key] for key in CORPUS[shipped.task]},
         "weights": sha256_of(folder / WEIGHTS_FILE),
         "held_out": {
             "commands": [
@@ -146,11 +198,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=[], help=f"of {', '.join(MODELS)}")
     parser.add_argument("--cards", action="store_true", help="grade and write cards only")
+    parser.add_argument("--trained", type=Path, help="the folder of a finished training")
     chosen = parser.parse_args()
+    if chosen.trained is not None and len(chosen.names) != 1:
+        parser.error("--trained is the training of one model: name that model")
     for name in chosen.names or MODELS:
         if name not in MODELS:
             parser.error(f"no model {name!r}: choose from {', '.join(MODELS)}")
-        make(name, MODELS[name], train=not chosen.cards)
+        make(name, MODELS[name], train=not chosen.cards, trained=chosen.trained)
 
 
 if __name__ == "__main__":

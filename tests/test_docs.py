@@ -28,7 +28,10 @@ from anyorder.nets.transformer import Transformer, TransformerConfig
 from anyorder.vocab import Vocab
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("../README.md", "quickstart.md", "diagnose.md", "extend.md")
+PAGES = (
+    *("../README.md", "quickstart.md", "diagnose.md", "extend.md", "chat.md"),
+    *("infilling.md", "loggers.md", "notebooks.md", "recording.md"),
+)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 TABLES = (policy.SCORES, policy.SEGMENT_SCORES, FAMILIES, tasks.TASKS)
 
@@ -37,7 +40,10 @@ def text_of(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
 
 
-SLOW = {"diagnose.md": [pytest.mark.long]}  # it samples and measures for a minute
+SLOW = {
+    "diagnose.md": [pytest.mark.long],  # it samples and measures for a minute
+    "recording.md": [pytest.mark.long],  # it imports transformers and diffusers
+}
 
 
 @pytest.mark.timeout(SECONDS + 60)

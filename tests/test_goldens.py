@@ -102,7 +102,7 @@ def test_gaps_are_filled_from_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "recipe",
     # The rollouts of this one cost as much as all the other recipes together.
-    [*make.MODELS, pytest.param("planner-grpo", marks=pytest.mark.long)],
+    [*make.MODELS, "block", pytest.param("planner-grpo", marks=pytest.mark.long)],
 )
 def test_two_steps_of_training(recipe: str, tmp_path: Path) -> None:
     """Configuration, losses, names of tensors, and sums over the weights."""

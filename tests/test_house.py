@@ -42,7 +42,7 @@ KEYED_ROOMS = ("process", "decode", "data")
 FAMILY_ROOMS = ("families", "recipes")
 FAMILY_NAMES_LEFT = {
     "hub/formats.py": 4,  # which family a published checkpoint is of
-    "trace/adapters.py": 6,  # the formats of `anyorder import`
+    "trace/recorders/adapters.py": 6,  # the formats of `anyorder import`
 }
 """How many are left where. A ratchet: numbers fall and files go, nothing is added."""
 
@@ -94,12 +94,16 @@ def long_functions(source: str) -> list[str]:
     ]
 
 
+ORDINARY = {"block"}
+"""Names of families that are also a word for other things: slots, settings, fenced text."""
+
+
 def family_names(source: str) -> list[str]:
     """String constants that are a family's name; docstrings are none."""
     return [
         f"{node.lineno}: {node.value}"
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Constant) and node.value in DESCRIPTIONS
+        if isinstance(node, ast.Constant) and node.value in DESCRIPTIONS.keys() - ORDINARY
     ]
 
 
@@ -187,7 +191,7 @@ def test_the_rules_can_fail() -> None:
     assert not unsafe_loads("torch.load(p, weights_only=True)")
 
 
-FILES, LINES = 237, 59_780
+FILES, LINES = 272, 67_681
 """Today's size of the package, a ratchet; CHANGELOG.md states what grew, and why. Version 0.2.0 had
 224 files and 56,000 lines."""
 

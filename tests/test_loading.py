@@ -23,7 +23,13 @@ from anyorder.apps.jobs import SampleJob
 from anyorder.apps.reproduce import Changes, recorded_job
 from anyorder.apps.sample import sample_to_run
 from anyorder.families.family import FAMILIES, find_family
-from anyorder.loading import _check_computes, find_folder, find_vocab, open_weights
+from anyorder.loading import (
+    _check_computes,
+    find_folder,
+    find_vocab,
+    open_shape,
+    open_weights,
+)
 from anyorder.model import build
 from anyorder.nets.shapes import TransformerConfig
 from anyorder.nets.transformer import Transformer
@@ -276,6 +282,16 @@ def test_an_opened_model_holds_nothing_and_knows_all(tmp_path: Path, kind: str) 
 def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("kind", sorted(made.FORMATS))
+def test_a_shape_is_that_of_the_opened_model(tmp_path: Path, kind: str) -> None:
+    if kind in ("qwen2", "llama"):
+        pytest.importorskip("transformers")
+    made.FORMATS[kind](tmp_path / kind)
+    opened, shape = open_weights(tmp_path / kind), open_shape(str(tmp_path / kind))
+    assert (shape.config, shape.name) == (opened.config, opened.name)
+    assert shape.vocab.digest() == opened.vocab.digest()
 
 
 def test_the_digest_covers_weights_and_settings(tmp_path: Path) -> None:

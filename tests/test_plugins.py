@@ -1,4 +1,4 @@
-"""A package from outside: its family, policy, task and measure are found by name when installed.
+"""A package from outside: all that it adds is found by name when it is installed.
 
 The package is tests/outside/. It is built into a wheel and installed into a folder of the test.
 """
@@ -62,7 +62,8 @@ def run(*words):
     code = main(list(words))
     assert code == 0, (words, code)
 
-run("train", "tiny/backward", "--out", "runs/backward", "--json")
+run("train", "tiny/backward", "--out", "runs/backward", "--json",
+    "--logger", "lines", "--logger-arg", "file=lines.txt")
 run("sample", "runs/backward", "--task", "stories", "--limit", "2", "--temperature", "1",
     "--policy", "right_to_left", "--out", "runs/samples", "--json")
 run("sample", "mdm", "--task", "fruit", "--policy", "alternating", "--out", "runs/fruit", "--json")
@@ -84,6 +85,9 @@ print(json.dumps({
 
 def test_an_installed_package_is_found_by_name(site: Path, tmp_path: Path) -> None:
     told = json.loads(python(site, tmp_path, STORY).splitlines()[-1])
+    name, *rows, status = (tmp_path / "lines.txt").read_text().splitlines()
+    assert (name, status) == ("backward", "done")
+    assert [row.split()[1] for row in rows] == ["train", "validation"]
     assert told == {
         "family": "backward",
         "backwards": True,

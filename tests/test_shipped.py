@@ -39,6 +39,23 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 EQUAL = [name for name in FLOORS if name != "planner"]
 """All but the one that comes on top of another."""
+TRAILS_FLOORS = {
+    "trails/ar": 0.35,
+    "trails/mdm": 0.35,
+    "trails/flexmdm": 0.04,
+    "trails/latentmdm": 0.80,
+    "trails/flexlatent": 0.28,
+    "trails/planner": 0.33,
+    "trails/sflm": 0.12,
+}
+ALL = [*FLOORS, *TRAILS_FLOORS]
+OPTIONS |= {
+    f"trails/{name}": options for name, options in OPTIONS.items() if "clock" not in options
+}
+
+
+def task_of(name: str) -> str:
+    return "trails" if name in TRAILS_FLOORS else "stories"
 
 
 def test_help_names_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,56 +70,71 @@ def card_of(name: str) -> dict[str, Any]:
     return dict(json.loads((SHIPPED / name / "card.json").read_bytes()))
 
 
-@pytest.mark.parametrize("name", FLOORS)
+@pytest.mark.parametrize("name", ALL)
 def test_small_and_as_its_card_says(name: str) -> None:
     folder, card = SHIPPED / name, card_of(name)
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 3e6
     assert card["weights"] == sha256_of(folder / WEIGHTS_FILE)
     model = load(name)
-    assert model.family.name == {"planner": "mdm"}.get(name, name)
+    family = name.removeprefix("trails/")
+    assert model.family.name == {"planner": "mdm"}.get(family, family)
     assert sum(value.numel() for value in model.net.parameters()) == card["parameters"]
-    assert load(f"tiny/{name}").digest == model.digest, "its recipe's name is its own"
-    assert f"tiny/{name}" in card["commands"][-1]
-    recipe = model.card.recipe
+    recipe_name = name if name in TRAILS_FLOORS else f"tiny/{name}"
+    assert load(recipe_name).digest == model.digest, "its recipe's name is its own"
     words = card["commands"][-1].split()
-    assert int(words[words.index("--steps") + 1]) == recipe["train"]["steps"]
-    assert {key: recipe["data"][key] for key in card["corpus"]} == card["corpus"]
+    assert words[2].startswith(recipe_name)
+    assert steps_of(words) == model.card.recipe["train"]["steps"]
+    assert {key: model.trained_on[key] for key in card["corpus"]} == card["corpus"]
 
 
-@pytest.mark.parametrize("name", FLOORS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_card_says_how_to_sample_and_to_grade(name: str) -> None:
     sample, grade = (shlex.split(line) for line in card_of(name)["held_out"]["commands"])
-    assert sample[:5] == ["anyorder", "sample", name, "--task", "stories"]
+    assert sample[:5] == ["anyorder", "sample", name, "--task", task_of(name)]
     assert grade == ["anyorder", "grade", sample[sample.index("--out") + 1]]
     clock = OPTIONS.get(name, {}).get("clock")
     assert (["--clock", clock] == sample[-4:-2]) if clock else "--clock" not in sample
 
 
-def test_equal_conditions() -> None:
-    cards = [card_of(name) for name in EQUAL]
+def equal(corpus: str) -> list[str]:
+    """The shipped models of a corpus that are made under equal conditions."""
+    return [name for name in EQUAL if not corpus or corpus + name in TRAILS_FLOORS]
+
+
+@pytest.mark.parametrize("corpus", ["", "trails/"])
+def test_equal_conditions(corpus: str) -> None:
+    cards = [card_of(corpus + name) for name in equal(corpus)]
     sizes = [card["parameters"] for card in cards]
     assert max(sizes) / min(sizes) < 1.02
     assert len({card["texts"] for card in cards}) == 1
     assert len({json.dumps(card["corpus"], sort_keys=True) for card in cards}) == 1
 
 
-def test_the_texts_of_a_card_are_those_of_its_trainings() -> None:
-    for name in EQUAL:
-        assert texts_of(name) == card_of(name)["texts"]
-    assert texts_of("planner") == card_of("planner")["texts"] - card_of("mdm")["texts"]
+@pytest.mark.parametrize("corpus", ["", "trails/"])
+def test_the_texts_of_a_card_are_those_of_its_trainings(corpus: str) -> None:
+    for name in equal(corpus):
+        assert texts_of(corpus + name) == card_of(corpus + name)["texts"]
+    planner, mdm = (card_of(corpus + name)["texts"] for name in ("planner", "mdm"))
+    assert texts_of(f"{corpus}planner") == planner - mdm
 
 
 def texts_of(name: str) -> int:
     """Over all trainings that its card names."""
     texts = 0
     for words in map(str.split, card_of(name)["commands"]):
-        batch = find_recipe(words[2]).train.batch
-        texts += int(words[words.index("--steps") + 1]) * batch
+        texts += steps_of(words) * find_recipe(words[2]).train.batch
     return texts
 
 
+def steps_of(words: list[str]) -> int:
+    """The steps of a command, or of its recipe."""
+    if "--steps" in words:
+        return int(words[words.index("--steps") + 1])
+    return find_recipe(words[2]).train.steps
+
+
 def solved(name: str, problems: int, folder: Path) -> float:
-    job = SampleJob(model=name, task="stories", limit=problems, out=folder)
+    job = SampleJob(model=name, task=task_of(name), limit=problems, out=folder)
     run = sample_to_run(job, OPTIONS.get(name, {}), command="test", progress=False)
     return (
         grade_run(run.folder, GradeJob(workers=1), progress=False)
@@ -112,15 +144,15 @@ def solved(name: str, problems: int, folder: Path) -> float:
     )
 
 
-@pytest.mark.parametrize("name", ["ar", "mdm", "latentmdm"])
+@pytest.mark.parametrize("name", ["ar", "mdm", "latentmdm", "trails/latentmdm"])
 def test_solves_what_it_never_saw(name: str, tmp_path: Path) -> None:
     assert solved(name, 12, tmp_path / "run") >= 0.75
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", FLOORS)
+@pytest.mark.parametrize("name", ALL)
 def test_floor_on_a_hundred_problems(name: str, tmp_path: Path) -> None:
-    assert solved(name, 100, tmp_path / "run") >= FLOORS[name]
+    assert solved(name, 100, tmp_path / "run") >= (FLOORS | TRAILS_FLOORS)[name]
 
 
 def test_a_folder_of_that_name_does_not_hide_it(

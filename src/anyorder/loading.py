@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,7 @@ from anyorder.nets.shapes import as_record
 from anyorder.vocab import VOCABULARY_FILE, Vocab
 
 if TYPE_CHECKING:
-    from anyorder.hub.formats import Layout
+    from anyorder.hub.formats import Layout, Published
 
 PUBLISHED = {"model_type", "architectures"}
 """Fields of other libraries' config.json, which ours does not have."""
@@ -61,6 +61,15 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What a model is, without its weights."""
+
+    name: str
+    config: Any
+    vocab: Vocab
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,11 @@ class Opened:
     net: nn.Module
     """On the meta device."""
     weights: PublishedWeights
+
+    @property
+    def config(self) -> Any:
+        """The shape of the network."""
+        return self.net.config
 
     def tensor(self, name: str) -> Tensor:
         """The whole tensor of one of our parameter names, on the CPU, as stored."""
@@ -132,20 +146,46 @@ def open_weights(name: str | Path, *, family: str | None = None) -> Opened:
     """Open and check a model without reading its weights."""
     folder = find_folder(str(name))
     record = _read_json(folder / CONFIG_FILE)
-    if isinstance(record, dict) and "format" not in record and PUBLISHED & record.keys():
+    if _is_published(record):
         return _open_published(str(name), folder, record, family)
     return _open_own(str(name), folder, record, family)
 
 
-def find_folder(name: str) -> Path:
-    """The folder of a model: the name itself, a shipped one, or the cached copy of a hub id."""
-    shipped = sorted(card.parent.name for card in SHIPPED.glob(f"*/{CONFIG_FILE}"))
+def open_shape(name: str) -> ModelShape:
+    """The shape and the vocabulary of a model; of a hub id, no weights are fetched."""
+    folder = find_folder(name, weights=False)
+    record = _read_json(folder / CONFIG_FILE)
+    if _is_published(record):
+        card, vocab, _ = _read_published(folder, record, _stored_names(folder), None)
+    else:
+        card, vocab = _read_card(folder / CONFIG_FILE, record), Vocab.load(folder)
+    return ModelShape(name, checked_config(card, vocab), vocab)
+
+
+def _stored_names(folder: Path) -> Collection[str]:
+    """The names of the tensors, as far as they are known without the weights."""
+    if (folder / INDEX).is_file() and not (folder / SINGLE).is_file():
+        return dict(_read_json(folder / INDEX).get("weight_map") or {})
+    return open_folder(folder).shapes if (folder / SINGLE).is_file() else ()
+
+
+def _is_published(record: Any) -> bool:
+    return isinstance(record, dict) and "format" not in record and bool(PUBLISHED & record.keys())
+
+
+def find_folder(name: str, *, weights: bool = True) -> Path:
+    """The folder of a model: the name itself, a shipped one, or the cached copy of a hub id.
+
+    `weights`: whether those of a hub id are fetched.
+    """
+    shipped = shipped_names()
     packed = shipped_folder(name)
+    ours = packed.is_relative_to(SHIPPED) and packed.relative_to(SHIPPED).as_posix() in shipped
     for folder in (Path(name), packed):
         # A folder that is no model must not hide a shipped model of the same name.
-        if folder.is_dir() and (packed.name not in shipped or (folder / CONFIG_FILE).is_file()):
-            weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
-            if (folder / "checkpoints").is_dir() and not weights:
+        if folder.is_dir() and (not ours or (folder / CONFIG_FILE).is_file()):
+            trained = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+            if (folder / "checkpoints").is_dir() and not trained:
                 raise ValueError(f"the training in {folder} is unfinished: repeat its command")
             if not (folder / CONFIG_FILE).is_file():
                 raise ValueError(
@@ -154,14 +194,23 @@ def find_folder(name: str) -> Path:
                 )
             return folder
     if is_hub_id(name):
-        return fetch(name)
-    if close := did_you_mean(name.rpartition("/")[2], shipped):  # tiny/mdm is a recipe
+        return fetch(name, weights=weights)
+    # Of names with a slash the whole one may be meant (trails/mdn), or the last part (tiny/mdn).
+    wholes = [each for each in shipped if ("/" in each) == ("/" in name)]
+    plain = [each for each in shipped if "/" not in each]
+    if close := did_you_mean(name, wholes) or did_you_mean(name.rpartition("/")[2], plain):
         raise ValueError(f"no model {name!r}{close}")
     raise ValueError(
         f"no model {name!r}: name a shipped one ({', '.join(shipped)}), a folder written by "
         "`anyorder train` (for example `anyorder train tiny/mdm --out runs/mdm`), or a published "
         "checkpoint (a folder or a hub id)"
     )
+
+
+def shipped_names() -> list[str]:
+    """The names of the shipped models: those of stories, then those of trails."""
+    found = (card.parent.relative_to(SHIPPED) for card in SHIPPED.rglob(CONFIG_FILE))
+    return [path.as_posix() for path in sorted(found, key=lambda path: (len(path.parts), path))]
 
 
 def find_vocab(name: str) -> Vocab:
@@ -194,14 +243,31 @@ def _open_own(name: str, folder: Path, record: Any, family: str | None) -> Opene
 def _open_published(
     name: str, folder: Path, record: Mapping[str, Any], family: str | None
 ) -> Opened:
+    from anyorder.hub.formats import find_layout
+
+    files = open_folder(folder)
+    card, vocab, published = _read_published(folder, record, files.shapes, family)
+    found = find_family(card.family)
+    config = checked_config(card, vocab)
+    net = on_meta(lambda: found.network.build(config), folder / CONFIG_FILE)
+    layout = find_layout(published.layout)
+    stores = _stores(layout, published.config, files, folder)
+    weights = match_published(layout.head, stores, net)
+    digest = _digest(card, [sha256_of(path) for path in _files_of(stores)])
+    return Opened(name, found, card, vocab, digest, net, weights)
+
+
+def _read_published(
+    folder: Path, record: Mapping[str, Any], names: Collection[str], family: str | None
+) -> tuple[Card, Vocab, Published]:
+    """The card and the vocabulary of a folder with tensors of these names, and its format."""
     # For their effect: they register the published formats of their families.
     import anyorder.families.flexmdm.published
     import anyorder.families.mdm.published  # noqa: F401
-    from anyorder.hub.formats import Folder, find_layout, read_published
+    from anyorder.hub.formats import Folder, read_published
 
-    files = open_folder(folder)
     ours = _read_ours(folder, record)
-    published = read_published(Folder(folder, record, files.shapes), family or ours.get("family"))
+    published = read_published(Folder(folder, record, names), family or ours.get("family"))
     card = Card(
         published.family,
         as_record(published.config),
@@ -212,14 +278,7 @@ def _open_published(
     vocab = open_vocab(folder)
     if (folder / VOCABULARY_FILE).is_file():
         _check_ids(folder, vocab, record)
-    found = find_family(card.family)
-    config = checked_config(card, vocab)
-    net = on_meta(lambda: found.network.build(config), folder / CONFIG_FILE)
-    layout = find_layout(published.layout)
-    stores = _stores(layout, published.config, files, folder)
-    weights = match_published(layout.head, stores, net)
-    digest = _digest(card, [sha256_of(path) for path in _files_of(stores)])
-    return Opened(name, found, card, vocab, digest, net, weights)
+    return card, vocab, published
 
 
 def _stores(

@@ -5,7 +5,7 @@
 
     config.json         family, network shape, context length, the recipe that made it
     model.safetensors   weights
-    vocabulary.json     the vocabulary (and tokenizer.json for BPE)
+    vocabulary.json     the vocabulary (and tokenizer.json for BPE, chat_template.jinja for chats)
 
 Not here: reading folders and published checkpoints (loading.py); run folders, progress bars and
 resumption (apps/sample.py).
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from anyorder.checks import is_whole
+from anyorder.checks import check_rows, is_whole
 from anyorder.decode.canvas import (
     Canvas,
     GrowingCanvas,
@@ -37,13 +37,14 @@ from anyorder.families.descriptions import WRAPPED
 from anyorder.families.family import Family, find_family
 from anyorder.files import replacing
 from anyorder.hub.weights import save_weights, usable_device
-from anyorder.nets.denoiser import as_denoiser
+from anyorder.nets.denoiser import Barred, as_denoiser
 from anyorder.nets.prompts import check_prompt
 from anyorder.nets.shapes import ends_of
 from anyorder.process.noise import key_of
 from anyorder.trace import Trace
 from anyorder.trace.events import spelled, spelled_ghosts
 from anyorder.vocab import Vocab
+from anyorder.vocab.chat import AnyPrompt, ChatMessages, ChatPrompt, ChatTemplate
 
 CONFIG_FILE, WEIGHTS_FILE, FORMAT = "config.json", "model.safetensors", 1
 SHIPPED = Path(__file__).parent / "pretrained"
@@ -116,7 +117,7 @@ class Model:
 
     def sample(
         self,
-        prompts: str | Sequence[str],
+        prompts: AnyPrompt | Sequence[AnyPrompt],
         *,
         samples: int = 1,
         seed: int = 0,
@@ -128,10 +129,10 @@ class Model:
     ) -> list[Trace]:
         """Traces of `samples` texts for each prompt, prompt by prompt.
 
-        A prompt with `<fill>` or `<fill:12>` marks is a text to fill only there. `options` are the
-        family's: `policy`, `steps`, `temperature`, ... (see its docs page). The noise of a sample
-        depends on (seed, prompt, sample number). `watch` is called with the rows after every step,
-        numbered like the traces; it may raise to stop.
+        A prompt is a text, or what `chat` returns. A text with `<fill>` or `<fill:12>` marks is
+        filled only there. `options` are the family's: `policy`, `steps`, `temperature`, ... (see
+        its docs page). The noise of a sample depends on (seed, prompt, sample number). `watch` is
+        called with the rows after every step, numbered like the traces; it may raise to stop.
         """
         _check_counts(batch=batch)
         check_seed(seed)
@@ -146,7 +147,7 @@ class Model:
 
     def prepare(
         self,
-        prompts: str | Sequence[str],
+        prompts: AnyPrompt | Sequence[AnyPrompt],
         *,
         samples: int = 1,
         max_new_tokens: int | None = None,
@@ -155,8 +156,8 @@ class Model:
     ) -> tuple[list[Request], Any]:
         """Check everything that `sample` needs; returns requests and resolved options."""
         _check_counts(samples=samples, max_new_tokens=max_new_tokens, max_length=max_length)
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        if not all(isinstance(text, str) for text in texts):
+        texts = [prompts] if isinstance(prompts, AnyPrompt) else list(prompts)
+        if not all(isinstance(text, AnyPrompt) for text in texts):
             raise ValueError("prompts are texts: decode ids with the vocabulary first")
         if not texts:
             return [], None
@@ -164,15 +165,27 @@ class Model:
         check_lengths(texts, max_new_tokens)
         canvas_sizes = self.sizes(max_new_tokens, max_length, chosen)
         requests = [
-            Request(f"prompt/{number}", sample, prefix_of(text), canvas, noise=text)
+            Request(f"prompt/{number}", sample, prefix_of(text), canvas, noise=noise)
             for number, text in enumerate(texts)
+            for noise in [text if isinstance(text, str) else text.text]
             for canvas in [self.canvas(text, canvas_sizes)]
             for sample in range(samples)
         ]
         self.family.check([request.canvas for request in requests], chosen)
         return requests, chosen
 
-    def choose(self, given: Mapping[str, Any], texts: Sequence[str]) -> Any:
+    def chat(self, messages: ChatMessages, template: ChatTemplate | None = None) -> ChatPrompt:
+        """The prompt of a conversation; unset: by the template of the model's folder.
+
+        Messages are dicts with `role` and `content`. A last turn of the assistant is left open, and
+        the model goes on with it.
+        """
+        chosen = template or self.vocab.chat
+        if chosen is None:
+            raise ValueError(f"{self.name} has no chat template: give template=")
+        return chosen.prompts([messages], self.vocab)[0]
+
+    def choose(self, given: Mapping[str, Any], texts: Sequence[AnyPrompt]) -> Any:
         """The resolved decoding options for these texts."""
         gaps = [has_gaps(text) for text in texts]
         if any(gaps) and "eos" not in given and "eos" in self.family.option_names():
@@ -231,11 +244,17 @@ class Model:
                 seed=seed,
             )
 
-    def canvas(self, text: str, sizes: Sizes | None = None) -> Any:
+    @property
+    def suffix(self) -> tuple[int, ...]:
+        """What the network expects after every text; ours learn their ends as text."""
+        return () if self.card.net else self.vocab.suffix_ids
+
+    def canvas(self, text: AnyPrompt, sizes: Sizes | None = None) -> Any:
         """The canvas for a prompt, or for a text with `<fill>` marks."""
         data = self.trained_on
         known = self.family.answers == "canvas" and data.get("align") == "left"
-        sizes = replace(sizes or self.sizes(), trained=data["canvas"] if known else None)
+        trained = data["canvas"] if known else None
+        sizes = replace(sizes or self.sizes(), trained=trained, suffix=self.suffix)
         canvas = self.family.canvas(text, sizes, self.vocab, self.config)
         check_prompt(canvas.ids[: canvas.prompt_length], ends_of(self.config))
         return canvas
@@ -330,31 +349,69 @@ def load(
     return open_model(str(name), device=device, dtype=dtype, family=family)
 
 
+def _vocab_of(given: Any, module: Any) -> Vocab:
+    if isinstance(given, Vocab):
+        return given
+    if not hasattr(given, "all_special_ids"):
+        raise ValueError(
+            "give the network's vocabulary as a Vocab, or its tokenizer of transformers, not a "
+            f"{type(given).__name__}"
+        )
+    ends: list[int] = []
+    for settings in (getattr(module, "config", None), getattr(module, "generation_config", None)):
+        told = getattr(settings, "eos_token_id", None)
+        ends += [] if told is None else told if isinstance(told, list) else [told]
+    special = set(given.all_special_ids)
+    return Vocab.from_transformers(given, ends=[id for id in dict.fromkeys(ends) if id in special])
+
+
+def _longest(module: Any) -> int | None:
+    """The most tokens that a network of `transformers` has positions for; None: not known."""
+    limit = getattr(getattr(module, "config", None), "max_position_embeddings", None)
+    if isinstance(module, torch.nn.Module) and isinstance(limit, int):
+        for name, part in module.named_modules():
+            # RoBERTa counts positions from behind the padding id on.
+            if name.endswith("position_embeddings") and isinstance(part, torch.nn.Embedding):
+                return limit if part.padding_idx is None else limit - part.padding_idx - 1
+    return limit
+
+
 def wrap(
     module: Any,
-    vocab: Vocab,
+    vocab: Any,
     *,
     shift: bool = False,
     family: str = WRAPPED,
     max_new_tokens: int = 64,
     max_length: int | None = None,
+    draw_specials: bool | None = None,
 ) -> Model:
     """Sample and trace a network of another library, such as any `transformers` masked LM.
 
+    `vocab` is a `Vocab`, or the tokenizer of `transformers` that belongs to the network.
     `module(ids, attention_mask=...)` must give logits, or an object with `.logits`. A module that
     takes only ids works for prompts of equal length. `shift=True` is for networks whose logits at
     i - 1 predict token i (the Dream family). The module is switched to `.eval()`.
+
+    What the vocabulary has as prefix and suffix ([CLS] text [SEP]) stands around every text.
+    `draw_specials` is whether special tokens other than ends may be drawn. Unset: not with a
+    tokenizer or its Vocab; and where a suffix ends the text, no special token at all.
     """
     chosen = find_family(family)
-    if not isinstance(vocab, Vocab):
-        raise ValueError(f"give the network's vocabulary as a Vocab, not a {type(vocab).__name__}")
+    vocab = _vocab_of(vocab, module)
+    if draw_specials is None:
+        draw_specials = not (vocab.of_tokenizer or vocab.suffix_ids)
     if chosen.causal or chosen.answers != "canvas":
         raise ValueError(f"{family} needs a network of our own: wrap masked models, as mdm")
     if isinstance(module, torch.nn.Module):
         module.eval()
-    limit = getattr(getattr(module, "config", None), "max_position_embeddings", None)
-    card = Card(family, {}, max_new_tokens, max_length or limit, {})
+    rows = getattr(getattr(module, "config", None), "vocab_size", None)
+    if isinstance(rows, int):
+        check_rows(rows, vocab.size)
+    card = Card(family, {}, max_new_tokens, max_length or _longest(module), {})
     net = as_denoiser(module, shift=shift)
+    if not draw_specials:
+        net = Barred(net, vocab.special_ids.difference(() if vocab.suffix_ids else vocab.end_ids))
     model = Model(chosen, net, vocab, card, name=type(module).__name__, digest="wrapped")
     model.module = module
     if isinstance(module, torch.nn.Module):

@@ -5,6 +5,7 @@
     anyorder.policies    a `Score` (decode/policy.py)
     anyorder.tasks       a function that loads a task (bench/tasks/)
     anyorder.measures    a function of a run, then `anyorder.measure.NAME(run)`
+    anyorder.loggers     what makes a `Logger` from settings that are strings (training/loggers.py)
 
 docs/extend.md shows one of each. Imports nothing of ours, and never torch.
 """

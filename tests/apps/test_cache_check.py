@@ -40,17 +40,18 @@ def trace_of(ids: list[int], reveal: list[int], text: str, columns: int = 100) -
 def test_slots_count_up_to_the_later_end() -> None:
     exact = trace_of([5, 6, EOS, EOS, EOS, EOS], [1, 2, 3, 4, 5, 6], "ab")
     longer = trace_of([5, 6, 7, EOS, EOS, EOS], [1, 2, 4, 3, 9, 9], "abc", columns=25)
-    assert agreement([exact], [longer], EOS) == Agreement(1, 4, 0.75, 0.5, 0.0, 0.25)
-    assert agreement([longer], [exact], EOS).tokens == 0.75
-    both = agreement([exact, exact], [exact, longer], EOS)
+    assert agreement([exact], [longer], (EOS,)) == Agreement(1, 4, 0.75, 0.5, 0.0, 0.25)
+    assert agreement([longer], [exact], (EOS,)).tokens == 0.75
+    both = agreement([exact, exact], [exact, longer], (EOS,))
     assert both == Agreement(2, 7, 6 / 7, 5 / 7, 0.5, 125 / 200)
+    assert agreement([exact], [longer], (EOS, 6)).slots == 2  # another end comes first
 
 
 def test_frozen_slots_do_not_count() -> None:
     exact, other = (trace_of([5, 6, 7], [2, 0, 1], "x") for _ in range(2))
-    assert agreement([exact], [other], EOS).slots == 2
+    assert agreement([exact], [other], (EOS,)).slots == 2
     differs = replace(other, token_ids=np.array([4, 6, 7]), reveal_step=np.array([1, 0, 2]))
-    assert agreement([exact], [differs], EOS) == Agreement(1, 2, 0.5, 0.0, 1.0, 1.0)
+    assert agreement([exact], [differs], (EOS,)) == Agreement(1, 2, 0.5, 0.0, 1.0, 1.0)
 
 
 def sampled(out: Path, *words: str) -> Run:
@@ -69,8 +70,8 @@ def test_a_run_records_and_shows_its_agreement(
     # By hand: samples 0 and 2 beside those of an exact run.
     exact = list(sampled(tmp_path / "exact").traces())
     cached = list(run.traces())
-    eos = load("mdm").vocab.eos_id
-    assert found == agreement(exact[::2], cached[::2], eos)
+    ends = load("mdm").vocab.end_ids
+    assert found == agreement(exact[::2], cached[::2], ends)
     assert found.columns < 0.7
     assert [t.columns for t in exact] == [8 * (len(t.prompt_ids) + len(t.token_ids)) for t in exact]
     assert Run.open(tmp_path / "exact").card.agreement is None

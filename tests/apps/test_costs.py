@@ -152,6 +152,15 @@ def test_operations_are_those_that_torch_counts(step: Step) -> None:
     assert found.backward == pytest.approx(backward.get_total_flops(), rel=near)
 
 
+def test_two_streams_are_counted() -> None:
+    step = Step("tiny/block", **{"blocks.sizes": (4,)})
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        step.loss().loss.backward()
+    seen = step.shapes()  # of both streams
+    found = flops(step.net, replace(seen, columns=seen.columns / 2))
+    assert found.total == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
 def test_the_published_dit_is_counted_too() -> None:
     step = Step("tiny/sflm", **{"net.architecture": "dit"})
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

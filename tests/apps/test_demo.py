@@ -11,20 +11,25 @@ from anyorder.apps.demo import DemoPlan, Measuring, Sampling, demo, do_all, in_t
 from anyorder.apps.jobs import MeasureJob, SampleJob
 from anyorder.cli import VERBS
 from anyorder.cli import main as anyorder
+from anyorder.recipes.demo import DEMOS, TRAILS, Demo
 from anyorder.trace import Run
 
 
-def test_all_that_is_measured_is_sampled(tmp_path: Path) -> None:
-    plan = DemoPlan(tmp_path, problems=5)
+@pytest.mark.parametrize("story", DEMOS.values(), ids=DEMOS)
+def test_all_that_is_measured_is_sampled(story: Demo, tmp_path: Path) -> None:
+    plan = DemoPlan(tmp_path, story, problems=5)
     sampled = {each.folder for each in plan.samplings()}
     assert len(sampled) == len(plan.samplings())
     for each in plan.measurings():
         assert {*each.job.runs} <= sampled
         assert each.job.reference is None or each.job.reference in sampled
+    assert {tmp_path / name for pair in story.conditions for name in pair} <= sampled
+    assert tmp_path / story.example in sampled
 
 
-def test_every_command_is_one_of_ours(tmp_path: Path) -> None:
-    for line in DemoPlan(tmp_path, problems=5).commands():
+@pytest.mark.parametrize("story", DEMOS.values(), ids=DEMOS)
+def test_every_command_is_one_of_ours(story: Demo, tmp_path: Path) -> None:
+    for line in DemoPlan(tmp_path, story, problems=5).commands():
         program, verb, *_ = shlex.split(line)
         assert (program, verb in VERBS) == ("anyorder", True)
 
@@ -43,12 +48,35 @@ def test_an_error_in_a_process_is_told(tmp_path: Path) -> None:
         do_all([good, bad], "testing", shown=False)
 
 
+def test_an_unknown_story_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no demo on 'trial': choose one of trails, stories"):
+        demo(tmp_path, task="trial", problems=2, quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_story_of_trails_is_by_anchor_and_condition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    found = demo(tmp_path / "demo", problems=4)
+    said = capsys.readouterr().out
+    for heading in ("by the place", "In which order", "What does free layout cost?"):
+        assert heading in said
+    assert "…" not in said, "every table fits into a terminal of 80 columns"
+    names = {run.name for run in TRAILS.runs}
+    assert set(found["runs"]) == names
+    strict = Run.open(tmp_path / "demo" / "mdm-confidence-strict")
+    assert strict.card.config["task"] == "trails:strict"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_and_one_of_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     out = Path("runs/demo")
-    found = demo(out, problems=3, quiet=True)
+    found = demo(out, task="stories", problems=3, quiet=True)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert found["report"] == str(out / "report.html")
     assert found["summary"]

@@ -10,10 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import made_checkpoints as made
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import anyorder
 from anyorder.apps.dry_run import GPUS, Machine, dry_run, find_gpu, measure_sizes, meta_network
 from anyorder.cli import main
 from anyorder.cli.models import TrainFlags
@@ -212,6 +214,38 @@ def test_wrong_machines(
 ) -> None:
     found, _, err = run(capsys, SMALL, *words.split())
     assert found == code and says in err
+
+
+def test_the_shape_is_that_of_any_start(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a folder, a shipped name and a hub id, of which no weights are fetched."""
+    made.FORMATS["dream"](tmp_path / "dream")
+    asked: list[dict[str, Any]] = []
+
+    def download(repo: str, **settings: Any) -> str:
+        asked.append(settings)
+        for each in (tmp_path / "dream").glob("*.safetensors"):
+            each.unlink()
+        return str(tmp_path / "dream")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for start in (str(tmp_path / "dream"), "me/dream"):
+        words = ["--dry-run", "--json", "--start", start, "--data.vocab", str(tmp_path / "dream")]
+        code, out, err = run(capsys, "tiny/mdm", *words)
+        assert code == 0, err
+        found.append(json.loads(out)["parameters"])
+    plain = json.loads(run(capsys, "tiny/mdm", "--dry-run", "--json")[1])
+    assert found[0] == found[1] != plain["parameters"]
+    assert len(asked) == 1 and "*.safetensors" in asked[0]["ignore_patterns"]
+    code, out, _ = run(capsys, "tiny/flexmdm", "--dry-run", "--json", "--start", "mdm")
+    shipped = sum(weight.numel() for weight in anyorder.load("mdm").net.parameters())
+    assert code == 0 and json.loads(out)["backbone_parameters"] == shipped
+    assert run(capsys, "tiny/mdm", "--dry-run", "--start", "mdn")[0] == 1
+    # The published recipe has the shape of its own start: no network is needed.
+    assert run(capsys, FLEX, "--dry-run")[0] == 0 and len(asked) == 1
 
 
 # docs/scale.md: its tables are those of the script, and its commands are commands.

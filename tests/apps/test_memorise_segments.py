@@ -126,6 +126,8 @@ def test_verified_candidates_are_those_written_anew(
         assert left.score == pytest.approx(right.score, abs=1e-4, nan_ok=True)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_flexlatent_memorises(programs: list[tuple[str, str]], tmp_path: Path) -> None:
     model = memorise("flexlatent", programs, tmp_path)
     traces = model.sample([prompt for prompt, _ in programs], policy="average", clock="events")

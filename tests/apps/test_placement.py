@@ -109,14 +109,22 @@ def sampled(model: Model, folder: Path, samples: int = 2, **options: Any) -> Run
     return run
 
 
-def posterior(model: Model, trace: Trace, row: dict[str, Any]) -> NDArray[np.float64]:
-    """The whole posterior of a canvas, from the trace and the formula alone.  # N V"""
+def posterior(
+    model: Model, trace: Trace, row: dict[str, Any], block: int | None = None
+) -> NDArray[np.float64]:
+    """The whole posterior of a canvas, from the trace and the formula alone.  # N V
+
+    block: of the first block of so many slots that has an open one.
+    """
     insert, reveal = trace.timing()
     assert trace.prompt_ids is not None and trace.token_ids is not None
     there = np.flatnonzero(insert <= row["step"])
     ended = np.flatnonzero(trace.token_ids == VOCAB.eos_id)
     code = ended[0] if len(ended) else len(trace.token_ids)
-    masked = [n for n, slot in enumerate(there) if reveal[slot] > row["step"] and slot < code]
+    masked = [n for n, slot in enumerate(there) if reveal[slot] > row["step"]]
+    if block is not None:
+        masked = [n for n in masked if n // block == masked[0] // block]
+    masked = [n for n in masked if there[n] < code]
     places = len(trace.prompt_ids) + np.asarray(masked, dtype=float)
     shown = len(trace.prompt_ids) + int((reveal[there] <= row["step"]).sum())
     time = 0.0 if row["time"] is None else row["time"]
@@ -131,6 +139,7 @@ def posterior(model: Model, trace: Trace, row: dict[str, Any]) -> NDArray[np.flo
     [
         ("mdm", {"temperature": 1.0}),
         ("mdm", {"temperature": 1.0, "policy": "entropy", "steps": 5, "eos": "last"}),
+        ("mdm", {"temperature": 1.0, "policy": "random", "block": 4}),
         ("flexmdm", {"temperature": 1.0, "steps": 12}),
         ("flexmdm", {"temperature": 1.0, "clock": "events"}),
     ],
@@ -145,7 +154,7 @@ def test_a_run_equals_a_direct_computation(
     points = 0
     for row in table.rows():
         trace = traces[row["task_id"], row["sample"]]
-        full = posterior(model, trace, row)
+        full = posterior(model, trace, row, options.get("block"))
         assert row["masked"] == len(full)
         for column, token in enumerate(row["token_ids"]):
             f = full[:, token]
@@ -165,6 +174,32 @@ def test_a_run_equals_a_direct_computation(
     assert record["agreement"]["compared"] > 5
     assert record["agreement"]["largest_log_prob_difference"] < 1e-5
     assert record["spans"] == {"text": 12}
+
+
+def test_blocks_have_their_floor_and_their_open_slots(tmp_path: Path) -> None:
+    model = mock("mdm")
+    run = sampled(model, tmp_path / "run", temperature=1.0, block=4)
+    table = placement(run, model, stride=1, region="all", progress=False)
+    assert table.about["block_slots"] == 4
+    rows = list(table.rows())
+    # Ten slots, one a step: blocks of 4, 4 and 2.
+    assert [row["open"] for row in rows[:10]] == [4, 3, 2, 1, 4, 3, 2, 1, 2, 1]
+    assert all(row["masked"] == row["open"] for row in rows)
+    assert all((row["loc"] >= 1 / row["masked"] - 1e-9).all() for row in rows)
+    *steps, overall = table.summary()
+    for step, found in enumerate(steps):
+        even = 1 / rows[step]["masked"]
+        above = found.values["top_loc_above_even"].estimate
+        if even == 1:
+            assert math.isnan(above)
+        else:
+            loc = found.values["top_loc"].estimate
+            assert above == pytest.approx((loc - even) / (1 - even))
+    assert overall.values["open"].estimate == pytest.approx(2.3)
+    for options in ({}, {"block": 10}):
+        other = sampled(model, tmp_path / f"run{len(options)}", temperature=1.0, **options)
+        plain = placement(other, model, progress=False)
+        assert "block_slots" not in plain.about and "open" not in plain.summary()[-1].values
 
 
 def test_strides_steps_and_samples(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def seen(step: int, ids: list[int], segment: list[int] | None, insert: int = 0) 
 
 def test_an_empty_segment_stays_where_it_was() -> None:
     """The decoder lists it behind the others, as a trace does."""
-    in_place = InPlace(EOS)
+    in_place = InPlace((EOS,))
     first = in_place(seen(1, [MASK, MASK, 0, 1], [0, 1, 2, 2]))
     assert (first.token_ids, first.segment) == ([MASK, MASK, 0, 1], [0, 1, 2, 2])
     second = in_place(seen(2, [MASK, 0, 1, EOS], [0, 2, 2, 1]))
@@ -234,7 +234,7 @@ def test_an_empty_segment_stays_where_it_was() -> None:
 
 
 def test_a_segment_that_is_erased_keeps_its_width() -> None:
-    in_place, live = InPlace(EOS), LiveSteps(VOCAB)
+    in_place, live = InPlace((EOS,)), LiveSteps(VOCAB)
     live.messages(in_place(seen(1, [MASK, 0, 1, 2], [0, 1, 1, 1])))
     erased = in_place(seen(2, [EOS, EOS], [0, 1]))
     assert erased.token_ids == [EOS] * 4 and erased.segment == [0, 1, 1, 1]
@@ -242,8 +242,17 @@ def test_a_segment_that_is_erased_keeps_its_width() -> None:
     assert [[at, piece] for at, piece, _ in message["show"]] == [[at, ""] for at in range(4)]
 
 
+def test_any_end_marks_an_empty_segment() -> None:
+    in_place = InPlace((EOS, 2))
+    in_place(seen(1, [MASK, 0, 1, 0], [0, 1, 1, 1]))
+    assert in_place(seen(2, [2, EOS], [0, 1])).token_ids == [2, EOS, EOS, EOS]
+    in_place = InPlace((2, EOS))
+    in_place(seen(1, [0, 1], [0, 0]))
+    assert in_place(seen(2, [EOS], [0])).token_ids == [EOS, EOS]
+
+
 def test_growing_canvases_and_tokens_are_left_alone() -> None:
-    in_place = InPlace(EOS)
+    in_place = InPlace((EOS,))
     tokens = seen(1, [EOS, MASK, 0], None)
     assert in_place(tokens) is tokens
     nothing = seen(1, [], [])
@@ -260,7 +269,7 @@ def test_the_player_can_follow_a_decoder_of_segments(small_models: object) -> No
         model.net.embed.weight[model.vocab.eos_id] *= 6
     emptied = 0
     for seed in range(8):
-        live, in_place = LiveSteps(model.vocab), InPlace(model.vocab.eos_id)
+        live, in_place = LiveSteps(model.vocab), InPlace(model.vocab.end_ids)
 
         def watch(
             rows: Sequence[Decoded], live: LiveSteps = live, in_place: InPlace = in_place

@@ -18,16 +18,10 @@ from hypothesis import strategies as st
 
 from anyorder.apps import race as race_rounds
 from anyorder.apps import race as racing
+from anyorder.apps.infilling import GAP_HINTS, told_of_gaps
 from anyorder.apps.jobs import RaceJob, SampleJob
 from anyorder.apps.race import FinishedRace, race, round_order
-from anyorder.apps.race.beside import (
-    GAP_HINTS,
-    gaps_of,
-    nats_of,
-    prompt_of,
-    told_of_gaps,
-    usable_texts,
-)
+from anyorder.apps.race.beside import gaps_of, nats_of, prompt_of, usable_texts
 from anyorder.apps.race.plan import Lane, fillers, planned
 from anyorder.apps.race.results import UNEQUAL
 from anyorder.apps.sample import sample_to_run
@@ -42,7 +36,7 @@ from anyorder.trace import Run
 
 ALL = [name for name in DESCRIPTIONS if name in FAMILIES]
 NAMES = ["ar", "mdm", "flexmdm", "latentmdm"]
-GRIDS = {"mdm": "steps=2,3", "latentmdm": "k=6", "ar": None}
+GRIDS = {"mdm": "steps=2,3", "latentmdm": "k=6", "ar": None, "block": "block=4"}
 SMALL = {"net.width": 16, "net.layers": 1, "net.heads": 2, "net.mlp_width": 32}
 
 
@@ -247,7 +241,6 @@ def test_a_failed_start_leaves_the_folder_free_and_others_files_are_safe(
         ({"samples": 0}, "--samples must be at least 1"),
         ({"temperature": 0.0}, "one above 0"),
         ({"texts": -1}, "--texts must be at least 0"),
-        ({"models": ()}, "at least one model"),
         ({"seed": -1}, "--seed must be"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anyorder.apps.jobs import RaceJob
 from anyorder.apps.race.plan import (
     ONE,
     SEVERAL,
@@ -22,6 +23,7 @@ from anyorder.apps.race.plan import (
     compare,
     facts_of,
     parse_grids,
+    planned,
     points_of,
     refuse_unequal,
     ways,
@@ -32,6 +34,7 @@ from anyorder.families.family import FAMILIES, find_family
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, load
 
+TRAILS = {f"trails/{path.name}" for path in (SHIPPED / "trails").iterdir()} - {"trails/planner"}
 KNOWN = ["mine", "mdm", "latentmdm"]
 
 
@@ -244,3 +247,29 @@ def test_a_card_counts_only_for_its_own_weights(model: Path) -> None:
     assert texts_of(model, steps=10, batch=8) == (77, ())
     (model / "card.json").write_text(json.dumps(card | {"weights": "others"}))
     assert texts_of(model, steps=10, batch=8) == (80, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "models"),
+    [
+        ({}, "trails", TRAILS),
+        ({"task": "stories"}, "stories", set(DESCRIPTIONS)),
+        ({"task": "trails:strict"}, "trails:strict", TRAILS),
+        ({"models": ("mdm", "ar")}, "stories", {"mdm", "ar"}),
+        ({"models": ("trails/mdm",)}, "trails", {"trails/mdm"}),
+    ],
+)
+def test_models_and_task_name_each_other(
+    given: dict[str, Any], task: str, models: set[str], tmp_path: Path
+) -> None:
+    plan = planned(RaceJob(**given, limit=2, infill=0, out=tmp_path / "race"))
+    assert (plan.job.task, set(plan.job.models)) == (task, models)
+    assert plan.task.name == task and plan.fairness.equal
+
+
+def test_a_model_of_another_corpus_needs_a_task(tmp_path: Path) -> None:
+    model = load("mdm")
+    model.card.recipe["data"]["source"] = "mine.jsonl"
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="name a --task"):
+        planned(RaceJob((str(tmp_path / "model"),), out=tmp_path / "race"))

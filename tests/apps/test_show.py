@@ -197,6 +197,18 @@ def test_the_film_of_a_corrected_trace() -> None:
     assert [third.plain[span.start : span.end] for span in struck] == ["d"]
 
 
+def test_the_film_ends_with_the_masks_that_were_never_revealed() -> None:
+    trace = Trace(
+        task_id="t", sample=0, prompt="", text="ab", char_end=[1, 1, 2], insert_step=[0] * 3,
+        reveal_step=[1, 3, 2], steps=2,
+    )  # type: ignore[arg-type]  # fmt: skip
+    frames = dict(watching.frames_of(trace, frames=20))
+    assert {step: text.plain for step, text in frames.items()} == {
+        1: f"a{MASK}{MASK}",
+        2: f"a{MASK}b",
+    }
+
+
 def test_an_open_segment_is_a_line() -> None:
     row = seen([None, "x", "\n", None], [0] * 4, [0, 1, 1, 0], 1)
     text = canvas_text(WORDS, replace(row, segment=[0, 1, 1, 2]))

@@ -62,7 +62,7 @@ def test_lines_fit_into_their_segments() -> None:
     assert open_corpus(DataConfig(**TRAILS), segments=SEGMENTS)
 
 
-@pytest.mark.parametrize("family", ["ar", "mdm", "latentmdm", "flexmdm", "duo", "sflm"])
+@pytest.mark.parametrize("family", ["ar", "mdm", "latentmdm", "flexmdm", "duo", "sflm", "block"])
 def test_a_model_of_a_mixture_is_asked_about_each_condition(tmp_path: Path, family: str) -> None:
     own = {"segments.slots": 6, "segments.segment_length": 12} if family == "latentmdm" else {}
     model = anyorder.train(

@@ -16,6 +16,7 @@ from anyorder.bench.tasks import (
     find_task,
     gsm8k,
     humaneval,
+    infilling,
     livecodebench,
     mbpp,
     stories,
@@ -201,6 +202,7 @@ def test_all_tasks_are_there() -> None:
         "trails",
         "humaneval",
         "humaneval+",
+        "humaneval-infilling",
         "mbpp",
         "mbpp+",
         "livecodebench",
@@ -279,6 +281,7 @@ MODULES = {
     "stories": stories,
     "trails": trails,
     "humaneval": humaneval,
+    "humaneval-infilling": infilling,
     "mbpp": mbpp,
     "livecodebench": livecodebench,
     "gsm8k": gsm8k,
@@ -300,6 +303,8 @@ def test_tasks_and_their_extractions() -> None:
     assert set(found.values()) <= set(EXTRACTIONS)
     assert found["humaneval"] == found["humaneval+"] == humaneval.EXTRACTION
     assert {mode for name, mode in found.items() if name.startswith("mbpp")} == {mbpp.EXTRACTION}
+    assert found["humaneval-infilling"] == infilling.EXTRACTION
+    assert all(f"`humaneval-infilling:{kind}`" in PAGE for kind in infilling.KINDS)
     assert found["livecodebench"] == livecodebench.EXTRACTION
 
 

@@ -331,6 +331,11 @@ def test_wrong_values_in_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--data.canvas", "20"], "stories needs at least 64"),
         (["--data.max-length", "80"], "needs at least 112"),
         (["--dry-run", "--loss", "magic"], "no loss"),
+        (["--logger", "wandbee"], "did you mean wandb?"),
+        (["--logger", "tensorboard", "--logger-arg", "project=x"], "no setting 'project'"),
+        (["--logger", "tensorboard", "--logger-arg", "folder"], "give KEY=VALUE"),
+        (["--logger-arg", "folder=x"], "--logger-arg belongs to --logger"),
+        (["--dry-run", "--logger", "tensorboard"], "leave --logger out"),
     ):
         code, message = failing(["train", "tiny/mdm", *words, "--out", str(tmp_path / "m")], capsys)
         assert code in (1, 2) and says in message

@@ -165,8 +165,11 @@ def test_the_wrong_shape_convention_or_start_is_told(
     source = examples(tmp_path / "rows.jsonl")
     small = SMALL | {"net.vocab-size": made.ROWS}
     for change, says in (
-        ({"net.layers": 3}, "another shape than this network"),
-        ({"net.norm-eps": 1e-5}, "norm_eps 1e-06, here 1e-05"),
+        (
+            {"net.layers": 3, "net.norm-eps": 1e-5, "net.rope-theta": 2e6},
+            "another shape than you asked for (net.layers is 2 and not 3, net.norm_eps is 1e-06 "
+            "and not 1e-05, net.rope_theta is 1000000.0 and not 2000000.0): leave these out",
+        ),
         ({"net.convention": "plain"}, "net.convention=release"),
         ({"net.shift": True}, "flexmdm does not use net.shift"),
         ({"start": "nobody/none-at-all/x"}, "no model"),
@@ -190,3 +193,42 @@ def test_mdm_goes_on_from_dream_and_from_a_causal_model(tmp_path: Path) -> None:
         model = anyorder.load(tmp_path / f"from-{start}")
         base = anyorder.load(tmp_path / start, family="mdm")
         assert model.config == base.config
+
+
+STARTS = [
+    ("llama", "tiny/mdm"),
+    ("qwen2", "tiny/mdm"),
+    ("dream", "tiny/mdm"),
+    ("dream", "tiny/flexmdm"),
+    ("dream", "paper/flexmdm-dreamcoder-7b"),
+    ("llama", "tiny/ar"),
+    ("llada", "tiny/flexmdm"),
+]
+
+
+@pytest.mark.parametrize(("kind", "recipe"), STARTS)
+def test_the_shape_is_that_of_the_start(
+    tmp_path: Path, kind: str, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One command without a word about the shape, and again: it goes on where it stopped."""
+    if kind in ("qwen2", "llama"):
+        pytest.importorskip("transformers")
+    made.FORMATS[kind](tmp_path / kind)
+    source = examples(tmp_path / "rows.jsonl")
+    words = retrofit(tmp_path / kind, tmp_path / "run", source, lr=1e-9, ema=0.0)
+    words[1] = recipe
+    assert main(words) == 0
+    assert f"has the shape of {tmp_path / kind}: width {made.WIDTH}" in capsys.readouterr().err
+    model = anyorder.load(tmp_path / "run")
+    known = model.family.name in ("mdm", "ar")
+    base = anyorder.load(tmp_path / kind, family=model.family.name if known else None)
+    if known:
+        assert model.config == base.config
+    began = base.net.state_dict()
+    found = model.net.state_dict() if known else model.net.backbone.state_dict()
+    shared = {name.removeprefix("backbone."): value for name, value in began.items()}
+    own = {name.removeprefix("backbone."): value for name, value in found.items()}
+    assert shared.keys() <= own.keys()
+    for name, value in shared.items():
+        torch.testing.assert_close(own[name], value, atol=1e-6, rtol=0)
+    assert main(words) == 0, capsys.readouterr().err

@@ -34,6 +34,7 @@ PROGRAM = [
 
 def line(task: str, sample: int, steps: list[int], policy: str, tokens: list[str] = PROGRAM) -> str:
     record = {"task_id": task, "sample": sample, "prompt": "", "tokens": tokens, "policy": policy}
+    record |= {"entry_point": "f"} if tokens is PROGRAM else {}
     return json.dumps(record | {"insert_step": [0] * len(tokens), "reveal_step": steps})
 
 
@@ -74,6 +75,33 @@ def test_every_measure_that_the_runs_allow(runs: Path, capsys: pytest.CaptureFix
     }
     samples = found["order"]["exact"]["samples"]
     assert len(samples) == 6 and samples[0]["scopes"]["full_output"]["nodes"]
+
+
+def test_the_order_between_blocks_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imported traces with a column of blocks: each block of three from right to left."""
+    count = len(PROGRAM)
+    block = [place // 3 for place in range(count)]
+    steps = [3 * b + 3 - place % 3 for place, b in enumerate(block)]
+    records = [json.loads(line(f"t{task}", 0, steps, "blocks")) for task in range(3)]
+    text = "\n".join(json.dumps(record | {"block": block}) for record in records)
+    (tmp_path / "blocks.jsonl").write_text(text)
+    folder = str(tmp_path / "run")
+    assert main(["import", str(tmp_path / "blocks.jsonl"), "--out", folder]) == 0
+    found = document([folder, "--only", "order,arness"], capsys)["run"]
+    assert isinstance(found, dict)
+    taus = {name: found["arness"]["aggregate"][name] for name in ("tau", "tau_in_blocks")}
+    assert taus["tau"]["mean"] > 0.5 and taus["tau_in_blocks"]["mean"] == -1
+    assert taus["tau"]["random_in_blocks"] > 0.7
+    for entry in (found["arness"], found["order"]["exact"]):
+        assert entry["blocks"]["slots"] == 3 and entry["blocks"]["order_between"] == "given"
+    assert main(["measure", folder, "--only", "order,arness"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in ("left to right in blocks", "random in blocks", "l. to r. in blocks"):
+        assert words in printed
+    given = "blocks of at most 3 slots from left to right, so the order between blocks is given"
+    assert printed.count(given) == 2
 
 
 def test_results_are_kept_beside_those_of_before(
@@ -168,6 +196,8 @@ def test_the_paper_stands_beside_a_run_of_its_protocol(
         (["--only", "similarity"], "needs --reference"),
         (["--only", "order", "--placement", "m"], "has no effect without placement"),
         (["--mode", "fast"], "exact or compat"),
+        (["--language", "java"], "--language 'java': only python has statement trees here"),
+        (["--only", "arness", "--language", "python"], "--language has no effect here"),
         (["--seeds", "0"], "at least 1"),
         (["--tree.placeholders", "many"], "indexed"),
         (["--placement", "nowhere"], "no model 'nowhere'"),
@@ -185,6 +215,20 @@ def test_bad_wishes(
     error = capsys.readouterr().err
     assert message in error and error.startswith("anyorder: error: ")
     assert not (runs / "forwards" / "measures.json").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--only", "arness,order"],
+        ["--only", "arness", "--only", "order"],
+        ["--only=order", "--seeds", "2", "--only", "arness"],
+    ],
+)
+def test_measures_are_named_with_commas_or_one_by_one(runs: Path, words: list[str]) -> None:
+    assert main(["measure", str(runs / "forwards"), *words]) == 0
+    stored = json.loads((runs / "forwards" / "measures.json").read_text())
+    assert {"arness", "order"} <= stored.keys() and "diversity" not in stored
 
 
 def test_what_was_measured_before_an_error_is_kept(
@@ -221,3 +265,64 @@ def test_damaged_results_are_not_overwritten(
     (runs / "forwards" / "measures.json").write_text("{")
     assert main(["measure", str(runs / "forwards"), "--only", "arness"]) == 1
     assert "delete it" in capsys.readouterr().err
+
+
+MOLECULE = ["C", "C", "(", "=O", ")", "N", "C", "1", "CC", "1"]
+
+
+@pytest.fixture
+def molecules(runs: Path) -> Path:
+    """Texts that are no programs, written two tokens a step."""
+    steps = [5, 4, 3, 2, 1, 1, 2, 3, 4, 5]
+    lines = [line(f"m{task}", 0, steps, "outwards", MOLECULE) for task in range(3)]
+    (runs / "molecules.jsonl").write_text("\n".join(lines) + "\n")
+    words = ["import", str(runs / "molecules.jsonl"), "--out", str(runs / "molecules")]
+    assert main(words) == 0
+    return runs / "molecules"
+
+
+def test_texts_that_are_no_programs_have_no_trees(
+    molecules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["measure", str(molecules), str(molecules.parent / "forwards")]) == 0
+    shown = capsys.readouterr().out
+    (said,) = [each for each in shown.splitlines() if "left out, since" in each]
+    assert said == (
+        "molecules: order, diversity left out, since nothing says that its texts are programs; "
+        "if they are, add --language python"
+    )
+    assert "AR-ness: molecules" in shown and "Order, exact: forwards" in shown
+    assert "Order, exact: molecules" not in shown and "nan" not in shown
+    stored = Run.open(molecules).measures()
+    assert set(stored) == {"arness"}
+    assert set(Run.open(molecules.parent / "forwards").measures()) == {
+        *("arness", "order", "diversity"),
+    }
+    assert main(["measure", str(molecules), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["left_out"] == {"molecules": ["order", "diversity"]}
+
+
+@pytest.mark.parametrize("words", [["--only", "order"], ["--reference", "forwards"]])
+def test_trees_of_texts_that_were_asked_for_are_refused(
+    molecules: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(molecules.parent / word) if word == "forwards" else word for word in words]
+    assert main(["measure", str(molecules), *words]) == 1
+    error = capsys.readouterr().err
+    assert "molecules: nothing says that the texts are programs" in error
+    assert "add --language python" in error and not (molecules / "measures.json").exists()
+    assert main(["measure", str(molecules), *words, "--language", "python"]) == 0
+    assert set(Run.open(molecules).measures()) >= {"order"}
+
+
+def test_a_run_without_samples_that_can_be_scored_shows_no_nan(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runs / "short.jsonl").write_text(line("s", 0, [1], "one", ["x"]) + "\n")
+    assert main(["import", str(runs / "short.jsonl"), "--out", str(runs / "short")]) == 0
+    capsys.readouterr()
+    assert main(["measure", str(runs / "short")]) == 0
+    shown = capsys.readouterr().out
+    assert "1 too_short" in shown and "nan" not in shown

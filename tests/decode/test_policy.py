@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.decode.draw import Posterior
+from anyorder.decode.draw import Draw, Posterior, filtered
 from anyorder.decode.policy import (
     SCORES,
     SEGMENT_SCORES,
@@ -23,6 +23,7 @@ from anyorder.decode.policy import (
 )
 from anyorder.decode.quota import (
     Dream,
+    EntropyBound,
     Even,
     Quota,
     Threshold,
@@ -159,6 +160,56 @@ def test_threshold_takes_the_best_and_all_that_are_sure() -> None:
     progress = WindowProgress(*(torch.tensor([x, x]) for x in (0, 9, 4, 4)))
     scores = torch.tensor([[0.95, 0.91, 0.5, 0.1], [0.4, 0.3, 0.2, 0.1]]).double().log()
     assert Threshold(0.9).counts(progress, scores).tolist() == [2, 1]
+
+
+def accepted(entropy: list[float], bound: float) -> set[int]:
+    """The places that an entropy bound takes."""
+    scores = -torch.tensor([entropy], dtype=torch.float64)
+    progress = WindowProgress(*(torch.tensor([len(entropy)]) for _ in range(4)))
+    counts = EntropyBound(bound).counts(progress, scores)
+    return set(scores.argsort(dim=1, descending=True)[0, : int(counts)].tolist())
+
+
+def test_an_entropy_bound_adds_up_what_comes_before_each() -> None:
+    """Not what comes up to it: then place 2 would wait."""
+    assert accepted([0.02, 0.5, 0.09, 0.01], 0.1) == {3, 0, 2}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "entropy", "taken"),
+    [
+        (
+            0.8,
+            [0.119079, 1.198097, 0.014082, 0.551169],
+            {0.1: {0, 2}, 0.5: {0, 2, 3}, 1.0: {0, 1, 2, 3}},
+        ),
+        (0.408333, [0.001803, 0.734458, 0.000020, 0.277694], {0.1: {0, 2, 3}}),
+    ],
+)
+def test_entropy_bounds_of_tempered_posteriors(
+    temperature: float, entropy: list[float], taken: dict[float, set[int]]
+) -> None:
+    logits = torch.tensor([[4.0, 0, 0, 0], [1, 0, 0, 0], [6, 0, 0, 0], [5, 4, 0, 0]]).double()
+    place = torch.arange(4)
+    read = Posterior(filtered(logits, Draw(temperature=temperature)))
+    found = -SCORES["entropy"].rank(Items(place, place, posterior=read))
+    assert found.tolist() == pytest.approx(entropy, abs=2e-6)
+    assert {bound: accepted(found.tolist(), bound) for bound in taken} == taken
+
+
+def test_the_ends_of_an_entropy_bound() -> None:
+    """A large one takes all; a tiny one the best, and with it what costs nothing."""
+    assert accepted([0.3, 0.2, 0.7], 1e9) == {0, 1, 2}
+    assert accepted([0.3, 0.2, 0.7], 1e-12) == accepted([0.3, 0.2, 0.7], 0.0) == {1}
+    assert accepted([0.3, 0.0, 0.0, 0.7], 1e-12) == {0, 1, 2}
+
+
+def test_an_entropy_bound_needs_entropies() -> None:
+    assert parse_quota("entropy_bound:0.2") == EntropyBound(0.2)
+    with pytest.raises(ValueError, match="use the policy 'entropy'"):
+        Policy(score=SCORES["confidence"], quota=EntropyBound())
+    with pytest.raises(ValueError, match="0 or a positive number"):
+        parse_quota("entropy_bound:-1")
 
 
 def test_blocks_count_free_slots_from_the_left() -> None:

@@ -17,6 +17,9 @@ from anyorder.decode.canvas import Canvas, Decoded, Watcher
 from anyorder.decode.loop import TimedWatcher, counted_from
 from anyorder.families.ar import decode as ar
 from anyorder.families.ar.decode import ArOptions
+from anyorder.families.block import decode as block
+from anyorder.families.block.config import BlockConfig, BlockOptions
+from anyorder.families.block.net import BlockNet
 from anyorder.families.flexmdm import decode as flexmdm
 from anyorder.families.flexmdm.config import FlexOptions
 from anyorder.families.mdm import decode as mdm
@@ -93,7 +96,15 @@ def masked() -> Transformer:
     return transformer(causal=False)
 
 
+def in_blocks() -> BlockNet:
+    net = BlockNet(BlockConfig(masked().config, 3))
+    net.start_from(masked())
+    return net.eval()
+
+
 CASES = {
+    "block": Case(block.decode, in_blocks, with_gaps, BlockOptions(temperature=0.7, eos="forbid")),
+    "block ends": Case(block.decode, in_blocks, fixed, BlockOptions(temperature=1.5)),
     "ar": Case(ar.decode, causal, fixed, ArOptions(temperature=1.2)),
     "mdm": Case(mdm.decode, masked, with_gaps, MdmOptions(temperature=0.7)),
     "mdm fills": Case(mdm.decode, masked, fixed, MdmOptions(temperature=1.5, eos="fill")),

@@ -62,7 +62,7 @@ def test_a_name_that_nobody_registered_is_neutral() -> None:
 
 def test_families_come_first_in_the_palette_and_lend_their_colours_in_turn() -> None:
     assert list(chart_colors()) == [*DESCRIPTIONS, *MEANINGS]
-    lent = ["latentmdm", "flexmdm", "flexlatent", "mdm", "ar", "duo", "sflm"]
+    lent = ["latentmdm", "flexmdm", "flexlatent", "mdm", "ar", "duo", "sflm", "block"]
     assert spare_colors() == lent
 
 

@@ -106,6 +106,15 @@ def test_mdm_equals_a_direct_computation() -> None:
         check_against(table / table.sum(axis=1, keepdims=True), moment, found)
 
 
+def test_masks_that_were_never_revealed_stay_open() -> None:
+    net = HandSet()
+    rows = [[0, MASK, MASK], [0, 1, MASK], [0, 1, MASK]]
+    trace = Trace.from_snapshots(rows, MASK, vocab=VOCAB, prompt_length=1)
+    (first, _), (last, _) = placed_by(masked_reader(net, VOCAB), [whole(trace)])
+    assert (first.open, first.committed.tolist()) == (2, [0])
+    assert (last.open, last.slots.tolist(), last.committed.tolist()) == (1, [1], [])
+
+
 def test_mdm_by_hand() -> None:
     """Two slots, three words, numbers that need no machine."""
     posterior = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
@@ -187,6 +196,40 @@ def test_only_slots_inside_are_read() -> None:
     assert [moment.open for moment, _ in results] == [6, 4]
     assert [moment.committed.tolist() for moment, _ in results] == [[], []]
     assert net.headed == 5 and results[0][1].measures.mass.sum() == pytest.approx(3)
+
+
+def test_only_the_block_that_is_being_filled_is_read() -> None:
+    net = HandSet()
+    (trace,) = mdm_traces(net, (6,), policy="right_to_left", block=2)
+    assert trace.reveal_step is not None and trace.reveal_step.tolist() == [2, 1, 4, 3, 6, 5]
+    blocks = np.asarray([0, 0, 1, 1, 2, 2])
+    inside = np.asarray([True, True, True, True, False, True])
+    replay = Replay(trace, range(6), inside, blocks=blocks)
+    (moments,) = masked_reader(net, VOCAB).moments([replay])
+    assert [each.slots.tolist() for each in moments] == [[0, 1], [0], [2, 3], [2], [5], []]
+    assert [each.open for each in moments] == [2, 1, 2, 1, 2, 1]
+    assert [each.committed.tolist() for each in moments] == [[1], [0], [3], [2], [5], []]
+    (whole_canvas,) = masked_reader(net, VOCAB).moments([Replay(trace, range(6), inside)])
+    assert [each.open for each in whole_canvas] == [6, 5, 4, 3, 2, 1]
+    # The network reads the same canvas: blocks only narrow what is asked of it.
+    for left, right in zip(moments, whole_canvas, strict=True):
+        assert left.ids.tolist() == right.ids.tolist()
+
+
+def test_deleted_slots_are_in_no_block() -> None:
+    trace = Trace.from_tokens(
+        VOCAB,
+        [0, 1],
+        prompt_ids=[],
+        insert_step=[0, 0],
+        reveal_step=[1, 3],
+        steps=3,
+        ghosts=[Ghost(-1, 0, None, 2, None, None)],
+    )
+    replay = Replay(trace, range(3), np.ones(2, dtype=bool), blocks=np.asarray([0, 1]))
+    (moments,) = masked_reader(HandSet(), VOCAB).moments([replay])
+    assert [each.slots.tolist() for each in moments] == [[0], [1], [1]]
+    assert [each.open for each in moments] == [1, 1, 1]
 
 
 def test_quiet_steps_and_tokens_that_were_not_drawn() -> None:

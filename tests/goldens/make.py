@@ -97,7 +97,8 @@ TRAINING = (
     *("--validate-every", "0", "--log-every", "1", "--json"),
     *("--first-weights", "in_order"),  # as all weights began when these were stored
 )
-RECIPES = {f"tiny/{name}": () for name in MODELS} | {"tiny/planner-grpo": ("--start", "planner")}
+RECIPES: dict[str, tuple[str, ...]] = {f"tiny/{name}": () for name in (*MODELS, "block")}
+RECIPES |= {"tiny/planner-grpo": ("--start", "planner")}
 
 RACE = (
     *("--unequal", "--limit", "2", "--samples", "1", "--texts", "1", "--infill", "1"),
@@ -259,10 +260,10 @@ def race() -> dict[str, Any]:
 
 
 def demo() -> dict[str, Any]:
-    """The whole demo: what it prints, and the verdicts of all its runs."""
+    """The whole demo on stories: what it prints, and the verdicts of all its runs."""
     plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "anyorder", "demo", "--out", "runs/demo"],
+        [sys.executable, "-m", "anyorder", "demo", "--task", "stories", "--out", "runs/demo"],
         env=os.environ | plain,
         capture_output=True,
         text=True,

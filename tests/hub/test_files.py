@@ -161,12 +161,15 @@ def test_only_data_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     offered = ["config.json", "modeling.py", "model-00001-of-00002.safetensors", "x.bin", "a.sh"]
     offered += ["model.safetensors.index.json", "flexmdm_extras.pt", "rng.pt", "vocab.json"]
-    offered += ["original/model.safetensors", "sub/config.json"]
+    offered += ["original/model.safetensors", "sub/config.json", "chat_template.jinja"]
+    named = ["additional_chat_templates/rag.jinja", "additional_chat_templates/tool_use.jinja"]
+    offered += [*named, "additional_chat_templates/x.safetensors", "sub/x.jinja", "x.jinja"]
+    offered += ["additional_chat_templates/code.py", "sub/additional_chat_templates/rag.jinja"]
     settings = {name: asked[name] for name in ("allow_patterns", "ignore_patterns")}
     kept = set(filter_repo_objects(offered, **settings))
     assert kept == {
         "config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json",
-        "flexmdm_extras.pt", "vocab.json",
+        "flexmdm_extras.pt", "vocab.json", "chat_template.jinja", *named,
     }  # fmt: skip
 
 

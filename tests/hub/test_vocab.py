@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import made_checkpoints as made
+import made_tokenizers
 import pytest
 
 from anyorder.hub.vocab import open_vocab, published_vocab
@@ -72,6 +73,7 @@ def test_one_of_several_ends_is_that_of_the_tokenizer(tmp_path: Path) -> None:
     made.write_tokenizer(tmp_path, eos_token={"content": "<|im_end|>", "special": True})
     vocab = read(tmp_path, eos_token_id=[made.END, made.CLOSE], pad_token_id=made.END)
     assert (vocab.eos_id, vocab.pad_id) == (made.CLOSE, made.END)
+    assert vocab.end_ids == (made.CLOSE, made.END)
     made.write_tokenizer(tmp_path, eos_token=None, pad_token=None, bos_token=None)
     vocab = read(tmp_path, eos_token_id=[made.END, made.CLOSE])
     assert (vocab.eos_id, vocab.pad_id, vocab.bos_id) == (made.END, made.END, None)
@@ -103,11 +105,24 @@ def test_what_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a GPT2Tokenizer without"):
         read(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": [["a", 0.5]]}}))
-    with pytest.raises(ValueError, match="no byte-level BPE"):
+    with pytest.raises(ValueError, match=r"not a whole tokenizer\.json"):
         read(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match="cut off or not JSON"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("kind", list(made_tokenizers.KINDS))
+def test_folders_of_every_kind_of_tokenizer(tmp_path: Path, kind: str) -> None:
+    tokenizer = made_tokenizers.KINDS[kind]()
+    tokenizer.save_pretrained(tmp_path)
+    record = {"vocab_size": len(tokenizer) + 3, "eos_token_id": tokenizer.eos_token_id}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    read, told = open_vocab(tmp_path), Vocab.from_transformers(tokenizer)
+    for name in ("mask_id", "pad_id", "bos_id", "end_ids", "prefix_ids", "suffix_ids"):
+        assert getattr(read, name) == getattr(told, name)
+    assert read.special_ids == told.special_ids
+    assert read.encode("the fox") == tokenizer.encode("the fox", add_special_tokens=False)
 
 
 def test_our_own_vocabulary_comes_first(tmp_path: Path) -> None:

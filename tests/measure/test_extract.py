@@ -49,6 +49,7 @@ WORKS = {
         "cut short",
     },
     "plain": {"program", "windows"},
+    "infill": {"body", "program", "windows"},
 }
 
 

@@ -335,5 +335,6 @@ def test_too_many_pairs_are_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names() -> None:
     assert METRICS == ("cbc", "rub", "rub_plus", "obw")
-    assert set(CONTROLS) == {"left_to_right", "right_to_left", "random", "segments"}
+    whole = {"left_to_right", "right_to_left", "random", "segments"}
+    assert set(CONTROLS) == whole | {"left_to_right_in_blocks", "random_in_blocks"}
     assert math.isnan(order([trace("x = 1")]).cells["full_output", "split_only", "cbc"].mean)

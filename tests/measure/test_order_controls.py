@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from anyorder.measure.arness_scores import control_keys
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_scores import (
     CONTROLS,
     MovableTokens,
-    control_keys,
     control_rows,
     order,
     segment_steps,
@@ -123,6 +123,8 @@ def test_what_is_given_or_outside_stays() -> None:
         "right_to_left": slice(2, 3),
         "random": slice(3, 5),
         "segments": slice(5, 5),
+        "left_to_right_in_blocks": slice(5, 5),
+        "random_in_blocks": slice(5, 5),
     }
     assert rows[:3].tolist() == [[5, 0, 3, 4, 1, 9], [5, 0, 1, 3, 4, 9], [5, 0, 9, 4, 3, 1]]
     assert (rows[:, :2] == [5, 0]).all()
@@ -184,7 +186,7 @@ def test_equal_controls_have_no_position() -> None:
     table = order([trace("x = 1\n", [1, 1, 1, 1, 1, 1])])
     position = table.cells["full_output", "overall", "cbc"].position
     assert position is not None
-    assert np.isnan(position.estimate) and position.method == "equal controls"
+    assert np.isnan(position.estimate) and position.method == "controls too close"
 
 
 LINES = "a = 1\nb = 2\nc = 3\nd = 4\n"

@@ -88,6 +88,12 @@ def test_two_hundred() -> None:
 
 
 @pytest.mark.long
+def test_four_thousand() -> None:
+    assert sum(measure_all(seed=3, count=4_000).values()) == 4_000
+
+
+@pytest.mark.long
+@pytest.mark.soak
 def test_twenty_thousand() -> None:
     assert sum(measure_all(seed=2, count=20_000).values()) == 20_000
 

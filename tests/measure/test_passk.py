@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 from math import comb
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.measure.intervals import difference_interval, mean_interval
+from anyorder.measure.intervals import difference_interval, mean_interval, wilson_interval
 from anyorder.measure.passk import (
     any_of_k,
     ks_up_to,
@@ -204,3 +204,22 @@ def test_a_record_is_json() -> None:
     assert record["k"] == 1 and record["tasks"] == 2 and record["estimator"] == "unbiased"
     assert record["estimate"] == 0.25 and record["method"] == "bootstrap"
     assert "n" not in record and record["samples"] == [2, 2]
+
+
+def test_intervals_over_groups_by_enumeration() -> None:
+    """The mean is over tasks; a drawn group brings all of its tasks, so large ones weigh more."""
+    correct = {"a": [True], "b": [True], "c": [False], "d": [True]}
+    groups = {"a": "x", "b": "x", "c": "y", "d": "z"}
+    parts = {"x": (2, 2), "y": (0, 1), "z": (1, 1)}  # right, tasks
+    draws = sorted(
+        sum(parts[name][0] for name in drawn) / sum(parts[name][1] for name in drawn)
+        for drawn in product(parts, repeat=3)
+    )
+    [rate] = pass_table(correct, [1], groups=groups, level=0.6)
+    assert rate.interval.estimate == 0.75 and rate.interval.n == 3
+    bounds = np.quantile(draws, [0.2, 0.8], method="inverted_cdf")  # both far from a jump
+    assert [rate.interval.low, rate.interval.high] == bounds.tolist() == [0.5, 1.0]
+    alone = pass_table(correct, [1], groups=dict(zip(correct, correct, strict=True)))
+    assert alone[0].interval.n == 4
+    every = pass_table({task: [True] for task in correct}, [1], groups=groups)
+    assert every[0].interval == wilson_interval(3, 3)

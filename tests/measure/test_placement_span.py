@@ -31,7 +31,7 @@ def trace(pieces: list[str], program: str | None, prompt: str = "", eos: int = 0
 
 
 def inside(sample: Trace, region: str = "code") -> list[int]:
-    return np.flatnonzero(tokens_inside(sample, region, EOS)[1]).tolist()
+    return np.flatnonzero(tokens_inside(sample, region, (EOS,))[1]).tolist()
 
 
 def test_a_program_within_prose() -> None:
@@ -39,7 +39,7 @@ def test_a_program_within_prose() -> None:
     assert find_program(sample) == ("exact", (6, 19))
     assert inside(sample) == [2, 3, 4, 5]  # the token that spans the end shares a character
     assert inside(sample, "all") == list(range(9))
-    assert tokens_inside(sample, "all", EOS)[0] == "all"
+    assert tokens_inside(sample, "all", (EOS,))[0] == "all"
 
 
 def test_no_program_means_the_text_before_the_end() -> None:
@@ -54,11 +54,17 @@ def test_no_program_means_the_text_before_the_end() -> None:
     ]  # what has no characters of its own belongs to its left
 
 
+def test_every_end_ends_the_code() -> None:
+    sample = trace(["a", "b", "c", "d"], None, eos=1)
+    assert tokens_inside(sample, "code", (EOS, 2))[1].tolist() == [True, True, False, False, False]
+    assert tokens_inside(sample, "all", (EOS, 2))[1].all()
+
+
 def test_no_program_where_one_was_looked_for_means_no_code() -> None:
     sample = trace(["a", "b"], None, eos=1)
-    how, found = tokens_inside(sample, "code", EOS, looked_for=True)
+    how, found = tokens_inside(sample, "code", (EOS,), looked_for=True)
     assert how == "none" and not found.any()
-    assert tokens_inside(sample, "all", EOS, looked_for=True)[1].all()
+    assert tokens_inside(sample, "all", (EOS,), looked_for=True)[1].all()
 
 
 def test_later_bytes_of_a_character_belong_to_it() -> None:
@@ -103,8 +109,8 @@ def test_a_program_that_is_all_prompt_leaves_nothing() -> None:
 def test_what_is_refused() -> None:
     sample = trace(["a"], None)
     with pytest.raises(ValueError, match="choose 'code' or 'all'"):
-        tokens_inside(sample, "tests", EOS)
+        tokens_inside(sample, "tests", (EOS,))
     strings = Trace(task_id="s", sample=1, prompt="", text="ab", char_end=[1, 2],
                     insert_step=[0, 0], reveal_step=[1, 2], steps=2)  # fmt: skip
     with pytest.raises(ValueError, match="'s' sample 1 holds strings, not token ids"):
-        tokens_inside(strings, "code", EOS)
+        tokens_inside(strings, "code", (EOS,))

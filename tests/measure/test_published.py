@@ -13,6 +13,7 @@ def test_every_table_has_all_its_rows() -> None:
         "order": 2 * 2 * 2,
         "pass_at_k": 5 + 5 + 3 + 3,
         "segments": 5,
+        "infilling": 6 + 2,
     }
 
 
@@ -28,6 +29,8 @@ def test_numbers_as_printed() -> None:
     assert row["pass_at_k"] == {"1": 54.98, "2": 66.11, "4": 73.06, "8": 77.38, "16": 80.69}
     (row,) = published("segments", policy="average")
     assert row["accuracy_by_k"] == {"1": 45.5, "2": 33.8, "4": 20.8}
+    rows = published("infilling", model="Open-dCoder-0.5B")
+    assert [row["pass_at_1"] for row in rows] == [32.5, 77.4]
 
 
 def test_every_similarity_is_a_share_and_random_is_the_least_similar() -> None:

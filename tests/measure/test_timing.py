@@ -143,9 +143,9 @@ def test_seconds_are_those_of_decoding_only(
 
     clock = [0.0]
 
-    def slow_spell(*args: Any) -> Any:
+    def slow_spell(*args: Any, **kwargs: Any) -> Any:
         clock[0] += 100.0
-        return spell(*args)
+        return spell(*args, **kwargs)
 
     def slow_hidden(*args: Any, **kwargs: Any) -> Any:
         clock[0] += 1.0

@@ -126,7 +126,7 @@ def test_dream_coder() -> None:
     ):
         job, chosen = resolved(preset, task, None)
         wrapped = {"template": "instruct"} if task.startswith("humaneval") else {}
-        assert job == {"samples": samples, "max_new_tokens": 512} | wrapped
+        assert job == {"samples": samples, "max_new_tokens": 512, "chat": "off"} | wrapped
         assert (chosen.policy, chosen.steps, chosen.top_p) == ("entropy", 512, 0.9)
         assert (chosen.mode, chosen.temperature) == ("compat", temperature)
 
@@ -134,7 +134,7 @@ def test_dream_coder() -> None:
 def test_dultra_is_greedy_under_its_planner_only() -> None:
     preset = find_preset("dultra")
     job, options = preset.settings("mdm", "mbpp")
-    assert job == {"template": "dultra", "samples": 64, "max_new_tokens": 256}
+    assert job == {"template": "dultra", "chat": "on", "samples": 64, "max_new_tokens": 256}
     assert options == {"block": 128, "policy": "planner", "temperature": 0.0}
     _, chosen = resolved(preset, "mbpp", "margin")
     assert (chosen.temperature, chosen.block, chosen.steps) == (0.2, 128, None)

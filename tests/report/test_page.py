@@ -389,5 +389,5 @@ def test_commands_are_changed_not_repeated(material: Material) -> None:
     run = material.gathered.runs[0]
     assert run.run.card.command.endswith("--out mdm-confidence")
     assert again(run, "--task", "gsm8k", "--k", "2") == (
-        "anyorder sample models/mdm --task gsm8k --k 2 --out RUN"
+        "anyorder sample models/mdm --task gsm8k --k 2 --out RUN",
     )

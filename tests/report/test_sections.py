@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_runs import ABOUT, make_run
 from made_traces import PROGRAM, flexmdm, mdm
 
+from anyorder.measure.order_blocks import permuted_in_blocks
+from anyorder.report.findings import findings
 from anyorder.report.glossary import TERMS
 from anyorder.report.page import opening
 from anyorder.report.runs import MOST_BARS, Material, gather
 from anyorder.report.sections import all_sections
 from anyorder.report.sections.canvas import schedule_section
-from anyorder.report.sections.order import CONTROLS, LINES
+from anyorder.report.sections.order import CONTROLS, IN_BLOCKS, LINES
 from anyorder.report.tables import NOTHING, Absent, Figure, Section
 from anyorder.trace import Trace
+from anyorder.trace.blocks import GIVEN_ORDER
 
 SLUGS = [
     *("models", "accuracy", "similarity", "order", "placement", "generation", "passk"),
@@ -84,6 +89,41 @@ def test_bars_of_models_that_write_lines_carry_the_random_order_of_lines(
     assert LINES["segments"] not in tree.drawing.svg()  # and no key for a mark that is not there
 
 
+@pytest.mark.parametrize("slots", [1, 6])
+def test_runs_with_blocks_are_placed_between_controls_within_them(
+    tmp_path: Path, slots: int
+) -> None:
+    """Also blocks of one slot, which leave no order to be found."""
+    options = {"policy": "confidence", "temperature": 0.0, "block": slots}
+    made = [mdm(f"t/{i}", i) for i in range(3)]
+    count = len(made[0].pieces)
+    places = np.arange(count)
+    dealt = [permuted_in_blocks(places + 1, places // slots, (i, 0, 0)) for i in range(3)]
+    traces = [
+        replace(each, reveal_step=steps, steps=count)
+        for each, steps in zip(made, dealt, strict=True)
+    ]
+    blocks = make_run(tmp_path / "blocks", traces, family="mdm", options=options)
+    plain = {name: value for name, value in options.items() if name != "block"}
+    whole = make_run(tmp_path / "whole", traces, family="mdm", options=plain)
+    material = Material(gather([blocks, whole]), ())
+    token, inside, tree = sections_of(material)["order"].figures
+    assert inside.title == "Inside blocks of slots" and len(inside.tables[0].rows) == 1
+    [row] = inside.tables[0].rows
+    found = dict(zip(inside.tables[0].heads, (cell.text for cell in row), strict=True))
+    assert found["slots of a block, at most"] == str(slots)
+    assert (found["[[tau]] within blocks"] == NOTHING) == (slots == 1)
+    smalls = [row[0].small for table in tree.tables for row in table.rows]
+    for name in (*IN_BLOCKS.values(), *CONTROLS.values()):
+        assert name in smalls
+    by_run = {row[0].small: row for row in token.tables[0].rows}
+    assert "chance" in by_run["blocks"][4].small and "chance" not in by_run["whole"][4].small
+    said = findings(Material(gather([blocks]), ()))
+    assert GIVEN_ORDER.format(slots) in said[0].text
+    assert ("leave no order" in said[0].says) == (slots == 1)
+    assert ("within blocks of 6" in said[0].says) == (slots == 6)
+
+
 def test_marked_words_of_all_sections_are_explained(material: Material) -> None:
     texts: list[str] = []
     for section in sections_of(material).values():
@@ -115,7 +155,9 @@ def test_acronyms_are_marked_where_they_stand_in_a_table(material: Material) -> 
 def test_one_run_says_what_would_give_the_rest(tmp_path: Path, graded: bool) -> None:
     options = {"policy": "confidence", "temperature": 0.0}
     right = (lambda trace: True) if graded else None
-    traces = [mdm(f"t/{i}", i) for i in range(3)]
+    # With ids, as `anyorder sample` has them: a network cannot be asked about strings.
+    made = [mdm(f"t/{i}", i) for i in range(3)]
+    traces = [replace(each, prompt_ids=[1], token_ids=range(len(each.pieces))) for each in made]
     folder = make_run(tmp_path / "one", traces, family="mdm", options=options, right=right)
     found = list(all_sections(Material(gather([folder]), ())))
     there = [each.slug for each in found if isinstance(each, Section)]

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from made_tokenizers import wordpiece
 from plain_canvases import MASK, canvases
 
 from anyorder.measure.order_program import OrderProgram, prepare
@@ -451,6 +452,28 @@ def test_nothing_is_said_of_what_stays() -> None:
     assert second == {"step": 1, "insert": [2], "show": [[2, "b", 500], [3, "c", 2000]]}
     assert only(live, Canvas(2, ids("a_bc"), [0, 0, 1, 0])) == {"step": 2}
     assert only(live, Canvas(3, ids("a_b_"), [0, 0, 1, 0])) == {"step": 3, "hide": [3]}
+
+
+def test_words_after_a_mask_keep_their_space() -> None:
+    vocab = Vocab.from_transformers(wordpiece())
+    words = vocab.encode("def return")
+    assert len(words) == 2, "two pieces, each a word"
+    live, mask = LiveSteps(vocab), vocab.mask_id
+    only(live, Canvas(0, [mask, mask], [0, 0]))
+    assert only(live, Canvas(1, [mask, words[1]], [0, 0]))["show"] == [[1, " return", -1]]
+    assert only(live, Canvas(2, words, [0, 0]))["show"] == [[0, "def", -1]]
+
+
+def test_every_end_of_a_vocabulary_cuts() -> None:
+    vocab = Vocab.from_transformers(wordpiece(), ends=["[CLS]"])
+    [word] = vocab.encode("def")
+    ends = vocab.end_ids
+    assert len(ends) == 2 and [vocab.end_of([word, end, word]) for end in ends] == [1, 1]
+    assert vocab.end_of([word, word]) == 2
+    live = LiveSteps(vocab)
+    only(live, Canvas(0, [vocab.mask_id] * 3, [0] * 3))
+    shown = only(live, Canvas(1, [word, ends[1], word], [0] * 3))["show"]
+    assert shown == [[0, "def", -1], [1, "", -1], [2, "", -1]]
 
 
 def test_what_stands_after_the_end_has_no_text() -> None:

@@ -3,8 +3,8 @@
 A fence opens with its language and with words that say what becomes of it:
 
     ```python run            executed; in order, each in a process of its own, all in one folder
-    ```bash run              likewise: `anyorder ...` and `python FILE ...`, a line each, and
-                             `cat > FILE <<'END'` with the lines of the file
+    ```bash run              likewise: `anyorder ...`, `python FILE ...` and `python -m NAME ...`, a
+                             line each, and `cat > FILE <<'END'` with the lines of the file
     ```python file=mine.py   written to a file, which later blocks use
     ```text                  what the block before it prints, word for word
 
@@ -136,10 +136,15 @@ def _steps(block: Block) -> list[Callable[[], Any]]:
 def _command(words: list[str]) -> Callable[[], Any]:
     if words[0] == "anyorder":
         return lambda: sys.exit(import_module("anyorder.cli").main(words[1:]))
-    assert words[0] == "python" and words[1].endswith(".py"), f"cannot run {shlex.join(words)}"
+    assert words[0] == "python", f"cannot run {shlex.join(words)}"
 
     def script() -> None:
+        if words[1] == "-m":
+            sys.argv = words[2:]
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+            return
         sys.argv = words[1:]
+        assert words[1].endswith(".py"), f"cannot run {shlex.join(words)}"
         runpy.run_path(words[1], run_name="__main__")
 
     return script

@@ -87,6 +87,7 @@ def any_trace(draw: st.DrawFn, sample: int = 0) -> Trace:
         candidates=tuple(candidates) or None,
         ghosts=tuple(any_ghosts(draw, count, steps, with_ids)) or None,
         times=draw(st.none() | st.lists(st.floats(0, 1), min_size=steps, max_size=steps)),
+        block=draw(st.none() | st.just(np.arange(count, dtype=np.int32) // 3)),
     )
 
 

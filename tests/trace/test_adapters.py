@@ -12,9 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from anyorder.apps.imports import import_traces
+from anyorder.apps.jobs import FORMATS
 from anyorder.files import alone_in
 from anyorder.trace import Run, Trace
-from anyorder.trace.adapters import ADAPTERS, Reading, read_content, recognise, resolve_mask_id
+from anyorder.trace.recorders.adapters import (
+    ADAPTERS,
+    read_content,
+    recognise,
+    resolve_mask_id,
+)
+from anyorder.trace.recorders.reading import Reading
 from anyorder.vocab import Vocab
 
 VOCAB = Vocab.bytes()
@@ -161,7 +168,16 @@ def test_the_mask_id_of_file_and_user_must_agree() -> None:
         (3, {}, "not int"),
         ([], {}, "no canvases in it"),
         ({"histories": None}, {}, "no canvases in it"),
-        ([[1, MASK], [1, 2, 3]], {}, r"canvas 1 has shape \(1, 3\).*Trace.from_snapshots"),
+        ({"histories": CANVASES, "promt_length": 2}, {}, "did you mean prompt_length"),
+        (
+            {"histories": CANVASES, "zzz": 2},
+            {},
+            "'zzz' is not known beside histories: leave it out",
+        ),
+        ([[1, MASK], [1, 2, 3]], {}, r"canvas 1 has 3 positions.*Trace.from_snapshots"),
+        ([[1, MASK], [1, MASK, 2]], {}, "earlier ones are masked: ids alone do not say"),
+        ([[1, 2, 3], [1, 2]], {}, "those that a cache holds too"),
+        ([[[1, MASK]], [[1, 2], [1, 2]]], {}, "with one number of rows"),
         (np.zeros((2, 2, 2, 2), dtype=int), {}, r"canvas 0 has shape \(2, 2, 2\)"),
         ([[0.5, 1.0]], {}, "canvas 0 holds float64 values, token ids are needed"),
         ([[1, 2], [1, 2]], {}, r"has no mask 256: give --prompt-length, and --format dream"),
@@ -187,7 +203,10 @@ def test_a_format_that_does_not_fit_is_refused() -> None:
         traces({"histories": CANVASES}, "dream", prompt_length=2)
     with pytest.raises(ValueError, match="a FlexMDM trace has the field 'sequences'"):
         traces({"histories": CANVASES}, "flexmdm")
-    assert set(ADAPTERS) == {"snapshots", "dream", "flexmdm", "latentmdm"}
+    for format in ("edits", "dllm_rl"):
+        with pytest.raises(ValueError, match=f"format {format} says where its prompts end"):
+            traces([], format, prompt_length=2)
+    assert {"jsonl", *ADAPTERS} == set(FORMATS.split("|"))
 
 
 def candidate(slot: int, text: str, score: float, tokens: Any = None) -> dict[str, Any]:

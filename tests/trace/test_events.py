@@ -14,23 +14,11 @@ import pytest
 from hypothesis import given, settings
 from plain_canvases import MASK, Canvas, canvases
 
-from anyorder.trace import Event, Ghost, Trace, slot_history, table
-from anyorder.trace.events import spelled, spelled_ghosts
+from anyorder.trace import Event, Ghost, Trace, slot_history, table, trace_of_slots
 
 
 def traced(history: Sequence[Canvas], **about: Any) -> Trace:
-    found = slot_history(history, MASK)
-    return Trace.from_tokens(
-        None,
-        found.token_ids,
-        prompt_ids=[1],
-        insert_step=found.insert_step,
-        reveal_step=found.reveal_step,
-        steps=len(history) - 1,
-        events=spelled(None, found.changes),
-        ghosts=spelled_ghosts(None, found.ghosts),
-        **about,
-    )
+    return trace_of_slots(history, MASK, prompt_ids=[1], **about)
 
 
 def text_of(canvas: Canvas) -> str:
@@ -128,8 +116,9 @@ def test_what_is_never_revealed_keeps_the_mask() -> None:
     history = [[(0, 3), (1, MASK)], [(0, MASK), (1, MASK)]]
     trace = traced(history)
     assert trace.token_ids is not None and trace.token_ids.tolist() == [MASK, MASK]
-    assert trace.timing()[1].tolist() == [1, 1]
+    assert trace.timing()[1].tolist() == [2, 2]
     assert trace.replay(0).ids(MASK).tolist() == [3, MASK]
+    assert trace.replay(1).ids(MASK).tolist() == [MASK, MASK]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_line_holds_all_that_the_interchange_has(
     names = ("task_id", "sample", "prompt", "text", "pieces", "steps", "entry_point", "policy")
     for name in names:
         assert getattr(back, name) == getattr(trace, name)
-    for name in ("segment", "score"):
+    for name in ("segment", "score", "block"):
         assert np.array_equal(*(_values(each, name) for each in (back, trace)), equal_nan=True)
     assert back.candidates == (
         trace.candidates and tuple(each._replace(token_ids=None) for each in trace.candidates)
@@ -168,7 +168,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         ({"reveal_step": 3}, "field 'reveal_step': 3 is not a list"),
         ({"reveal_step": [3, 2, 4]}, "reveal_step has 3 entries for 4 tokens"),
         ({"reveal_step": [3, 1, 4, 1]}, r"reveal_step\[1\] = 1 is before insert_step\[1\] = 2"),
-        ({"steps": 3}, r"reveal_step\[2\] = 4 is after the last step: steps = 3 is too small"),
+        ({"steps": 2}, r"reveal_step\[0\] = 3 is after the last step: steps = 2 is too small"),
         ({"log_prob": [0.9, 0, 0, 0]}, r"log_prob\[0\] = 0.9"),
         ({"log_prob": [True, 0, 0, 0]}, "field 'log_prob': entry 0 is True"),
         ({"log_prob": [float("nan"), 0, 0, 0]}, "NaN is no JSON number, write null"),
@@ -181,6 +181,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         ({"segment": [0, 0, 0, True]}, "field 'segment': entry 3 is True"),
         ({"score": [0, 0, 0, "x"]}, "field 'score': entry 3 is 'x'"),
         ({"score": [0, 0, 0]}, "score has 3 entries for 4 tokens"),
+        ({"block": [0, 0, 0]}, "block has 3 entries for 4 tokens"),
+        ({"block": [0, 1, 0, 1]}, "block: the numbers fall somewhere: number blocks from left"),
+        ({"block": [0, 0, -1, 1]}, r"block\[2\] = -1, and this token was generated: give"),
         ({"candidates": [{"step": 1}]}, "field 'candidates': entry 0 is"),
         ({"candidates": [[1, 0, "x", None, True]]}, "give a list of {step, segment, text"),
         ({"tokens": ["a", "\ud83d", "", "de"]}, "text: character 1 is half a surrogate"),

@@ -125,12 +125,18 @@ def test_a_slot_masked_again_has_its_last_reveal_and_events() -> None:
     assert (trace.task_id, trace.sample) == ("again", 2)
 
 
-def test_a_slot_never_revealed_keeps_the_mask_until_the_last_step() -> None:
-    trace = Trace.from_snapshots([[MASK, MASK], [MASK, 65], [MASK, 65]], MASK, vocab=Vocab.bytes())
-    assert trace.reveal_step is not None
-    assert trace.reveal_step.tolist() == [2, 1]
-    assert trace.text == "A"
-    assert trace.replay(2).ids(MASK).tolist() == [MASK, 65]
+@pytest.mark.parametrize("vocab", [None, Vocab.bytes()])
+def test_a_slot_still_masked_at_the_end_is_never_revealed(vocab: Vocab | None) -> None:
+    rows = [[MASK, MASK, MASK], [65, MASK, 65], [MASK, MASK, 65]]
+    trace = Trace.from_snapshots(rows, MASK, vocab=vocab)
+    assert trace.steps == 2 and trace.timing()[1].tolist() == [3, 3, 1]
+    assert trace.pieces[:2] == ("", "") and trace.order().tolist() == [2]
+    for step, row in enumerate(rows):
+        assert trace.replay(step).ids(MASK).tolist() == row
+    kinds = [(change.step, change.slot, change.kind) for change in trace.changes()]
+    assert kinds == [(1, 0, "reveal"), (1, 2, "reveal"), (2, 0, "mask")]
+    assert trace.first_reveal_step.tolist() == [1, 3, 1]
+    assert Trace.from_jsonl(trace.to_jsonl()).timing()[1].tolist() == [3, 3, 1]
 
 
 def test_the_prompt_is_decoded_unless_told() -> None:

@@ -42,6 +42,7 @@ def names(recipe: str, **changes: Any) -> set[str]:
         ("tiny/latentmdm", {}, {"latent.blocks"}),
         ("tiny/latentmdm", {"attention": "prefix_lm"}, set()),
         ("tiny/flexlatent", {}, {"backbone.latent.blocks"}),
+        ("tiny/block", {}, {"backbone.blocks"}),
         ("tiny/sflm", {"architecture": "dit"}, {"backbone.blocks"}),
     ],
 )

@@ -11,6 +11,9 @@ from torch import nn
 
 from anyorder.data import BatchConfig, Batches, StoriesConfig, StoriesSource, stories_vocab
 from anyorder.families.ar.loss import causal_mean
+from anyorder.families.block.config import BlockConfig, BlockLossConfig
+from anyorder.families.block.loss import counted_mean
+from anyorder.families.block.net import BlockNet
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.duo.loss import uniform_bound
 from anyorder.families.flexmdm.config import FlexConfig, InsertionConfig
@@ -38,6 +41,7 @@ class Setting:
             "bound": masked_bound(self.vocab),
             "flexmdm": insertion_bound(self.vocab, InsertionConfig(infill=0.5), 112),
             "duo": uniform_bound(self.vocab, UniformConfig(infill=0.5, curriculum=12), 112),
+            "block": counted_mean(self.vocab, BlockLossConfig(sizes=(1, 4, 64))),
             "integrated": insertion_bound(self.vocab, InsertionConfig(targets="integrated"), 112),
         }
         self.objective = objectives[family]
@@ -55,6 +59,8 @@ class Setting:
         )
         self.net: nn.Module
         self.net = FlexNet(FlexConfig(config), seed=3) if inserts else Transformer(config, seed=3)
+        if family == "block":
+            self.net = BlockNet(BlockConfig(config, 4), seed=3)
         deal = BatchConfig(size=4, canvas=None if family == "ar" else 64)
         if inserts:
             deal = BatchConfig(size=4, ending="none", after=(self.vocab.eos_id,))
@@ -85,7 +91,7 @@ class Setting:
         return fit(self.net, self.objective, batches, self.validation, config, out, options)
 
 
-@pytest.mark.parametrize("family", ["ar", "mdm", "bound", "duo", "flexmdm", "integrated"])
+@pytest.mark.parametrize("family", ["ar", "mdm", "bound", "duo", "block", "flexmdm", "integrated"])
 def test_resumed_equals_uninterrupted(family: str, tmp_path: Path, fingerprint: Any) -> None:
     whole = Setting(family)
     whole.fit(tmp_path / "whole")

@@ -3,6 +3,7 @@
     stories      validated on its held-out compositions
     file, hf:    one example in HELD_OUT_SHARE, chosen by key, is held out
     shards       divided and tokenised by `anyorder data`; checked here for vocabulary and segments
+    messages     a file or hf: of conversations; each turn of the assistant is an example
 
 Examples that do not fit the recipe's lengths, or that cannot be cut into its segments, are left out
 of files and shards, and counted. Stories that may not fit are refused instead.
@@ -11,7 +12,8 @@ of files and shards, and counted. Stories that may not fit are refused instead.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from anyorder.data.batches import tokenise
+from anyorder.data.batches import read_example
 from anyorder.data.corpora.stories import (
     MAX_PROGRAM_TOKENS,
     MAX_PROMPT_TOKENS,
@@ -38,6 +40,7 @@ from anyorder.data.corpora.trails import (
     trails_vocab,
 )
 from anyorder.data.keyed import Permutation
+from anyorder.data.messages import MessagesSource
 from anyorder.data.segments import CannotCut, DoesNotFit, SegmentConfig
 from anyorder.data.sources import (
     MANIFEST,
@@ -50,6 +53,8 @@ from anyorder.data.sources import (
     Split,
     StoriesSource,
     TextSource,
+    hub_dataset,
+    jsonl_records,
     read_manifest,
 )
 from anyorder.files import sha256_of
@@ -185,6 +190,8 @@ class Corpus:
     """The part of `left_out` that cannot be cut into segments."""
     truncated: int = 0
     """Examples in training that were shortened to fit into their segments."""
+    chat_remark: str = ""
+    """On the chat template of conversations."""
 
     def remarks(self) -> list[str]:
         """Remarks on the data for the user, one sentence each."""
@@ -193,7 +200,8 @@ class Corpus:
             "cannot be cut into segments and are left out": self.uncut,
             "are truncated to fit into their segments": self.truncated,
         }
-        return [f"{count} examples {what}" for what, count in counts.items() if count]
+        found = [f"{count} examples {what}" for what, count in counts.items() if count]
+        return found + ([self.chat_remark] if self.chat_remark else [])
 
 
 class SelectedExamples:
@@ -222,7 +230,11 @@ def open_corpus(
     `trails` are the dials of that corpus.
     """
     vocab = open_vocab(config.vocab)
-    limits = _Limits(config, vocab, around(vocab), segments)
+    limits = _Limits(config, vocab, around(vocab) + len(vocab.prefix_ids), segments)
+    if config.messages_field:
+        # A template writes what begins a text itself.
+        return _conversations(replace(limits, around=around(vocab)))
+    _refuse_unused(config, ("chat",))
     if config.source == "stories":
         _refuse_unused(config, ("split", "documents", "prompt_field", "answer_field"))
         return _stories(limits)
@@ -247,6 +259,48 @@ def open_corpus(
         _refuse_unused(config, ("documents", "prompt_field", "answer_field"))
         return _shards(limits, path)
     return _divided(limits, _open_file(path, config), sha256_of(path))
+
+
+def _conversations(limits: _Limits) -> Corpus:
+    """The assistant's turns of a file or dataset of conversations."""
+    # Here: most data has none.
+    from anyorder.hub.chats import TEMPLATES, check_spellings, named_template
+
+    config, vocab = limits.config, copy(limits.vocab)  # the built-in ones are shared
+    limits = replace(limits, vocab=vocab)
+    _refuse_unused(config, (*STORIES_ONLY, "documents", "prompt_field", "answer_field"))
+    # The model folder keeps the template that it was trained with.
+    vocab.chat = named_template(config.chat) if config.chat else vocab.chat
+    if vocab.chat is None:
+        raise ValueError(
+            f"data.vocab={config.vocab} has no chat template: give data.chat a file with one, or "
+            f"one of {', '.join(TEMPLATES)}"
+        )
+    remark = check_spellings(vocab.chat, vocab) if config.chat else ""
+    name = config.source.removeprefix("hf:")
+    if name != config.source:
+        dataset = hub_dataset(name, split=config.split)
+        digest = str(getattr(dataset, "_fingerprint", "unknown"))
+        places = map("record {}".format, range(len(dataset)))
+        records: Iterator[tuple[str, Any]] = zip(places, dataset, strict=True)
+    else:
+        _refuse_unused(config, ("split",))
+        path = Path(config.source)
+        if ".jsonl" not in path.suffixes:
+            raise ValueError(
+                f"data.source={config.source}: messages are in .jsonl files or hf:NAME"
+            )
+        records, digest = jsonl_records(path), sha256_of(path) if path.is_file() else ""
+    rows = ((where, _messages(record, config.messages_field, where)) for where, record in records)
+    source = MessagesSource(rows, vocab.chat, vocab)
+    both = hashlib.sha256(f"{digest} {vocab.chat.digest}".encode()).hexdigest()
+    return replace(_divided(limits, source, both), chat_remark=remark)
+
+
+def _messages(record: Any, name: str, where: str) -> Any:
+    if not isinstance(record, dict) or name not in record:
+        raise ValueError(f"{where}: no field {name!r}: name it with data.messages_field")
+    return record[name]
 
 
 def _refuse_unused(config: DataConfig, names: Sequence[str]) -> None:
@@ -397,17 +451,20 @@ def _divided(limits: _Limits, source: Source, digest: str) -> Corpus:
         )
     shuffled = Permutation(len(fitting), "held out", config.seed)
     held_out = {shuffled(i) for i in range(max(1, len(fitting) // HELD_OUT_SHARE))}
+    choose = source.chosen if isinstance(source, MessagesSource) else _selected(source)
     return Corpus(
         vocab=limits.vocab,
-        train=SelectedExamples(
-            source, [fitting[i] for i in range(len(fitting)) if i not in held_out]
-        ),
-        validation=SelectedExamples(source, [fitting[i] for i in sorted(held_out)]),
+        train=choose([fitting[i] for i in range(len(fitting)) if i not in held_out]),
+        validation=choose([fitting[i] for i in sorted(held_out)]),
         digest=digest,
         left_out=source.size - len(fitting),
         uncut=chosen.uncut,
         truncated=chosen.truncated,
     )
+
+
+def _selected(source: Source) -> Callable[[list[int]], Source]:
+    return lambda indices: SelectedExamples(source, indices)
 
 
 @dataclass
@@ -429,7 +486,9 @@ def _choose(limits: _Limits, source: Source) -> _CorpusChoice:
     choice = _CorpusChoice()
     for index in range(source.size):
         try:
-            example = tokenise(*source[index], index, limits.vocab, segments=limits.segments)
+            example = read_example(
+                source, index, limits.vocab, begun=False, segments=limits.segments
+            )
         except CannotCut as error:
             choice.uncut += 1
             choice.why_uncut = choice.why_uncut or str(error)

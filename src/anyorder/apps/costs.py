@@ -38,6 +38,7 @@ from typing import Any
 
 from torch import nn
 
+from anyorder.families.block.net import BlockNet
 from anyorder.families.config import Predicted
 from anyorder.families.descriptions import describe
 from anyorder.families.family import find_family
@@ -93,6 +94,7 @@ PASSES: dict[type[nn.Module], Callable[[Any, Shapes], list[Pass]]] = {
     Transformer: lambda net, s: [Pass(net, s.rows, s.columns)],
     ShiftedNet: lambda net, s: [Pass(net.backbone, s.rows, s.columns)],
     SphereNet: lambda net, s: [Pass(net.backbone, s.rows, s.columns)],
+    BlockNet: lambda net, s: [Pass(net.backbone, s.rows, 2 * s.columns)],  # two streams
     FlexNet: lambda net, s: [
         Pass(net.backbone, s.rows, s.columns),
         Pass(net.gap, s.rows, s.columns),
@@ -337,6 +339,12 @@ def _block(recipe: Recipe, rows: int) -> tuple[float, float]:
     return 0.25 + 0.25 * recipe.settings.least_block / recipe.data.canvas, 0.5 + 0.5 / rows
 
 
+def _half_of_blocks(recipe: Recipe, rows: int) -> tuple[float, float]:
+    """A block of n tokens has from 1 to n masks, and on average half of them and a half."""
+    shares = [0.5 + 0.5 / min(size, recipe.data.canvas) for size in recipe.settings.sizes]
+    return sum(shares) / len(shares), max(shares)
+
+
 def _between_clocks(recipe: Any, rows: int) -> tuple[float, float]:
     """The share of tokens that are inserted and not yet revealed."""
     a, c = recipe.net.insertion_exponent, recipe.net.unmasking_exponent
@@ -351,6 +359,7 @@ def _between_clocks(recipe: Any, rows: int) -> tuple[float, float]:
 SHARES: dict[Predicted, AnswerShare] = {
     "all": _all,
     "half": _half,
+    "blocks": _half_of_blocks,
     "between_clocks": _between_clocks,
 }
 """By the family's description."""

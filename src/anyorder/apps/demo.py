@@ -12,6 +12,7 @@ controls.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -34,15 +35,17 @@ from anyorder.apps.report import Reported, command, report
 from anyorder.apps.sample import sample_to_run
 from anyorder.apps.show import frames_of, legend
 from anyorder.apps.train import train_recipe
+from anyorder.checks import refuse_unknown
 from anyorder.files import replacing
+from anyorder.measure.intervals import Interval, difference_interval, known_mean, mean_interval
+from anyorder.measure.order_anchors import ANCHORS, by_anchor
 from anyorder.recipes import find_recipe, override
 from anyorder.recipes.demo import (
-    COMPARISONS,
-    EXAMPLE,
+    DEMOS,
     MODELS,
-    ORDERS,
-    RUNS,
+    TRAILS,
     TRAINED,
+    Demo,
     DemoComparison,
     DemoRun,
 )
@@ -118,17 +121,18 @@ class DemoPlan:
     """All jobs of a demo in one folder."""
 
     out: Path
+    story: Demo = TRAILS
     problems: int = PROBLEMS
     models: Mapping[str, str] = field(default_factory=dict)
     """Models to use in place of the shipped ones, by their names."""
 
     def samplings(self) -> list[Sampling]:
         """All runs, longest first."""
-        return [self._sampling(run) for run in RUNS]
+        return [self._sampling(run) for run in self.story.runs]
 
     def measurings(self) -> list[Measuring]:
         """The measures of the runs: comparisons with left to right, and orders."""
-        return [*map(self._compared, COMPARISONS), *map(self._order, ORDERS)]
+        return [*map(self._compared, self.story.comparisons), *map(self._order, self.story.orders)]
 
     def commands(self) -> list[str]:
         """Commands that do the same, in order."""
@@ -138,7 +142,7 @@ class DemoPlan:
     def _sampling(self, run: DemoRun) -> Sampling:
         job = SampleJob(
             self._model(run.name),
-            task="stories",
+            task=self.story.task + f":{run.variant}" * bool(run.variant),
             limit=self.problems,
             samples=SAMPLES if run.several else None,
             out=self.out / run.name,
@@ -148,7 +152,7 @@ class DemoPlan:
     def _model(self, run: str) -> str:
         """The model of a run: what its name begins with, or the model to use in its place."""
         name = run.partition("-")[0]
-        return self.models.get(name, name)
+        return self.models.get(name, self.story.models + name)
 
     def _compared(self, comparison: DemoComparison) -> Measuring:
         job = MeasureJob(
@@ -167,16 +171,20 @@ class DemoPlan:
 ORDER, LIKENESS = "tau", "ASTD"
 
 
-def print_story(console: Console, reported: Reported) -> None:
+def print_story(console: Console, reported: Reported, story: Demo) -> None:
     """Print the story of a report's runs, and its sentences."""
     material = reported.material
-    console.print("\nWho is right, and in which order was it written?", style="bold")
-    print_table(_runs_table(list(material.gathered)), console, SIMPLE_HEAD)
-    console.print(
-        "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
-        "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
-        style="dim",
-    )
+    runs = list(material.gathered)
+    if story.conditions:
+        _print_anchors(console, runs, story)
+    else:
+        console.print("\nWho is right, and in which order was it written?", style="bold")
+        print_table(_runs_table(runs), console, SIMPLE_HEAD)
+        console.print(
+            "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
+            "order: Kendall's tau of place and time; 1 is left to right, 0 is random.\n",
+            style="dim",
+        )
     if material.comparisons:
         console.print("Does the order change the program?", style="bold")
         print_table(_likeness_table(material.comparisons), console, SIMPLE_HEAD)
@@ -191,6 +199,30 @@ def print_story(console: Console, reported: Reported) -> None:
             console.print(Padding(in_terminal(detail), (0, 0, 0, 2)), style="dim")
 
 
+def _print_anchors(console: Console, runs: Sequence[RunFacts], story: Demo) -> None:
+    console.print("\nWho is right, by the place that the prompt asks about?", style="bold")
+    print_table(_right_table(runs), console, SIMPLE_HEAD)
+    console.print(
+        "right: programs that pass all tests in the sandbox, with a 95 % interval.\n"
+        "start, middle, goal: the place of the chain that the prompt names. Beside it\n"
+        "a line is one look-up; further away it takes several at once.\n",
+        style="dim",
+    )
+    console.print("In which order were the lines written?", style="bold")
+    print_table(_order_table(runs), console, SIMPLE_HEAD)
+    console.print(
+        "Kendall's tau of place and time: 1 is top to bottom, -1 is bottom to top.\n",
+        style="dim",
+    )
+    console.print("What does free layout cost?", style="bold")
+    print_table(_layout_table(runs, story), console, SIMPLE_HEAD)
+    console.print(
+        "Right with free layout minus right with strict layout, same problems, paired,\n"
+        "with a 95 % interval.\n",
+        style="dim",
+    )
+
+
 def _runs_table(runs: Sequence[RunFacts]) -> Table:
     rows = []
     for run in runs:
@@ -202,6 +234,75 @@ def _runs_table(runs: Sequence[RunFacts]) -> Table:
         right = (percent(rate.estimate), percent_bounds(rate))
         rows.append((run.name, *right, shown(tau.estimate), bounds(tau)))
     return Table(("run", "right", "", "order", ""), tuple(rows), align="lr")
+
+
+def _usual(runs: Sequence[RunFacts]) -> list[RunFacts]:
+    """The runs of the story on the usual problems of the task, no variant."""
+    return [run for run in runs if ":" not in run.task and _is_main(run)]
+
+
+def _right_table(runs: Sequence[RunFacts]) -> Table:
+    rows = []
+    for run in _usual(runs):
+        rate = run.rates[0].interval
+        parts = _right_by_anchor(run)
+        right = [percent(known_mean(parts[anchor].values())) for anchor in ANCHORS]
+        rows.append((run.name, percent(rate.estimate), percent_bounds(rate), *right))
+    return Table(("run", "right", "", *ANCHORS), tuple(rows), align="lr")
+
+
+def _order_table(runs: Sequence[RunFacts]) -> Table:
+    """Of the lines; of the segments where a model writes these."""
+    rows: list[tuple[str, ...]] = []
+    for run in _usual(runs):
+        units = run.measures.get("order", {}).get("anchors", {})
+        cells: dict[str, Any] = next(iter(units.values()), {})
+        taus = [
+            interval_of(cells[each]["order"]["tau"]) if each in cells else mean_interval([])
+            for each in ANCHORS
+        ]
+        if not all(math.isnan(each.estimate) for each in taus):
+            rows.append((run.name, *(shown(tau.estimate) for tau in taus)))
+            rows.append(("", *map(bounds, taus)))
+    return Table(("run", *ANCHORS), tuple(rows), align="lr")
+
+
+def _right_by_anchor(run: RunFacts) -> dict[str, dict[str, float]]:
+    """Anchor -> the share of right samples of each of its problems; an absent anchor has none."""
+    shares = {task: sum(each) / len(each) for task, each in run.correct.items()}
+    found = by_anchor(shares, run.run.card.facts or {})
+    return {anchor: found.get(anchor, {}) for anchor in ANCHORS}
+
+
+def _layout_table(runs: Sequence[RunFacts], story: Demo) -> Table:
+    by_name = {run.run.folder.name: run for run in runs}
+    rows: list[tuple[str, ...]] = []
+    for free, strict in story.conditions:
+        if by_name[free].rates and by_name[strict].rates:
+            costs = _differences(by_name[free], by_name[strict])
+            rows.append((free, *(percent(each.estimate) for each in costs)))
+            rows.append(("", *map(percent_bounds, costs)))
+    return Table(("run", "all", *ANCHORS), tuple(rows), align="lr")
+
+
+def _differences(free: RunFacts, strict: RunFacts) -> list[Interval]:
+    """Over all problems, then by anchor; a problem has the same number in both conditions."""
+    sides = [
+        {
+            anchor: {task.rpartition("/")[2]: share for task, share in part.items()}
+            for anchor, part in _right_by_anchor(run).items()
+        }
+        for run in (free, strict)
+    ]
+    found = []
+    for anchors in (ANCHORS, *((each,) for each in ANCHORS)):
+        pairs = [
+            (share, sides[1][anchor][number])
+            for anchor in anchors
+            for number, share in sides[0][anchor].items()
+        ]
+        found.append(difference_interval(*zip(*pairs, strict=True)) if pairs else mean_interval([]))
+    return found
 
 
 def story_place(folder: Path) -> tuple[int, bool]:
@@ -294,12 +395,19 @@ TRAINING_STEPS = 700
 
 
 def demo(
-    out: Path, *, problems: int, models: Mapping[str, str] | None = None, quiet: bool = False
+    out: Path,
+    *,
+    problems: int,
+    task: str = TRAILS.task,
+    models: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
     """Do the demo in `out`, or what is left of it, and return its files and summary."""
+    refuse_unknown("demo on", task, DEMOS)
+    story = DEMOS[task]
     console = Console(highlight=False, quiet=quiet)
     begun = time.monotonic()
-    plan = DemoPlan(out, problems, models or {})
+    plan = DemoPlan(out, story, problems, models or {})
     out.mkdir(parents=True, exist_ok=True)
     samplings = plan.samplings()
     folders = [each.folder for each in samplings]
@@ -308,15 +416,15 @@ def demo(
     )
     _write_script(out / "commands.sh", [*plan.commands(), command("report", reporting)])
     console.print(
-        f"Eight tiny models write programs for {problems} problems, in {len(samplings)} ways; each"
-        " program is executed.\n"
+        f"Tiny models write programs for {problems} problems, in {len(samplings)} ways; each "
+        "program is executed.\n"
         "This takes a few minutes; interrupted, it goes on where it stopped.\n"
     )
     do_all(samplings, "writing and executing", shown=not quiet)
-    _show_one(console, out / EXAMPLE)
+    _show_one(console, out / story.example)
     do_all(plan.measurings(), "measuring", shown=not quiet)
     found = report(reporting, progress=not quiet)
-    print_story(console, found)
+    print_story(console, found, story)
     minutes = (time.monotonic() - begun) / 60
     console.print(f"\nEvery number by hand: {out / 'commands.sh'} ({minutes:.1f} minutes here).")
     console.print("Figures, tables and a player for every sample, in a browser:")
@@ -333,7 +441,7 @@ def demo(
 
 
 def train_live(out: Path, *, minutes: float, quiet: bool = False) -> dict[str, Any]:
-    """Train tiny/mdm for a while, and show a problem that it was not trained on."""
+    """Train `TRAINED` for a while, and show a problem that it was not trained on."""
     console = Console(highlight=False, quiet=quiet)
     console.print(f"Training a tiny masked diffusion model on word problems ({TRAINED}).")
     recipe = override(find_recipe(TRAINED), {"steps": TRAINING_STEPS, "minutes": minutes})
@@ -343,7 +451,7 @@ def train_live(out: Path, *, minutes: float, quiet: bool = False) -> dict[str, A
         raise KeyboardInterrupt
     console.print(f"{result.step} steps done; running this again goes on from here.\n")
     folder = out / "trained" / f"confidence-step{result.step}"
-    job = SampleJob(model=str(model), task="stories", limit=1, out=folder)
+    job = SampleJob(model=str(model), task=recipe.data.source, limit=1, out=folder)
     options = {"policy": "confidence"}
     sample_to_run(job, options, command=command("sample", job, options), progress=False)
     _show_one(console, folder)
@@ -354,7 +462,9 @@ def _show_one(console: Console, folder: Path) -> None:
     """Print how the first sample of a run was written."""
     trace = next(Run.open(folder).traces())
     console.print(Text(trace.prompt.rstrip("\n"), style="bold"))
-    console.print("\nAs confidence chooses; masks are blocks, early tokens are bright:")
+    console.print(
+        "\nIn the order that the model chooses; masks are blocks, early tokens are bright:"
+    )
     for step, canvas in frames_of(trace):
         console.print(Text(f"--- after step {step}", style="dim"))
         console.print(canvas)

@@ -17,6 +17,7 @@ EXTRAS = {
     "hf": ("transformers", "datasets", "peft"),
     "report": ("matplotlib", "starlette", "uvicorn"),
     "lm-eval": ("lm-eval",),
+    "loggers": ("tensorboard", "wandb"),
 }
 
 

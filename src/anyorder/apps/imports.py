@@ -2,8 +2,8 @@
 
 Our JSON lines (trace/interchange.py) are read twice, first to check them; other files are converted
 in memory first. So the run folder is written only if everything is right. The first bytes of a file
-tell what it is. No code of a file runs: a pickle that needs code is refused. trace/adapters.py says
-what the values mean. A folder may also have the layout of the FlexMDM release:
+tell what it is. No code of a file runs: a pickle that needs code is refused. The meaning of values
+is in trace/recorders/adapters.py. A folder may also have the layout of the FlexMDM release:
 `raw/<task>__<model>__<policy>/sample_03.pt`, with `tasks.json` beside `raw`.
 
 The special tokens of a tokenizer follow from the mask id of a published model (vocab.SPECIALS); for
@@ -23,7 +23,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,17 @@ import numpy as np
 
 from anyorder.apps.jobs import ImportOptions, progress_bar
 from anyorder.families.descriptions import describe
-from anyorder.files import alone_in, sha256_of
+from anyorder.files import sha256_of
 from anyorder.trace import Run, RunCard, Trace
-from anyorder.trace.adapters import Reading, read_content, recognise, resolve_mask_id
 from anyorder.trace.interchange import GZIP_SIGN, read_jsonl
+from anyorder.trace.recorders.adapters import (
+    holds_ids,
+    read_content,
+    recognise,
+    resolve_mask_id,
+)
+from anyorder.trace.recorders.reading import Reading
+from anyorder.trace.run import save_run
 from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
 
 ENDINGS = (".pt", ".pth", ".npy", ".npz", ".json", ".json.gz")
@@ -145,6 +151,25 @@ def kind_of(path: Path) -> str:
     return "json" if _is_one_document(head) else JSON_LINES
 
 
+def _format_of(path: Path, options: ImportOptions) -> str | None:
+    """JSON_LINES for lines of our own; None for a file to be recognised by its content."""
+    if kind_of(path) != JSON_LINES:
+        return None
+    try:
+        with path.open("rb") as file:
+            packed = file.read(len(GZIP_SIGN)) == GZIP_SIGN
+        with (gzip.open if packed else open)(path, "rb") as file:
+            first = next((line for line in file if line.strip()), b"")
+        record = json.loads(first.decode("utf-8-sig"))
+        foreign = isinstance(record, dict) and not {"tokens", "text"} & set(record)
+        if holds_ids(record) or (foreign and options.tokenizer is not None):
+            return None
+        return JSON_LINES
+    except (ValueError, RecursionError, EOFError, OSError, zlib.error):
+        # Its reader says what is wrong with it.
+        return JSON_LINES if options.tokenizer is None else None
+
+
 def _is_one_document(head: bytes) -> bool:
     """Whether this is one JSON document (a list, or an object of canvases), not JSON lines."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -201,12 +226,24 @@ def _json(path: Path, *, lines: bool = False) -> Any:
         raw = path.read_bytes()
         data = gzip.decompress(raw) if raw.startswith(GZIP_SIGN) else raw
         text = data.decode("utf-8-sig")
-        if lines:
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-        return json.loads(text)
+        return _records(text) if lines else json.loads(text)
     except (ValueError, RecursionError, EOFError, OSError, zlib.error) as error:
         kind = "JSON lines" if lines else "JSON"
         raise ValueError(f"{path} is truncated or not {kind} ({error})") from None
+
+
+def _records(text: str) -> list[Any]:
+    """The values of JSON lines."""
+    found = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            if line.strip():
+                found.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    if not found:
+        raise ValueError("it is empty")
+    return found
 
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
@@ -264,11 +301,11 @@ def _either(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
 
 
-PART = 512
 STEP_0_REMEDIES = {
     JSON_LINES: "add 1 to all steps if yours count from 0",
     "snapshots": "use --format dream if the canvas before step 1 was not recorded",
     "dream": "check --prompt-length",
+    "step_map": "write steps_from 0 if your steps count from 0",
 }
 """By format. Formats of a family's published code have their hint in its description."""
 
@@ -289,19 +326,13 @@ def import_traces(
             f"{path} is not a file: name a .jsonl or .jsonl.gz file of traces, a .pt, .npy, .npz "
             "or .json file of canvases, or a folder of these"
         )
-    if path.is_file() and (options.format or kind_of(path)) == JSON_LINES:
+    if path.is_file() and (options.format or _format_of(path, options)) == JSON_LINES:
         source, card = _json_lines(path, command, options)
     else:
         source, card = _foreign(path, command, options)
     # A full pass before the first write: an error in the last trace must leave no run behind.
     count, given = _count(source())
-    with alone_in(out):
-        run = Run.create(out, card)
-        if not run.complete:
-            traces = source()
-            for part in range(-(-count // PART)):
-                run.append(part, list(islice(traces, PART)))
-        run.finish()
+    run = save_run(out, card, source())
     if given:
         _note(given, card.config.get("format", [JSON_LINES]))
     return run, count
@@ -346,6 +377,7 @@ def _foreign(path: Path, command: str, options: ImportOptions) -> tuple[TraceSou
         config,
         data_digest=digest_of(path, files),
         vocab_digest=reader.vocab.digest(),
+        lossy=reader.vocab.lossy or None,
     )
     return lambda: iter(traces), card
 

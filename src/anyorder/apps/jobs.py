@@ -7,10 +7,8 @@ Several processes can share one job (`Share`). Share i of n is given by `--shard
 the rank under torchrun (RANK of WORLD_SIZE), the index in a Slurm array (SLURM_ARRAY_TASK_ID of
 SLURM_ARRAY_TASK_COUNT), or both, with ranks inside array tasks. A job is cut into numbered pieces
 that do not depend on n, and share i takes the pieces i, i + n, ... So any set of shares gives the
-same result, and a later command with another n does what is left.
-
-This file also has options of `export`, `import` and `reproduce`, and the progress bar. The work is
-in the files of the verbs; a piece is a batch in sample.py and a problem in grade.py.
+same result, and a later command with another n does what is left. A piece is a batch in sample.py
+and a problem in grade.py.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from anyorder.checks import at_least, check_seed, positive
-from anyorder.measure.trees import TreeOptions
+from anyorder.measure.trees import TREE_MEASURES, TreeOptions
 
 Piece = TypeVar("Piece")
 
@@ -177,12 +175,12 @@ class SampleJob:
     """What to sample, from what, how often and where to."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A shipped model (ar, mdm, planner, flexmdm, latentmdm, flexlatent, duo or sflm), a folder
-    written by `anyorder train`, or a published checkpoint: its folder or hub id
-    (docs/checkpoints.md)."""
+    """A shipped model (ar, mdm, planner, flexmdm, latentmdm, flexlatent, duo or sflm), one of the
+    corpus trails (trails/ar, trails/mdm, ...), a folder written by `anyorder train`, or a published
+    checkpoint: its folder or hub id (docs/checkpoints.md)."""
     task: Name = None
-    """A task to take prompts from: stories, trails, humaneval, humaneval+, mbpp, mbpp+,
-    livecodebench or gsm8k (docs/tasks.md)."""
+    """A task to take prompts from: stories, trails, humaneval, humaneval+, humaneval-infilling,
+    mbpp, mbpp+, livecodebench or gsm8k (docs/tasks.md)."""
     data: Name = None
     """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
     template: Name = None
@@ -195,6 +193,14 @@ class SampleJob:
     fill: FolderFlag = None
     """A file with such marks. A plain <fill> gets as many slots as a prompt does. On a canvas that
     grows (flexmdm, flexlatent) it opens as many as it needs; in latentmdm it holds whole lines."""
+    chat: Annotated[
+        str | None, tyro.conf.arg(metavar="auto|on|off|FILE", help_behavior_hint="")
+    ] = None
+    """Whether prompts are turns of a chat (docs/chat.md); unset: as preset or checkpoint say."""
+    system: Text = None
+    """The system message of a chat; unset: the task's or the template's own."""
+    prefill: Text = None
+    """How the answer in a chat begins: part of the prompt, which the model goes on with."""
     limit: Count = None
     """Only the first problems of the task."""
     samples: Count = None
@@ -210,8 +216,7 @@ class SampleJob:
     device: str = "cpu"
     """Where to decode: cpu, cuda or cuda:1."""
     dtype: Name = None
-    """The precision of weights and network: float32, bfloat16, float16 or float64; unset: float32
-    on a CPU, elsewhere as stored."""
+    """float32, bfloat16, float16 or float64; unset: float32 on a CPU, elsewhere as stored."""
     shard: Annotated[str | None, tyro.conf.arg(metavar="i/n", help_behavior_hint="")] = None
     """Decode only every n-th batch, beginning with batch i. So n processes fill one folder
     together, and the last one finishes it. Unset: as torchrun or a Slurm array says, else all."""
@@ -310,6 +315,7 @@ MEASURES = ("order", "arness", "diversity", "similarity", "placement")
 MODES = ("exact", "compat")
 
 _ONLY_FOR = {
+    "language": TREE_MEASURES,
     "mode": ("order",),
     "seeds": ("order",),
     "extraction": ("diversity", "similarity"),
@@ -319,6 +325,17 @@ _ONLY_FOR = {
     "any_model": ("placement",),
 }
 """Settings that other measures would ignore."""
+
+LANGUAGES = ("python",)
+
+
+def _check_language(language: str | None) -> None:
+    if language not in (None, *LANGUAGES):
+        raise ValueError(
+            f"--language {language!r}: only python has statement trees here; leave it out for "
+            "other texts"
+        )
+
 
 NamesFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME", help_behavior_hint="")]
 
@@ -341,6 +358,9 @@ class MeasureJob:
     only: NamesFlag = None
     """Only these measures: order, arness, diversity, similarity, placement. Unset: all that the
     runs and the two flags above allow."""
+    language: Name = None
+    """The texts are programs in this language: python. Unset: as the runs say, by their task. For
+    other texts order, diversity and similarity are left out."""
     mode: str = "exact"
     """exact: the paper's definitions of order; compat: the choices of its published code."""
     seeds: int = 8
@@ -362,6 +382,7 @@ class MeasureJob:
             raise ValueError("name at least one run folder")
         if self.mode not in MODES:
             raise ValueError(f"--mode {self.mode!r}: choose exact or compat")
+        _check_language(self.language)
         _check_counts(self, "seeds", "stride")
         for name, needs in (("similarity", "reference"), ("placement", "placement")):
             if name in (self.chosen() if self.only else ()) and getattr(self, needs) is None:
@@ -383,9 +404,8 @@ class MeasureJob:
             given = {"similarity": self.reference, "placement": self.placement}
             return tuple(name for name in MEASURES if given.get(name, True) is not None)
         names = [name.strip() for name in self.only.split(",")]
-        for name in names:
-            if name not in MEASURES:
-                raise ValueError(f"--only {name!r}: choose from {', '.join(MEASURES)}")
+        for name in (each for each in names if each not in MEASURES):
+            raise ValueError(f"--only {name!r}: choose from {', '.join(MEASURES)}")
         return tuple(name for name in MEASURES if name in names)
 
 
@@ -409,12 +429,16 @@ class ReportJob:
     extraction: Name = None
     """If a run was graded in several ways: the grading to report, by its extraction, task or
     name."""
+    language: Name = None
+    """The texts are programs in this language: python. Unset: as the runs say, by their task. For
+    other texts what is about programs is left out."""
     figures: bool = True
     """Also write the figures as PNG and PDF files."""
 
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("name at least one run folder")
+        _check_language(self.language)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"--out {self.out}: name a file that ends in .html")
         if self.out.is_dir():
@@ -476,10 +500,10 @@ Grids = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME:OPTION=V,V", help
 class RaceJob:
     """Who races, on what, at which settings."""
 
-    models: Models
-    """Shipped models or folders written by `anyorder train`; two or more, or one by itself."""
-    task: str = "stories"
-    """The task whose problems are solved (docs/tasks.md)."""
+    models: Models = ()
+    """Shipped models or folders written by `anyorder train`; unset: the shipped ones of a task."""
+    task: Name = None
+    """The task to solve (docs/tasks.md); unset: the corpus of the models, or trails."""
     data: Name = None
     """The task's file (.jsonl, .json, .gz) or hub dataset; unset: the published dataset."""
     limit: int = 30
@@ -492,8 +516,7 @@ class RaceJob:
     """Other settings than the default ones: mdm:steps=8,16 or latentmdm:k=1;policy=average,random.
     Semicolons combine options; a second grid for the same model or family adds settings."""
     unequal: bool = False
-    """Race although parameters, data or training texts differ by more than 2 %. Every table and
-    figure then says so."""
+    """Race although sizes, data or texts differ by over 2 %; each table and figure then says so."""
     texts: int = 50
     """Held-out texts for the likelihood; 0: no likelihood."""
     infill: int = 30
@@ -512,8 +535,6 @@ class RaceJob:
     """Where runs, race.json, race.md and the figure go."""
 
     def __post_init__(self) -> None:
-        if not self.models:
-            raise ValueError("name at least one model to race")
         _check_counts(self, "samples", "threads")
         _check_counts(self, "texts", "infill", least=0)
         if self.limit < 2:
@@ -537,15 +558,16 @@ class ExportOptions:
     """The size limit of a file of weights, in GB."""
 
 
-FORMATS = "jsonl|snapshots|dream|flexmdm|latentmdm"
+FORMATS = "jsonl, snapshots, dream, flexmdm, latentmdm, step_map, dllm_rl, edits"
 
 
 @dataclass(frozen=True)
 class ImportOptions:
     """How to read the files of another library; our JSON lines need only `format`, if any."""
 
-    format: Annotated[str | None, tyro.conf.arg(metavar=FORMATS, help_behavior_hint="")] = None
-    """The format of the files; unset: recognised from their content."""
+    format: Name = None
+    """jsonl, snapshots, dream, flexmdm, latentmdm, step_map, dllm_rl or edits; unset: recognised
+    from the content."""
     tokenizer: FolderFlag = None
     """The model's tokenizer.json, its folder, or one with vocab.json and merges.txt."""
     mask_id: Count = None
@@ -558,9 +580,8 @@ class ImportOptions:
     """Which model and policy of a release folder, such as flexmdm__top_k."""
 
     def __post_init__(self) -> None:
-        if self.format is not None and self.format not in FORMATS.split("|"):
-            names = FORMATS.replace("|", ", ")
-            raise ValueError(f"no format {self.format!r}: choose from {names}")
+        if self.format is not None and self.format not in FORMATS.split(", "):
+            raise ValueError(f"no format {self.format!r}: choose from {FORMATS}")
 
 
 @dataclass(frozen=True)

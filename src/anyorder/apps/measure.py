@@ -6,8 +6,13 @@ its entry and keeps the others.
 
 In the tables, the controls `left to right` and `random` are the same programs with the sample's own
 steps sorted and permuted. `between` says where the score lies, 0 at the first control and 1 at the
-second. Rows of the paper are printed only for comparable runs: sampled by a published protocol
-(`--preset`, with no setting overridden) on the task of a published table.
+second (the other way round for AR-ness). Runs with blocks have the same controls within blocks, and
+a note says that the order between blocks is given. Rows of the paper are printed only for
+comparable runs: sampled by a published protocol (`--preset`, with no setting overridden) on the
+task of a published table.
+
+Order, diversity and similarity read statement trees. They are left out, and a line says so, for
+runs that do not say that their texts are Python (programs.is_code) unless `--language` does.
 """
 
 from __future__ import annotations
@@ -22,12 +27,12 @@ from anyorder.apps.jobs import MeasureJob, progress_bar
 from anyorder.files import COPY_IT, alone_in, replacing
 from anyorder.measure import published
 from anyorder.measure.arness_scores import ArnessTable, arness
-from anyorder.measure.intervals import Interval
+from anyorder.measure.intervals import LEAST_ROOM, Interval
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_scores import order
 from anyorder.measure.order_table import PARTS, OrderTable
-from anyorder.measure.placement_table import PAPER_STEPS, PlacementTable
-from anyorder.measure.programs import ProgramOptions, Programs
+from anyorder.measure.placement_table import BLOCK_SLOTS, PAPER_STEPS, PlacementTable
+from anyorder.measure.programs import LANGUAGE, ProgramOptions, Programs, is_code
 from anyorder.measure.similarity_scores import (
     DiversityTable,
     SimilarityOptions,
@@ -35,12 +40,14 @@ from anyorder.measure.similarity_scores import (
     diversity,
     similarity,
 )
+from anyorder.measure.trees import TREE_MEASURES
 from anyorder.report.tables import (
     Cell,
     Table,
     bounds,
     in_keyboard_signs,
     missing,
+    percent,
     plain,
     print_tables,
     shown,
@@ -48,6 +55,7 @@ from anyorder.report.tables import (
     with_bounds,
 )
 from anyorder.trace import Run, RunCard
+from anyorder.trace.blocks import GIVEN_ORDER
 from anyorder.trace.run import MEASURES_FILE, MEASURES_SCHEMA, installed_versions, open_runs
 
 
@@ -64,15 +72,20 @@ class Measured:
     reference_traces: str | None = None
     """The digest of the reference's traces, for similarity."""
     placement: dict[str, PlacementTable] = field(default_factory=dict)
+    left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Run -> its measures that need programs, where nothing says that its texts are programs."""
 
     def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
         """As JSON: per run and measure, with every sample and, if `nodes`, every node."""
-        return {
+        record: dict[str, Any] = {
             "runs": {
                 name: {"run": str(run.folder), **self.of_run(name, nodes=nodes)}
                 for name, run in self.runs.items()
             }
         }
+        if self.left_out:
+            record["left_out"] = {name: list(names) for name, names in self.left_out.items()}
+        return record
 
     def of_run(self, name: str, *, nodes: bool) -> dict[str, Any]:
         """The entries of one run's measures.json."""
@@ -81,9 +94,9 @@ class Measured:
             found["order"] = {self.mode: self.order[name].to_record(nodes=nodes)}
         if name in self.arness:
             found["arness"] = self.arness[name].to_record()
-        if self.diversity is not None:
+        if self.diversity is not None and name not in self.left_out:
             found["diversity"] = _part(self.diversity.to_record(), name)
-        if self.similarity is not None:
+        if self.similarity is not None and name not in self.left_out:
             record = _part(self.similarity.to_record(), name)
             found["similarity"] = {**record, "reference_traces": self.reference_traces}
         if name in self.placement:
@@ -96,6 +109,7 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
     measured, wanted = Measured(open_runs(job.runs), job.mode), job.chosen()
     for run in measured.runs.values():
         run.measures()  # a damaged measures.json is an error before the work begins
+    measured.left_out = _left_out(measured.runs, job)
     programs, references = _compared(measured, job)
     options = SimilarityOptions(programs=ProgramOptions(trees=job.tree))
     per_run: dict[str, Callable[[Run], Any]] = {
@@ -104,13 +118,16 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
         "order": lambda run: order(run, job.mode, seeds=range(job.seeds)),
         "arness": arness,
     }
+    if not programs:  # nothing to compare, or no run of programs
+        wanted = tuple(name for name in wanted if name in per_run)
     steps = len(measured.runs) * len(set(wanted) & set(per_run)) + len(set(wanted) - set(per_run))
     with progress_bar("measuring", steps, shown=progress) as advance:
         for name, run in measured.runs.items():
             for measure in (each for each in per_run if each in wanted):
-                getattr(measured, measure)[name] = per_run[measure](run)
+                if measure not in measured.left_out.get(name, ()):
+                    getattr(measured, measure)[name] = per_run[measure](run)
                 advance(1)
-            _store(run, measured.of_run(name, nodes=False))
+            _store(run, measured.of_run(name, nodes=False), job.language)
         if "diversity" in wanted:
             measured.diversity = diversity(programs, options)
             advance(1)
@@ -118,8 +135,24 @@ def measure_runs(job: MeasureJob, *, progress: bool = True) -> Measured:
             measured.similarity = similarity(programs, references, options)
             advance(1)
     for name, run in measured.runs.items():
-        _store(run, measured.of_run(name, nodes=False))
+        _store(run, measured.of_run(name, nodes=False), job.language)
     return measured
+
+
+def _left_out(runs: Mapping[str, Run], job: MeasureJob) -> dict[str, tuple[str, ...]]:
+    """Run -> the measures that it does not get; ValueError if these were asked for by name."""
+    trees = tuple(name for name in TREE_MEASURES if name in job.chosen())
+    if job.language is not None or not trees:
+        return {}
+    base = {} if job.reference is None else {str(job.reference): Run.open(job.reference)}
+    found = {name: trees for name, run in {**base, **runs}.items() if not is_code(run)}
+    if found and (job.only is not None or base):
+        raise ValueError(
+            f"{', '.join(found)}: nothing says that the texts are programs, and "
+            f"{', '.join(trees)} {'reads' if len(trees) == 1 else 'read'} statement trees: if they "
+            "are, add --language python; if not, measure something else (--only arness)"
+        )
+    return found
 
 
 def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list[Programs]]:
@@ -129,7 +162,11 @@ def _compared(measured: Measured, job: MeasureJob) -> tuple[list[Programs], list
     base = {} if job.reference is None else open_runs((job.reference,))
     measured.reference_traces = next((run.traces_digest for run in base.values()), None)
     programs, references = (
-        [Programs.of_run(run, name, extraction=job.extraction) for name, run in runs.items()]
+        [
+            Programs.of_run(run, name, extraction=job.extraction)
+            for name, run in runs.items()
+            if name not in measured.left_out
+        ]
         for runs in (measured.runs, base)
     )
     return programs, references
@@ -155,13 +192,15 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _store(run: Run, found: dict[str, Any]) -> None:
+def _store(run: Run, found: dict[str, Any], language: str | None) -> None:
     # Read and write under one lock: another process may store other measures of this run.
     with alone_in(run.folder, COPY_IT):
         record = run.measures()
         for measure, entry in found.items():
             kept = record.get(measure, {}) if measure == "order" else {}
             record[measure] = {**kept, **entry}
+        if language is not None:
+            record[LANGUAGE] = language  # so that a report, too, takes the texts as programs
         versions = installed_versions()
         head = {"schema": MEASURES_SCHEMA, "traces": run.traces_digest, "versions": versions}
         with replacing(run.folder / MEASURES_FILE) as file:
@@ -242,6 +281,13 @@ def print_measured(measured: Measured) -> None:
     """Print all tables, run by run, then those over several runs."""
     console = wide_console()
     print_tables(_tables(measured), console)
+    for name, measures in measured.left_out.items():
+        console.print(
+            f"{name}: {', '.join(measures)} left out, since nothing says that its texts are "
+            "programs; if they are, add --language python",
+            soft_wrap=True,
+            markup=False,
+        )
     folders = ", ".join(str(run.folder) for run in measured.runs.values())
     console.print(f"written to measures.json in {folders}", soft_wrap=True, markup=False)
 
@@ -274,13 +320,23 @@ def _order(name: str, found: OrderTable, card: RunCard) -> Table:
             for control in cells[0].controls:
                 values = [cell.controls[control] for cell in cells]
                 rows.append((f"  {control.replace('_', ' ')}", *map(plain, values)))
-            if cells[0].position is not None:
-                rows.append(("  between", *(_estimate(cell.position) for cell in cells)))
+            for head in ("position", "position_in_blocks"):
+                found_at = [getattr(cell, head) for cell in cells]
+                places = [math.nan if at is None else at.estimate for at in found_at]
+                if not all(map(math.isnan, places)):
+                    title = f"  {head.replace('position', 'between').replace('_', ' ')}"
+                    rows.append((title, *(plain(place, DIGITS) for place in places)))
             for row in published_order(card):
                 if row["scope"] == scope:
                     values = row["overall" if part == "overall" else "split"]
                     rows.append((f"  paper, {row['model']}", *(plain(values[m]) for m in METRICS)))
     notes = [_counts("samples", found.statuses)]
+    if found.blocks is not None:
+        slots, inside = found.blocks
+        notes.append(
+            f"{GIVEN_ORDER.format(slots)}; {in_keyboard_signs(percent(inside))} of the pairs of "
+            "parts of a node lie inside one block, and chance is that within blocks"
+        )
     if published_order(card) and found.setting.mode != PAPERS_MODE:
         notes.append(f"the paper's numbers are by its published code: --mode {PAPERS_MODE}")
     notes += [
@@ -310,17 +366,37 @@ def _anchors(name: str, found: OrderTable) -> Iterator[Table]:
 
 def _arness(name: str, found: ArnessTable) -> Table:
     rows: list[TableRow] = []
+    ends: tuple[str, ...] = ("chance", "l. to r.", "mirrored", "between")
+    if found.blocks is not None:
+        ends = ("random in blocks", "l. to r. in blocks", "between", "whole canvas", "mirrored")
     for score, cell in found.cells.items():
-        ends = (cell.chance, cell.left_to_right, cell.mirrored, cell.position)
-        rows.append((score, _estimate(cell.interval), _range(cell.interval), *map(plain, ends)))
-    ties = "" if math.isnan(found.ties) else f"ties: {found.ties:.1%} of the choices; "
-    notes = (
-        _counts("samples", found.statuses),
-        f"{ties}end and padding, {found.silent.share:.0%} of the tokens, are left out; "
-        "between: 0 at chance, 1 at left to right",
+        values = [cell.chance, cell.left_to_right, cell.mirrored, cell.position]
+        if (inside := cell.ends) is not None:
+            values = [inside.random_in_blocks, inside.left_to_right_in_blocks]
+            values += [cell.position_in_blocks, cell.chance, cell.mirrored]
+        elif found.blocks is not None:  # no sample has this score
+            values = [math.nan] * len(ends)
+        rows.append((score, _estimate(cell.interval), _range(cell.interval), *map(plain, values)))
+    said = []
+    if not math.isnan(found.ties):
+        said.append(f"ties: {found.ties:.1%} of the choices")
+    if not math.isnan(found.silent.share):
+        said.append(f"end and padding, {found.silent.share:.0%} of the tokens, are left out")
+    said.append(
+        "between: 0 at chance, 1 at left to right, for scores where these are at least "
+        f"{LEAST_ROOM:g} apart"
     )
-    heads = ("score", "value", "interval", "chance", "l. to r.", "mirrored", "between")
-    return Table(heads, tuple(rows), f"AR-ness: {name}", notes)
+    notes = [_counts("samples", found.statuses), "; ".join(said)]
+    if found.blocks is not None:
+        notes.append(
+            f"{GIVEN_ORDER.format(found.blocks.slots)}; random and left to right are within "
+            "blocks, whole canvas is random order across them, beyond what the sampler can do"
+        )
+        if not math.isnan(found.blocks.ordered):
+            ordered = in_keyboard_signs(percent(found.blocks.ordered))
+            notes.append(f"{ordered} of the pairs inside blocks have an order: not one step")
+    heads = ("score", "value", "interval", *ends)
+    return Table(heads, tuple(rows), f"AR-ness: {name}", tuple(notes))
 
 
 def _placement_table(name: str, found: PlacementTable) -> Table:
@@ -338,8 +414,14 @@ def _placement_table(name: str, found: PlacementTable) -> Table:
         for quantity, score in overall.values.items()
     ]
     heads = ("after step", *(str(each.step) for each in kept), "all", "interval")
-    note = f"{overall.canvases} canvases; what the rows mean: docs/placement.md"
-    return Table(heads, tuple(rows), f"Placement: {name}", (note,))
+    notes = [f"{overall.canvases} canvases; what the rows mean: docs/placement.md"]
+    if (slots := found.about.get(BLOCK_SLOTS)) is not None:
+        notes.append(
+            f"within-block: only the open slots of the block that is being filled, of at most "
+            f"{slots}, so LOC is at least 1/masked, and what belongs in later blocks does not "
+            "count; compare runs at equal numbers of masked slots, or by above_even"
+        )
+    return Table(heads, tuple(rows), f"Placement: {name}", tuple(notes))
 
 
 def _diversity(found: DiversityTable) -> Table:

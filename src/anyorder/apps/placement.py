@@ -42,6 +42,7 @@ from anyorder.measure.placement_scores import (
     tokens_inside,
 )
 from anyorder.measure.placement_table import (
+    BLOCK_SLOTS,
     CanvasRow,
     PlacementTable,
     read_about,
@@ -52,6 +53,7 @@ from anyorder.measure.placement_table import (
 from anyorder.model import Model, load
 from anyorder.process.noise import key_of
 from anyorder.trace import Run, Trace
+from anyorder.trace.blocks import BlockRule
 from anyorder.trace.run import TRACES_FILE
 
 PLACEMENT_FILE, PARTS_FOLDER = "placement.parquet", "placement-parts"
@@ -130,6 +132,8 @@ class _RunAndModel:
     samples: int
     looked_for: bool
     """Whether sampling extracted programs: then a sample without one has no code."""
+    blocks: BlockRule | None
+    """Only the block that is being filled is looked at; None: the run has no blocks."""
 
     @classmethod
     def prepare(cls, run: Run, model: Model, settings: PlacementSettings) -> _RunAndModel:
@@ -154,7 +158,9 @@ class _RunAndModel:
         }
         samples = run.table(["sample"]).num_rows
         looked_for = programs_looked_for(run)
-        return cls(run, model, settings, options, reader, about, samples, looked_for)
+        if (blocks := run.blocks()) is not None:
+            about[BLOCK_SLOTS] = max(map(blocks.largest, run.traces()))
+        return cls(run, model, settings, options, reader, about, samples, looked_for, blocks)
 
     @property
     def parts(self) -> Path:
@@ -208,12 +214,13 @@ class _RunAndModel:
             how, inside = tokens_inside(
                 trace,
                 self.settings.region,
-                self.model.vocab.eos_id,
+                self.model.vocab.end_ids,
                 looked_for=self.looked_for,
             )
             steps = range(0, trace.steps or 0, self.settings.stride)
             spans.append(how)
-            replays.append(Replay(trace, steps, inside, *self._began(trace)))
+            blocks = None if self.blocks is None else self.blocks.tokens(trace)
+            replays.append(Replay(trace, steps, inside, *self._began(trace), blocks))
         moments = self.reader.moments(replays)
         # Canvases of all traces together fill the batches of network calls.
         flat = [moment for each in moments for moment in each]

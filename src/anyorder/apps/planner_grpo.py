@@ -36,7 +36,6 @@ from anyorder.families.family import Objective
 from anyorder.families.mdm import decode as mdm
 from anyorder.families.mdm.config import MdmOptions, TuningConfig
 from anyorder.families.mdm.planner import PlannedNet
-from anyorder.measure.extract import extract
 from anyorder.model import load
 from anyorder.process.masking import LossParts, action_log_prob, group_advantages
 from anyorder.process.noise import Noise, key_of
@@ -164,9 +163,7 @@ def solved(rollouts: Rollouts, batch: Batch, task: Stories, config: TuningConfig
     items = []
     for number, text in enumerate(rollouts.texts()):
         problem = problems[number // config.group]
-        program = extract(
-            text, mode=task.extraction, entry_point=problem.entry_point, prefix=problem.prefix
-        )
+        program = problem.program(text, task.extraction)
         items.append(Item(number, program, problem.checks, problem.prologue))
     limits = Limits(**dict(task.limits))  # type: ignore[arg-type]
     passed = torch.zeros(len(items), device=rollouts.device)

@@ -109,11 +109,16 @@ def report(job: ReportJob, *, progress: bool = True) -> Reported:
         raise ValueError("a report needs matplotlib: pip install 'anyorder[report]'")
     parts = 4  # comparing, packing, drawing, writing
     with progress_bar("reporting", len(job.runs) + parts, shown=progress) as advance:
-        gathered = gather(job.runs, extraction=job.extraction, advance=advance)
+        gathered = gather(
+            job.runs, extraction=job.extraction, language=job.language, advance=advance
+        )
         material = Material(gathered, tuple(comparisons(gathered)))
         advance(1)
         payload = pack(
-            [TraceGroup(run.label, run.traces, run.verdicts, run.is_timed) for run in gathered]
+            [
+                TraceGroup(run.label, run.traces, run.verdicts, run.is_timed, run.code)
+                for run in gathered
+            ]
         )
         advance(1)
         found = list(all_sections(material))

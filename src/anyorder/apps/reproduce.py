@@ -24,6 +24,7 @@ from anyorder.apps.sample import sample_to_run
 from anyorder.bench.grade import Grading, SampleKey, VerdictTable, gradings_of
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE, VERDICTS_FILE
+from anyorder.vocab import TEMPLATE_FILE
 
 LOG_PROB_TOLERANCE = 1e-4
 SAME_COLUMNS = (
@@ -71,8 +72,9 @@ def reproduce(card: Path, changes: Changes, *, out: Path | None, command: str) -
     if out is not None and out.resolve() == stored.folder.resolve():
         raise ValueError(f"--out {out} is the run itself: choose another folder")
     job, options = recorded_job(stored, changes)
-    with _folder(out) as folder:
-        again = sample_to_run(replace(job, out=folder), options, command=command)
+    with _folder(out) as folder, _chat_file(stored) as file:
+        chat = job.chat if file is None else str(file)
+        again = sample_to_run(replace(job, out=folder, chat=chat), options, command=command)
         result = compare(stored, again, kept=out is not None)
         return _with_verdicts(result, stored, again, job.data)
 
@@ -92,6 +94,8 @@ def recorded_job(run: Run, changes: Changes) -> tuple[SampleJob, dict[str, Any]]
         recorded["max_new_tokens"] = None
     if recorded["fill"] is not None:
         recorded["fill"] = Path(recorded["fill"])
+    chat = config.get("chat") or {"mode": "off", "system": None, "prefill": None}
+    recorded |= {"chat": chat["mode"], "system": chat["system"], "prefill": chat["prefill"]}
     recorded |= {"device": run.card.device, "dtype": run.card.dtype, "shard": None}
     recorded |= {name: value for name, value in vars(changes).items() if value is not None}
     given = {name: value for name, value in config["options"].items() if value is not None}
@@ -187,6 +191,19 @@ def _notes(then: RunCard, now: RunCard) -> list[str]:
     if then.python != now.python:
         notes.append(f"python ({then.python} stored, {now.python} now)")
     return notes
+
+
+@contextmanager
+def _chat_file(run: Run) -> Iterator[Path | None]:
+    """The job's chat template as a file, if the card has its text."""
+    template = (run.card.config.get("chat") or {}).get("template")
+    if template is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="anyorder-") as folder:
+        path = Path(folder) / TEMPLATE_FILE
+        path.write_bytes(template.encode())
+        yield path
 
 
 @contextmanager

@@ -4,6 +4,10 @@ Samples are decoded in batches of fixed composition, one part file each. So a ki
 continues where it stopped, and its traces equal those of an uninterrupted one. For the same reason
 several processes can fill one folder, each with a share of the batches (`Share` in jobs.py).
 
+Prompts are plain text, or turns of a chat (`prompts_of`): a system message, if there is one, the
+prompt as the user's turn, and how the assistant begins, if that is given. The run card records a
+chat under `chat`: the template's digest, these parts and a digest of the prompts.
+
 `plan_run` turns a job into requests and a run card, and neither decodes nor writes; races use it
 too (race/plan.py). Decoding is in decode/ and families/, the run folder in trace/run.py.
 
@@ -20,7 +24,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,11 +38,11 @@ from anyorder.apps.show import legend, shaded, watching
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.decode.canvas import Sizes, Watcher, check_lengths, has_gaps, prefix_of
 from anyorder.files import alone_if_free, alone_in, together_in
-from anyorder.measure.extract import extract
 from anyorder.model import Model, Request, load, policy_name
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE
 from anyorder.vocab import Vocab
+from anyorder.vocab.chat import AnyPrompt, ChatMessage, ChatTemplate
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,8 @@ class SamplingTask:
         if self.extraction is None:
             return trace
         problem = self._by_id[trace.task_id]
-        found = extract(
-            trace.text,
-            mode=self.extraction,
-            entry_point=problem.entry_point,
-            prefix=problem.prefix,
-        )
-        return replace(trace, program=found)
+        text = trace.text if problem.middle is None else trace.filled
+        return replace(trace, program=problem.program(text, self.extraction))
 
     @cached_property
     def _by_id(self) -> dict[str, Problem]:
@@ -98,6 +97,103 @@ def _read_gaps(path: Path) -> str:
 
 
 @dataclass(frozen=True)
+class JobPrompts:
+    """The prompts of a job."""
+
+    texts: Sequence[AnyPrompt]
+    record: dict[str, Any] = field(default_factory=dict)
+    """What the run card says of them; nothing for plain text."""
+    remark: str = ""
+
+
+def prompts_of(job: SampleJob, model: Model, subject: SamplingTask) -> JobPrompts:
+    """The prompt of each problem, in the form that the job or the model asks for."""
+    _refuse_spellings(job, model, subject)
+    plain = [problem.prompt for problem in subject.problems]
+    wanted = job.chat or "auto"
+    if any(map(has_gaps, plain)):
+        if wanted not in ("auto", "off") or job.system is not None or job.prefill is not None:
+            raise ValueError(
+                "a text with <fill> marks is no turn of a chat: leave the marks out, or --chat, "
+                "--system and --prefill"
+            )
+        return _gaps(job, model, subject) if job.task else JobPrompts(plain)
+    unknown = model.vocab.chat is None and bool(model.card.recipe)  # we trained it, without chats
+    if wanted == "off" or (wanted == "auto" and unknown):
+        _refuse_parts(job, subject)
+        return JobPrompts(plain)
+    # Here: most models of ours have no template.
+    from anyorder.hub.chats import MODES, check_spellings, choose_chat
+
+    chosen = choose_chat(wanted, job.model, model.vocab.chat, model.trained_on)
+    if chosen.template is None:
+        _refuse_parts(job, subject)
+        return JobPrompts(plain, remark=chosen.remark)
+    remark = check_spellings(chosen.template, model.vocab)
+    found = _chats(job, model, subject.problems, chosen.template)
+    return found if wanted in MODES else replace(found, remark=remark)
+
+
+def _gaps(job: SampleJob, model: Model, subject: SamplingTask) -> JobPrompts:
+    from anyorder.apps.infilling import gap_prompts  # here: most tasks have no gaps
+
+    found = gap_prompts(model, subject.problems, slots=job.max_new_tokens, template=job.template)
+    return JobPrompts(found.texts, {"gaps": found.told})
+
+
+def _chats(
+    job: SampleJob, model: Model, problems: Sequence[Problem], template: ChatTemplate
+) -> JobPrompts:
+    conversations = [_messages(job, problem) for problem in problems]
+    found = template.prompts(conversations, model.vocab)
+    texts = hashlib.sha256("\0".join(prompt.text for prompt in found).encode())
+    chat = {
+        "mode": "on",  # `auto` as it was decided: the run can be reproduced under another name
+        "template_digest": template.digest,
+        "system": job.system,
+        "prefill": job.prefill,
+        "prompts_digest": texts.hexdigest(),
+    }
+    if job.chat not in (None, "auto", "on"):
+        # The template's text, not its path: a file may move, and a run be reproduced without it.
+        chat |= {"mode": "template", "template": template.source}
+    return JobPrompts(found, {"chat": chat})
+
+
+def _messages(job: SampleJob, problem: Problem) -> list[ChatMessage]:
+    system = problem.system if job.system is None else job.system
+    prefill = problem.prefill if job.prefill is None else job.prefill
+    turns = {"system": system, "user": problem.prompt, "assistant": prefill}
+    return [
+        {"role": role, "content": text} for role, text in turns.items() if text or role == "user"
+    ]
+
+
+def _refuse_parts(job: SampleJob, subject: SamplingTask) -> None:
+    """Refuse what only a chat can hold."""
+    for name in ("system", "prefill"):
+        if getattr(job, name) is not None:
+            raise ValueError(f"--{name} belongs to a chat: give --chat on, or --chat FILE")
+    if any(problem.prefill for problem in subject.problems):
+        raise ValueError(
+            f"--template {job.template} is worded for a chat: give --chat on, or another template"
+        )
+
+
+def _refuse_spellings(job: SampleJob, model: Model, subject: SamplingTask) -> None:
+    """Refuse a prompt template that tries to write special tokens."""
+    if job.template is None or subject.template is None:
+        return
+    for name in model.vocab.special_names.values():
+        if name in subject.template:
+            raise ValueError(
+                f"template {job.template} spells the special token {name!r}, which a prompt's text "
+                "cannot hold: leave the chat markup out of it and give --chat on, or put the "
+                "markup into a chat template and give its file: --chat FILE (docs/chat.md)"
+            )
+
+
+@dataclass(frozen=True)
 class Planned:
     """A run that is checked and can begin; nothing is written yet."""
 
@@ -105,21 +201,25 @@ class Planned:
     """Resolved."""
     requests: list[Request]
     card: RunCard
+    remark: str = ""
+    """A line for the user about the form of the prompts."""
 
 
 def plan_run(
     job: SampleJob, options: dict[str, Any], model: Model, subject: SamplingTask, *, command: str
 ) -> Planned:
     """Resolve and check a job for a model."""
-    texts = [problem.prompt for problem in subject.problems]
+    prompts = prompts_of(job, model, subject)
+    texts = prompts.texts
     chosen = model.choose(options, texts)
     check_lengths(texts, job.max_new_tokens)
     sizes = model.sizes(job.max_new_tokens, job.max_length, chosen)
-    requests = _requests(job, model, subject.problems, sizes)
+    requests = _requests(job, model, list(zip(subject.problems, texts, strict=True)), sizes)
     model.family.check([request.canvas for request in requests], chosen)
     card = RunCard(
         command=command,
-        config=_config(job, model, chosen, sizes) | {"prompt_template": subject.template},
+        config=_config(job, model, chosen, sizes)
+        | {"prompt_template": subject.template, **prompts.record},
         model_digest=model.digest,
         data_digest=subject.digest,
         vocab_digest=model.vocab.digest(),
@@ -127,22 +227,22 @@ def plan_run(
         dtype=str(next(model.net.parameters()).dtype).removeprefix("torch."),
         seeds=(job.seed,),
         facts={each.task_id: dict(each.facts) for each in subject.problems if each.facts} or None,
+        lossy=model.vocab.lossy or None,
     )
-    return Planned(chosen, requests, card)
+    return Planned(chosen, requests, card, prompts.remark)
 
 
 def _requests(
-    job: SampleJob, model: Model, problems: Sequence[Problem], sizes: Sizes
+    job: SampleJob, model: Model, prompts: Sequence[tuple[Problem, AnyPrompt]], sizes: Sizes
 ) -> list[Request]:
     assert job.samples is not None
     return [
         Request(problem.task_id, number, prefix_of(text), canvas, noise, problem.entry_point)
-        for problem in problems
-        for text in [problem.prompt]
+        for problem, text in prompts
         for canvas in [model.canvas(text, sizes)]
         # Noise is keyed by the problem, so a sample does not depend on batch or neighbours.
         # A prompt without a task has no id: its text is the key.
-        for noise in [problem.task_id if job.task else text]
+        for noise in [problem.task_id if job.task else problem.prompt]
         for number in range(job.samples)
     ]
 
@@ -159,8 +259,10 @@ def _config(job: SampleJob, model: Model, chosen: Any, sizes: Sizes) -> dict[str
         "options": asdict(chosen),
         "trained_on": model.trained_on if job.task else None,
     }
-    # Device and dtype are fields of the card; the others do not change the traces.
-    del config["out"], config["device"], config["dtype"], config["cache_check"]
+    # Device and dtype are fields of the card; the others do not change the traces. A chat is
+    # recorded as it was resolved.
+    for name in ("out", "device", "dtype", "cache_check", "chat", "system", "prefill"):
+        del config[name]
     return config
 
 
@@ -185,6 +287,8 @@ def sample_to_run(
     job, options = _with_preset(job, options, model.family.name)
     subject = subject_of(job, model.trained_on)
     planned = plan_run(job, options, model, subject, command=command)
+    if planned.remark and progress:
+        print(planned.remark, file=sys.stderr)
     requests, chosen = planned.requests, planned.options
     assert job.batch is not None
     checked = samples_to_check(job.cache_check, chosen)
@@ -280,6 +384,7 @@ def _with_preset(
 
         preset = find_preset(job.preset)
         settings, decoding = preset.settings(family, job.task, options.get("policy"))
+    job = replace(job, chat=None) if job.chat == "auto" else job
     settled = DEFAULTS | settings
     unset = {name: value for name, value in settled.items() if getattr(job, name) is None}
     return replace(job, **unset), {**decoding, **options}
@@ -317,12 +422,12 @@ class Agreement:
         )
 
 
-def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> Agreement:
+def agreement(exact: Sequence[Trace], cached: Sequence[Trace], end_ids: Sequence[int]) -> Agreement:
     """Compare samples of the same requests, in the same order."""
     tokens, steps, slots = 0, 0, 0
     for one, other in zip(exact, cached, strict=True):
         assert one.token_ids is not None and other.token_ids is not None
-        end = max(_length(one.token_ids, eos_id), _length(other.token_ids, eos_id))
+        end = max(_length(one.token_ids, end_ids), _length(other.token_ids, end_ids))
         revealed, others_step = (trace.timing()[1][:end] for trace in (one, other))
         # Given slots have step 0: they agree by construction and would flatter the cache.
         free = revealed > 0
@@ -341,9 +446,9 @@ def agreement(exact: Sequence[Trace], cached: Sequence[Trace], eos_id: int) -> A
     )
 
 
-def _length(token_ids: Any, eos_id: int) -> int:
+def _length(token_ids: Any, end_ids: Sequence[int]) -> int:
     """The number of tokens up to and including the first end of sequence."""
-    ends = np.flatnonzero(token_ids == eos_id)
+    ends = np.flatnonzero(np.isin(token_ids, end_ids))
     return int(ends[0]) + 1 if ends.size else len(token_ids)
 
 
@@ -355,12 +460,12 @@ def cache_agreement(
         raise ValueError("there is nothing to compare without a cache: give cache='prefix'")
     without = {name: value for name, value in options.items() if not name.startswith("cache")}
     exact = model.sample(prompts, seed=seed, **without)
-    return agreement(exact, model.sample(prompts, seed=seed, **options), model.vocab.eos_id)
+    return agreement(exact, model.sample(prompts, seed=seed, **options), model.vocab.end_ids)
 
 
 def samples_to_check(given: int | None, options: Any) -> int:
     """How many samples to decode twice. A number for a run without a cache is an error."""
-    if getattr(options, "cache", None) is None:
+    if getattr(options, "cache", None) in (None, "none"):
         if given is not None:
             raise ValueError("--cache-check compares with a cache: give --cache, or leave it out")
         return 0
@@ -379,7 +484,8 @@ def record_agreement(
     if not wanted or (known is not None and known["samples"] == wanted):
         return
     chosen = [planned.requests[i * len(planned.requests) // wanted] for i in range(wanted)]
-    plain = replace(planned.options, cache=None, cache_refresh=None)
+    caches = {each.name for each in fields(planned.options)} & {"cache", "cache_refresh"}
+    plain = replace(planned.options, **dict.fromkeys(caches))
     exact: list[Trace] = []
     with progress_bar("the exact decoder, to compare", wanted, shown=progress) as advance:
         for start in range(0, wanted, job.batch):
@@ -389,7 +495,7 @@ def record_agreement(
     keys = {(request.task_id, request.sample) for request in chosen}
     stored = {(t.task_id, t.sample): t for t in run.traces() if (t.task_id, t.sample) in keys}
     cached = [stored[trace.task_id, trace.sample] for trace in exact]
-    found = agreement(exact, cached, model.vocab.eos_id)
+    found = agreement(exact, cached, model.vocab.end_ids)
     run.card = replace(run.card, agreement=asdict(found))
     run.card.write(run.folder / CARD_FILE)
 

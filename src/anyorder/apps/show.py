@@ -63,7 +63,8 @@ def frames_of(trace: Trace, frames: int = 6) -> list[tuple[int, Text]]:
     Masks are blocks; the end of sequence and what follows it are left out.
     """
     assert trace.reveal_step is not None
-    changes = trace.reveal_step[: _visible(trace)].tolist()
+    reveals = trace.reveal_step[: _visible(trace)].tolist()
+    changes = [step for step in reveals if step <= (trace.steps or 0)]  # later: never revealed
     changes = sorted(changes + [ghost.delete_step for ghost in trace.ghosts or ()])
     if not changes:
         return [(trace.steps or 0, shaded(trace))]
@@ -231,7 +232,7 @@ def canvas_text(vocab: Vocab, seen: Decoded) -> Text:
         else:
             text.append(piece, style=FRESH if fresh else MASKED if ended else DONE)
         text.append(struck.get(place, ""), style=STRUCK)
-        ended = ended or token == vocab.eos_id
+        ended = ended or token in vocab.end_ids
     return text
 
 

@@ -7,8 +7,8 @@ It assembles a recipe's parts (corpus, network, objective, batches), runs the tr
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from anyorder.apps.corpus import Corpus, open_corpus
 from anyorder.data.batches import Batch, BatchConfig, Batches
 from anyorder.decode.canvas import Frame
 from anyorder.families.family import Family, Objective, find_family
-from anyorder.loading import Opened, open_weights
+from anyorder.loading import ModelShape, Opened, open_weights
 from anyorder.model import Card, Model, build, checked_config, load
-from anyorder.nets.init import NamedSeed
+from anyorder.nets.init import FREE_SETTINGS, NamedSeed, same_setting
 from anyorder.nets.prompts import check_prompts, sentence_ends
 from anyorder.nets.shapes import as_record
 from anyorder.process.masking import LossParts
@@ -30,43 +30,78 @@ from anyorder.training import lora
 from anyorder.training.checkpoint import saved_config
 from anyorder.training.config import BEFORE, TrainConfig
 from anyorder.training.distributed import Weights
-from anyorder.training.loop import CHECKPOINTS, FitOptions, FitResult, fit
+from anyorder.training.loggers import Callback, Logger, as_logger
+from anyorder.training.loop import ABOUT, CHECKPOINTS, FitOptions, FitResult, fit
 from anyorder.training.processes import Ranks, joined
 from anyorder.vocab import Vocab
 
 
-def train(recipe: str | Recipe, *, out: str | Path, progress: bool = True, **changes: Any) -> Model:
+def train(
+    recipe: str | Recipe,
+    *,
+    out: str | Path,
+    progress: bool = True,
+    loggers: Sequence[str | Logger | Callback] = (),
+    **changes: Any,
+) -> Model:
     """Train by recipe and load the result: `train("tiny/mdm", steps=500, out="runs/mdm")`.
 
     `changes` are the recipe's fields by name; nested ones as `**{"net.width": 96}`. A second
-    call continues from the last checkpoint.
+    call continues from the last checkpoint. `loggers`: names (tensorboard, wandb, trackio), loggers
+    or functions of (step, row), which get every row of metrics.jsonl.
     """
-    chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
-    result = train_recipe(override(chosen, changes), Path(out), progress=progress)
+    chosen = override(find_recipe(recipe) if isinstance(recipe, str) else recipe, changes)
+    asked = [name.removeprefix(NET) for name in changes if name.startswith(NET)]
+    following = tuple(map(as_logger, loggers))
+    result = train_recipe(chosen, Path(out), asked=asked, progress=progress, loggers=following)
     if result.reason == "interrupted":
         raise KeyboardInterrupt  # an older export in `out` is not this result
     return load(Path(out))
 
 
-def train_recipe(recipe: Recipe, out: Path, *, progress: bool = True) -> FitResult:
+def train_recipe(
+    recipe: Recipe,
+    out: Path,
+    *,
+    asked: Collection[str] = (),
+    progress: bool = True,
+    loggers: Sequence[Logger] = (),
+) -> FitResult:
     """Train, or continue from the checkpoint in `out`, and write the model folder there.
 
+    `asked`: the settings of the net that the user chose; a start that contradicts them is refused.
     Under torchrun all processes call this; rank 0 writes and prints.
     """
     with joined(recipe.train.device) as ranks:
-        return _train(recipe, out, ranks, progress=progress and ranks.first)
+        show = progress and ranks.first
+        return _train(recipe, out, ranks, asked, progress=show, loggers=loggers)
 
 
-def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitResult:
+def _train(
+    recipe: Recipe,
+    out: Path,
+    ranks: Ranks,
+    asked: Collection[str],
+    *,
+    progress: bool,
+    loggers: Sequence[Logger],
+) -> FitResult:
     family = find_family(recipe.family)
     _check_start(recipe, ranks)
-    with ranks.one_before_others():  # so that files are downloaded once
-        corpus = _open_corpus(recipe)
-        base = None if recipe.start is None else _open_start(recipe.start, corpus.vocab)
-    if progress:
-        for remark in corpus.remarks():
-            print(remark, file=sys.stderr)
     recipe = _as_begun(recipe, out, ranks, progress=progress)
+    saved = saved_config(out / CHECKPOINTS, "run").get(f"{ABOUT}net")
+    if ranks.of_first(int(isinstance(saved, dict) and not saved.get("shift"))):
+        asked = {*asked, "shift"}  # it began without, as all did before a start could decide
+    with ranks.one_before_others():  # so that files are downloaded once
+        base = None if recipe.start is None else open_weights(recipe.start)
+        shaped = recipe if base is None else shaped_by(recipe, base, asked)
+        corpus = _open_corpus(shaped)
+        if base is not None:
+            _check_vocab(base, corpus.vocab)
+    if progress:
+        remarks = [*corpus.remarks(), *_shape_remarks(recipe, shaped)]
+        print(*remarks, sep="\n", end="\n" if remarks else "", file=sys.stderr)
+    recipe = shaped
     card = model_card(recipe, corpus)
     net, weights = _network(recipe, card, corpus.vocab, base, ranks)
     objective = _objective(recipe, corpus.vocab)
@@ -85,13 +120,16 @@ def _train(recipe: Recipe, out: Path, ranks: Ranks, *, progress: bool) -> FitRes
             "start": None if base is None else base.digest,
             "settings": None if recipe.settings is None else asdict(recipe.settings),
             "net": recipe.as_json()["net"],
-            "data": asdict(recipe.data),
+            "data": recipe.as_json()["data"],
             "data_digest": corpus.digest,
             "vocab_digest": corpus.vocab.digest(),
+            # Not in the digest; trainings that began without a prefix go on without the key.
+            **({"prefix": list(corpus.vocab.prefix_ids)} if corpus.vocab.prefix_ids else {}),
         },
         export=export,
         progress=progress,
         weights=weights,
+        loggers=loggers,
     )
     validation = [held_out(i) for i in range(recipe.train.validate_batches)]
     return fit(net, objective, batches, validation, recipe.train, out, options)
@@ -223,12 +261,63 @@ def _objective(recipe: Recipe, vocab: Vocab) -> Objective:
     return checked
 
 
-def _open_start(start: str, vocab: Vocab) -> Opened:
-    """The trained model to start from, with the same vocabulary; its weights are read later."""
-    base = open_weights(start)
+def shaped_by(recipe: Recipe, base: Opened | ModelShape, asked: Collection[str] = ()) -> Recipe:
+    """The recipe with the shape of the model that it starts from.
+
+    What the base has too is the base's; what the family adds to it is the recipe's. Settings that
+    the user asked for stay, and those that contradict the base are refused together.
+    """
+    family, given = find_family(recipe.family), _settings(base.config)
+    mine = recipe.net.backbone(base.vocab.size, causal=family.causal)
+    own = {each.name: getattr(recipe.net, each.name) for each in fields(recipe.net)}
+    own |= {name: value for name, value in vars(mine).items() if name in own}
+    given["prompt"] = "sentences" if given.get("sentence_ends") else "tokens"
+    changes = {
+        name: given[name]
+        for name, value in own.items()
+        if name in given and name not in CHOSEN and not same_setting(value, given[name])
+    }
+    wrong = sorted(set(asked) & set(changes) - MAY_DIFFER)
+    if wrong:
+        each = ", ".join(f"net.{name} is {changes[name]} and not {own[name]}" for name in wrong)
+        raise ValueError(
+            f"{base.name} has another shape than you asked for ({each}): leave these out, since "
+            "--start takes the shape of the model"
+        )
+    if changes.get("head_width") == given["width"] / given["heads"]:
+        changes["head_width"] = None  # the usual one, which recipes do not name
+    changes |= family.network.follow(recipe.net, base.config)
+    kept = {name: value for name, value in changes.items() if name not in asked}
+    return replace(recipe, net=replace(recipe.net, **kept))
+
+
+NET = "net."
+MAY_DIFFER = {"tied", "vocab_size"}
+"""Settings of a backbone that one may ask for: the weights fit, or the names and shapes tell."""
+CHOSEN = (FREE_SETTINGS | {"shift"}) - MAY_DIFFER
+"""Settings that a network chooses, whatever it starts from; `Network.follow` decides on shift."""
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """The settings of a network and of the networks in it, by name."""
+    found: dict[str, Any] = {}
+    for name, value in vars(config).items():
+        found |= _settings(value) if is_dataclass(value) else {name: value}
+    return found
+
+
+def _shape_remarks(recipe: Recipe, shaped: Recipe) -> list[str]:
+    before, after = asdict(recipe.net), asdict(shaped.net)
+    other = [f"{name} {value}" for name, value in after.items() if value != before[name]]
+    return [f"The network has the shape of {recipe.start}: {', '.join(other)}."] if other else []
+
+
+def _check_vocab(base: Opened, vocab: Vocab) -> None:
     if base.vocab.digest() != vocab.digest():
-        raise ValueError(f"{start} has another vocabulary than this recipe: train with its own")
-    return base
+        raise ValueError(
+            f"{base.name} has another vocabulary than this recipe: train with its own "
+            f"(--data.vocab {base.name})"
+        )
 
 
 def freeze(net: nn.Module, prefixes: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ digest. A file may hold several. Each step is one rename, so after a kill the sa
 `done` reads table and parts, and rows of parts replace rows of the table, so a sample never has two
 verdicts of one grading. The folder has one writer at a time (`files.alone_in`), or several that
 append `together` (`files.together_in`), of which the last one finishes. Not here: extracting
-programs from texts (apps/grade.py).
+programs from texts (apps/grade).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,7 +62,10 @@ TRAIN_GROUPS = (
     ),
     FlagGroup(
         "what is logged and stored",
-        ("log_every", "validate_every", "validate_batches", "save_every", "keep"),
+        (
+            *("log_every", "validate_every", "validate_batches", "save_every", "keep"),
+            *("logger", "logger_arg"),
+        ),
     ),
     FlagGroup("what it would cost", ("dry_run", *ONLY_DRY)),
     FlagGroup(
@@ -81,6 +85,16 @@ class TrainFlags:
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
     out: FolderFlag = None
     """The model folder; unset: runs/<recipe>."""
+    logger: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="tensorboard|wandb|trackio", help_behavior_hint=""),
+    ] = None
+    """Also show the rows of metrics.jsonl in this program, or in one of an installed package
+    (docs/loggers.md)."""
+    logger_arg: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")
+    ] = ()
+    """Settings of the logger, such as project=mine mode=offline."""
     dry_run: bool = False
     """Train nothing, and show the costs: parameters by module, tensors, memory of a rank, time."""
     gpus: Count = None
@@ -123,15 +137,20 @@ def train_verb(words: list[str]) -> None:
         auto_device=recipe.train.device == "cpu",  # the published ones say cuda
     )
     flags = replace(flags, recipe=_on_found_device(flags.recipe, speaks=not flags.dry_run))
+    asked = _asked_of_net(rest)
+    if flags.logger_arg and flags.logger is None:
+        raise UsageError("--logger-arg belongs to --logger: name one, or leave it out")
     if flags.dry_run:
-        _dry_run(flags)
+        if flags.logger is not None:
+            raise UsageError("--dry-run trains nothing: leave --logger out")
+        _dry_run(flags, asked, own=recipe)
         return
     unused = [each for each in ONLY_DRY if getattr(flags, each) is not None]
     if unused:
         raise UsageError(
             f"--{unused[0]} belongs to --dry-run: leave it out; torchrun says how many GPUs train"
         )
-    _train(flags, flags.out or Path("runs") / name.replace("/", "-"))
+    _train(flags, flags.out or Path("runs") / name.replace("/", "-"), asked)
 
 
 def _on_found_device(recipe: Recipe, *, speaks: bool) -> Recipe:
@@ -140,10 +159,28 @@ def _on_found_device(recipe: Recipe, *, speaks: bool) -> Recipe:
     return replace(recipe, train=replace(recipe.train, device=device))
 
 
-def _train(flags: TrainFlags, out: Path) -> None:
-    from anyorder.apps.train import train_recipe
+def _asked_of_net(words: Sequence[str]) -> list[str]:
+    """The settings of the network that a command line names."""
+    flags = (word.partition("=")[0] for word in words if word.startswith("--net."))
+    names = (flag.removeprefix("--net.").removeprefix("no-") for flag in flags)
+    return [name.replace("-", "_") for name in names]
 
-    result = train_recipe(flags.recipe, out)
+
+def _logger_settings(words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for name, sign, _ in pairs:
+        if not name or not sign:
+            raise UsageError(f"--logger-arg {name}: give KEY=VALUE, such as project=mine")
+    return {name: value for name, _, value in pairs}
+
+
+def _train(flags: TrainFlags, out: Path, asked: Sequence[str]) -> None:
+    from anyorder.apps.train import train_recipe
+    from anyorder.training.loggers import find_logger
+
+    settings = _logger_settings(flags.logger_arg)
+    loggers = () if flags.logger is None else (find_logger(flags.logger, settings),)
+    result = train_recipe(flags.recipe, out, asked=asked, loggers=loggers)
     if result.reason == "interrupted":  # there is no model yet
         raise KeyboardInterrupt
     if os.environ.get("RANK", "0") != "0":  # of several processes only the first prints
@@ -157,9 +194,16 @@ def _train(flags: TrainFlags, out: Path) -> None:
     print(f"  {PROGRAM} sample {shlex.quote(str(out))} {what}")
 
 
-def _dry_run(flags: TrainFlags) -> None:
+def _dry_run(flags: TrainFlags, asked: Sequence[str], own: Recipe) -> None:
     from anyorder.apps.dry_run import UTILISATION, Machine, as_text, dry_run, find_gpu, refusal
+    from anyorder.apps.train import shaped_by
+    from anyorder.hub.files import is_hub_id
+    from anyorder.loading import open_shape
 
+    recipe = flags.recipe
+    # A recipe has the shape of its own start: costs are shown where there is no network, too.
+    if recipe.start is not None and not (recipe.start == own.start and is_hub_id(recipe.start)):
+        recipe = shaped_by(recipe, open_shape(recipe.start), asked)
     machine = Machine(
         gpus=1 if flags.gpus is None else flags.gpus,
         gpu=None if flags.gpu is None else find_gpu(flags.gpu),
@@ -167,10 +211,10 @@ def _dry_run(flags: TrainFlags) -> None:
         utilisation=UTILISATION if flags.utilisation is None else flags.utilisation,
         length=flags.length,
     )
-    found = dry_run(flags.recipe, machine)
+    found = dry_run(recipe, machine)
     print(json.dumps(found) if flags.json else as_text(found))
     if found["fits"] is False:
-        raise ValueError(refusal(flags.recipe, machine, found))
+        raise ValueError(refusal(recipe, machine, found))
 
 
 DATA_GROUPS = (

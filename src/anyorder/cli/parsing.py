@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import re
 import shlex
 import shutil
 import sys
@@ -259,6 +260,8 @@ def _indented(by: int, then: int | None = None) -> dict[str, Any]:
 Flags = TypeVar("Flags")
 
 ASKS_FOR_HELP = ("-h", "--help")
+LIST = re.compile(r"([A-Z]+),\1")
+"""The metavar of a flag that takes several values with commas between."""
 DEVICE, AUTO = "--device", "auto"
 AUTO_NOTE = "auto, which is cuda if there is one, else cpu"
 
@@ -288,6 +291,7 @@ def parse(
             ]
         print(help_text(program, about or owner.__doc__ or "", flags, groups))
         raise SystemExit(0)
+    words = _with_whole_lists(words, flags)
     given = {word.partition("=")[0] for word in words}
     filled = [DEVICE, AUTO] if auto_device and DEVICE not in given else []
     settings: dict[str, Any] = {} if default is None else {"default": default}
@@ -302,6 +306,26 @@ def parse(
         raise UsageError(f"{wrong} (see {program} --help)") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _with_whole_lists(words: Sequence[str], flags: Sequence[Flag]) -> list[str]:
+    """The words, with each list of a flag such as --only NAME,NAME in one place.
+
+    The library would take the last of several. Other flags are single values, where later words
+    overrule earlier ones.
+    """
+    lists = {flag.name for flag in flags if LIST.fullmatch(flag.metavar)}
+    found: dict[str, list[str]] = {}
+    kept, queue = [], list(words)
+    while queue:
+        name, equals, value = queue.pop(0).partition("=")
+        if name not in lists or not (equals or (queue and not _is_flag(queue[0]))):
+            kept.append(f"{name}{equals}{value}")
+        else:
+            found.setdefault(name, []).append(value if equals else queue.pop(0))
+    if all(len(values) == 1 for values in found.values()):
+        return list(words)
+    return [*kept, *(word for name, each in found.items() for word in (name, ",".join(each)))]
 
 
 def job_flags(job: type | None, json_help: str = "Print one JSON document.") -> type[Any]:

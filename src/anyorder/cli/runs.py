@@ -84,7 +84,7 @@ def grade_verb(words: list[str]) -> None:
 
 
 MEASURE_GROUPS = (
-    FlagGroup("what to measure", ("reference", "placement", "only", "json")),
+    FlagGroup("what to measure", ("reference", "placement", "only", "language", "json")),
     FlagGroup("published protocol", ("mode", "seeds", "extraction")),
     FlagGroup("placement, in detail", ("stride", "region", "any_model")),
 )
@@ -114,7 +114,7 @@ def measure_verb(words: list[str]) -> None:
 
 
 REPORT_GROUPS = (
-    FlagGroup("what to report", ("extraction",)),
+    FlagGroup("what to report", ("extraction", "language")),
     FlagGroup("what is written and printed", ("out", "title", "figures", "json")),
 )
 
@@ -230,6 +230,10 @@ def import_verb(words: list[str]) -> None:
     a list that begins before step 1 (snapshots), Dream's `history` (dream), a trace of the FlexMDM
     release, or a folder of them with its tasks.json (flexmdm). They need --tokenizer.
 
+    A step for each token id, one JSON object per sample: task_id, prompt, token_ids and step_map
+    (step_map); the lists of dLLM-RL (dllm_rl); what each step of an editing sampler wrote, deleted
+    and inserted (edits). All need --tokenizer (docs/recording.md).
+
     Records of the LatentMDM release, segment by segment: --format latentmdm, with --tokenizer.
 
       echo '{"task_id": "a", "sample": 0, "prompt": "", "text": "x = 1"}' > theirs.jsonl
@@ -307,8 +311,9 @@ def race_verb(words: list[str]) -> None:
     are refused. Also measured: the likelihood of held-out texts under each model, and how well it
     fills the middle of a program. If you repeat a command, it continues where it stopped.
 
-      anyorder race ar mdm flexmdm latentmdm flexlatent duo sflm
-      anyorder race ar mdm latentmdm --limit 10 --out runs/race-10
+      anyorder race
+      anyorder race --task stories --out runs/race-stories
+      anyorder race trails/ar trails/mdm trails/latentmdm --limit 10 --out runs/race-10
       anyorder race mdm latentmdm --limit 10 --out runs/race-two \\
         --grid "mdm:steps=4,8;policy=confidence,random" latentmdm:k=1,3
     """
@@ -332,6 +337,8 @@ class DemoFlags:
 
     problems: int = 60
     """Held-out problems for every model."""
+    task: str = "trails"
+    """The corpus of the models: trails, where the order of writing matters, or stories."""
     train: bool = False
     """First train tiny/mdm, and watch it write."""
     minutes: float = 2.0
@@ -347,16 +354,17 @@ class DemoFlags:
 
 
 DEMO_GROUPS = (
-    FlagGroup("how much", ("problems", "train", "minutes")),
+    FlagGroup("what, and how much", ("task", "problems", "train", "minutes")),
     FlagGroup("what is written and printed", ("out", "json")),
 )
 
 
 def demo_verb(words: list[str]) -> None:
-    """The whole story on eight tiny models that come with the package: they write programs in
-    several orders, the programs are executed, the orders are measured, and a page shows it all.
+    """The whole story on tiny models that come with the package: they write programs in several
+    orders, the programs are executed, the orders are measured, and a page shows it all.
 
       anyorder demo
+      anyorder demo --task stories --out runs/demo-stories
       anyorder demo --train
       anyorder demo --problems 20 --out runs/quick
     """
@@ -366,6 +374,6 @@ def demo_verb(words: list[str]) -> None:
     found = {}
     if flags.train:
         found["trained"] = train_live(flags.out, minutes=flags.minutes, quiet=flags.json)
-    found |= demo(flags.out, problems=flags.problems, quiet=flags.json)
+    found |= demo(flags.out, task=flags.task, problems=flags.problems, quiet=flags.json)
     if flags.json:
         print(json.dumps(found))

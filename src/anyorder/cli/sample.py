@@ -34,6 +34,7 @@ JOB = FlagGroup(
     "what to decode",
     ("task", "limit", "prompt", "fill", "samples", "seed", "max_new_tokens"),
 )
+CHAT = FlagGroup("chats", ("chat", "system", "prefill"), "Prompts for instruct models.")
 PLACE = FlagGroup("where, and what is printed", ("out", "device", "batch", "watch", "json"))
 PROTOCOL = FlagGroup(
     "published protocols",
@@ -159,7 +160,7 @@ def sample_groups() -> list[FlagGroup]:
     ]
     tasks = ", ".join(entries("tasks"))
     job = replace(JOB, note=f"Tasks of installed packages: {tasks}.") if tasks else JOB
-    groups = [job, PLACE, FlagGroup("decoding, most families", shared)]
+    groups = [job, CHAT, PLACE, FlagGroup("decoding, most families", shared)]
     elsewhere |= set(shared)
     for family in families:
         taken = [name for name, option in options.items() if family in option.flags]

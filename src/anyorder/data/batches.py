@@ -215,12 +215,13 @@ def tokenise(
 ) -> Example:
     """Text -> ids, the answer cut into segments if `segments` is given.
 
-    An empty prompt becomes bos if the vocabulary has one, unless rows begin with other ids
-    (`begun`): the network needs a first token. On CannotCut and DoesNotFit leave the example out.
+    A prompt begins with the vocabulary's prefix, and an empty one with bos if there is one, unless
+    rows begin with other ids (`begun`): the network needs a first token. On CannotCut and
+    DoesNotFit leave the example out.
     """
     try:
         if segments is None:
-            whole = [vocab.encode(answer)]
+            whole = [vocab.encode(answer, begun=True)]
         else:
             whole = cut(answer, vocab, segments.by, segments.segment_length)
         return example_of(vocab.encode(prompt), whole, index, vocab, begun=begun, segments=segments)
@@ -240,12 +241,21 @@ def example_of(
 ) -> Example:
     """The example of an answer's segments, limited to `segments`; one piece if that is None."""
     kept = whole if segments is None else limit(whole, segments)
-    if not prompt and vocab.bos_id is not None and not begun:
-        prompt = [vocab.bos_id]
+    if not begun:
+        prompt = vocab.begin(prompt)
     answer = list(chain.from_iterable(kept))
     if segments is None:
         return Example(prompt, answer, index)
     return Example(prompt, answer, index, tuple(map(len, kept)), kept != whole)
+
+
+def read_example(
+    source: Source, index: int, vocab: Vocab, *, begun: bool, segments: SegmentConfig | None
+) -> Example:
+    """The example at `index`, tokenised now or kept as tokens."""
+    if isinstance(source, TokenisedSource):
+        return source.example(index, vocab, begun=begun, segments=segments)
+    return tokenise(*source[index], index, vocab, begun=begun, segments=segments)
 
 
 class Batches:
@@ -287,7 +297,5 @@ class Batches:
         return [found[start : start + config.size] for start in starts]
 
     def _example(self, index: int) -> Example:
-        source, begun, segments = self.source, bool(self.config.before), self.config.segments
-        if isinstance(source, TokenisedSource):
-            return source.example(index, self.vocab, begun=begun, segments=segments)
-        return tokenise(*source[index], index, self.vocab, begun=begun, segments=segments)
+        begun, segments = bool(self.config.before), self.config.segments
+        return read_example(self.source, index, self.vocab, begun=begun, segments=segments)

@@ -151,11 +151,11 @@ def _by_text(
     cut_text: Callable[[str], list[str]], text: str, vocab: Vocab, segment_length: int
 ) -> SegmentIds:
     """The tokens of each piece of the text; pieces without tokens are left out."""
-    return [ids for ids in map(vocab.encode, cut_text(text)) if ids]
+    return [ids for piece in cut_text(text) if (ids := vocab.encode(piece, begun=True))]
 
 
 def _fixed(text: str, vocab: Vocab, segment_length: int) -> SegmentIds:
-    ids, size = vocab.encode(text), segment_length - 1
+    ids, size = vocab.encode(text, begun=True), segment_length - 1
     return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 

@@ -97,16 +97,22 @@ class JsonlSource(_Rows):
     """A file with one JSON object a line, plain or .gz; `prompt` None: answers alone."""
 
     def __init__(self, path: Path | str, *, prompt: str | None, answer: str) -> None:
-        rows = []
-        for where, line in _lines(Path(path)):
-            if not line.strip():
-                continue
+        super().__init__(
+            [
+                (_field(record, prompt, where), _field(record, answer, where))
+                for where, record in jsonl_records(Path(path))
+            ]
+        )
+
+
+def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
+    """The place and the content of each line that is not blank."""
+    for where, line in _lines(path):
+        if line.strip():
             try:
-                record = json.loads(line)
+                yield where, json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{where}: not a JSON object: {error}") from error
-            rows.append((_field(record, prompt, where), _field(record, answer, where)))
-        super().__init__(rows)
 
 
 class TextSource(_Rows):
@@ -143,13 +149,7 @@ class DatasetSource:
         cls, name: str, *, split: str, prompt: str | None, answer: str, **options: Any
     ) -> DatasetSource:
         """`datasets.load_dataset(name, split=split, **options)`, with two of its columns."""
-        try:
-            from datasets import load_dataset
-        except ImportError as error:
-            raise ValueError(
-                "reading a dataset needs the datasets library: pip install 'anyorder[hf]'"
-            ) from error
-        return cls(load_dataset(name, split=split, **options), prompt=prompt, answer=answer)
+        return cls(hub_dataset(name, split=split, **options), prompt=prompt, answer=answer)
 
     @property
     def size(self) -> int:
@@ -163,6 +163,17 @@ class DatasetSource:
     def __getitem__(self, index: int) -> tuple[str, str]:
         record, where = self._dataset[index], f"record {index}"
         return _field(record, self._prompt, where), _field(record, self._answer, where)
+
+
+def hub_dataset(name: str, **options: Any) -> Any:
+    """`datasets.load_dataset`, or how to get it."""
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise ValueError(
+            "reading a dataset needs the datasets library: pip install 'anyorder[hf]'"
+        ) from error
+    return load_dataset(name, **options)
 
 
 def _open(path: Path) -> TextIO:
@@ -407,7 +418,7 @@ class ShardSource:
 
     def __getitem__(self, index: int) -> tuple[str, str]:
         row = self.at(index)
-        return self.vocab.decode(row.prompt), self.vocab.decode(row.answer)
+        return self.vocab.decode(row.prompt), self.vocab.decode(row.answer, begun=True)
 
     def example(
         self, index: int, vocab: Vocab, *, begun: bool, segments: SegmentConfig | None

@@ -13,7 +13,8 @@ Each has a constructor `of_text(text, sizes, vocab, config)`. All of them read t
     <fill:12>   a gap of twelve slots, on a fixed canvas
     <answer>    the end of the prompt; without it, the prompt ends at the first gap
 
-A text without gaps is a prompt, followed by one gap. Where segments are lines or statements, a gap
+A text without gaps is a prompt, followed by one gap. So is a ChatPrompt, whose ids are given and
+which has no marks. Where segments are lines or statements, a gap
 lies between whole segments: put the mark at the start of a line. The line end behind such a mark
 belongs to the mark, because the filled segments end their own lines.
 
@@ -36,6 +37,7 @@ from anyorder.data.segments import cut
 from anyorder.trace.events import Change, Ghost
 from anyorder.trace.trace import Proposal
 from anyorder.vocab import Vocab
+from anyorder.vocab.chat import AnyPrompt, ChatPrompt
 
 MARK = re.compile(r"<fill(?::(\d+))?>")
 # Misspelt marks are refused: otherwise the model would read them as text.
@@ -52,7 +54,7 @@ Frame = tuple[tuple[int, ...], tuple[int, ...]]
 class Marked:
     """A text, split at its marks: prompt, frozen[0], gaps[0], frozen[1], ..., frozen[-1]."""
 
-    prompt: str
+    prompt: AnyPrompt
     frozen: tuple[str, ...]
     gaps: tuple[int | None, ...]
     """The lengths in the marks; None: a plain `<fill>`."""
@@ -62,8 +64,10 @@ class Marked:
     """Whether `<answer>` says where the prompt ends."""
 
     @classmethod
-    def of(cls, text: str) -> Marked:
+    def of(cls, text: AnyPrompt) -> Marked:
         """Refuses marks that are misspelt or misplaced."""
+        if isinstance(text, ChatPrompt):
+            return cls(text, ("", ""), (None,), has_gaps=False, has_answer=False)
         _check_marks(text)
         marks = has_gaps(text)
         text = text if marks else text + "<fill>"
@@ -84,25 +88,27 @@ class Marked:
             )
 
 
-def has_gaps(text: str) -> bool:
+def has_gaps(text: AnyPrompt) -> bool:
     """Whether the text has a fill mark."""
-    return MARK.search(text) is not None
+    return isinstance(text, str) and MARK.search(text) is not None
 
 
-def prefix_of(text: str) -> str:
+def prefix_of(text: AnyPrompt) -> str:
     """The text before the first gap; all of it if there is no gap."""
+    if isinstance(text, ChatPrompt):
+        return text.text
     return MARK.split(text, maxsplit=1)[0].replace(ANSWER, "")
 
 
-def check_lengths(texts: Sequence[str], slots: int | None) -> None:
+def check_lengths(texts: Sequence[AnyPrompt], slots: int | None) -> None:
     """Refuse a number of slots that no text uses, because every gap has its own length."""
     if slots is not None and not any(_leaves_length_open(text) for text in texts):
         raise ValueError("every gap has its own length: leave max_new_tokens out")
 
 
-def _leaves_length_open(text: str) -> bool:
+def _leaves_length_open(text: AnyPrompt) -> bool:
     """Whether some gap has no length of its own: a plain `<fill>`, or the gap after a prompt."""
-    marks = list(MARK.finditer(text))
+    marks = list(MARK.finditer(text)) if isinstance(text, str) else []
     return not marks or any(mark[1] is None for mark in marks)
 
 
@@ -118,10 +124,11 @@ def _check_marks(text: str) -> None:
         raise ValueError(f"{ANSWER} marks where the answer begins: give it once, before every gap")
 
 
-def _prompt_ids(prompt: str, vocab: Vocab) -> list[int]:
-    """An empty prompt becomes BOS, if the vocabulary has one, as in training."""
-    start = [] if vocab.bos_id is None else [vocab.bos_id]
-    return vocab.encode(prompt) or start
+def _begun(prompt: AnyPrompt, vocab: Vocab) -> list[int]:
+    """The ids of a prompt, with what begins a text; a chat template has written that itself."""
+    if isinstance(prompt, ChatPrompt):
+        return list(prompt.ids)
+    return vocab.begin(vocab.encode(prompt))
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,8 @@ class Sizes:
     """Tokens of every answer in training, padded with EOS; None: not known, or not padded so."""
     prompt: int | None = None
     """Tokens of a prompt, where segments are counted; None: not known."""
+    suffix: tuple[int, ...] = ()
+    """Ids that a network made elsewhere expects after a text; ours learn their ends as text."""
 
 
 @dataclass(frozen=True)
@@ -174,26 +183,31 @@ class Canvas:
         return cls(tuple(ids), tuple(free))
 
     @classmethod
-    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Any = None) -> Canvas:
+    def of_text(cls, text: AnyPrompt, sizes: Sizes, vocab: Vocab, config: Any = None) -> Canvas:
         """The canvas of a text. The start of the answer decides how much EOS follows it."""
         assert sizes.new_tokens is not None
         marked = Marked.of(text)
-        if marked.has_gaps:
-            before, first = vocab.encode(marked.prompt), vocab.encode(marked.frozen[0])
+        if isinstance(marked.prompt, ChatPrompt):
+            start = before = list(marked.prompt.ids)
+        elif marked.has_gaps:
+            before = vocab.encode(marked.prompt)
+            start = vocab.begin([*before, *vocab.encode(marked.frozen[0], begun=bool(before))])
         else:
             # A prompt is encoded as one text: a token may reach over <answer>.
-            before, first = vocab.encode(marked.prompt + marked.frozen[0]), []
-        parts: list[list[int] | int] = [[*before, *first] or _prompt_ids("", vocab)]
+            before = vocab.encode(marked.prompt + marked.frozen[0])
+            start = vocab.begin(before)
+        parts: list[list[int] | int] = [start]
         for length, frozen in zip(marked.gaps, marked.frozen[1:], strict=True):
             parts.append(sizes.new_tokens if length is None else length)
             if frozen:
-                parts.append(vocab.encode(frozen))
+                parts.append(vocab.encode(frozen, begun=True))
         canvas = cls.of(parts, vocab)
         if marked.has_gaps and marked.has_answer and sizes.trained is not None:
             # In training EOS fills every answer up to its canvas: the network expects it there.
-            end = len(before) + sizes.trained
+            end = len(vocab.prefix_ids) + len(before) + sizes.trained
             end = end if sizes.length is None else min(end, sizes.length)
             canvas = canvas.followed_by([vocab.eos_id] * (end - len(canvas.ids)))
+        canvas = canvas.followed_by(sizes.suffix)
         if sizes.length is not None and len(canvas.ids) > sizes.length:
             free = sum(canvas.free)
             raise ValueError(
@@ -249,19 +263,22 @@ class GrowingCanvas:
         return self.grows.index(True) + 1
 
     @classmethod
-    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: Framed) -> GrowingCanvas:
+    def of_text(cls, text: AnyPrompt, sizes: Sizes, vocab: Vocab, config: Framed) -> GrowingCanvas:
         """The canvas of a text. It grows until it reaches the first of the sizes."""
         assert sizes.new_tokens is not None
         marked = Marked.of(text)
         marked.refuse_lengths()
         before, after = config.frame(vocab)
-        # A frame that begins with ids of its own needs no BOS for an empty prompt.
-        prompt = vocab.encode(marked.prompt) if before else _prompt_ids(marked.prompt, vocab)
-        ids = [*before, *prompt, *after, *vocab.encode(marked.frozen[0])]
+        # A frame that begins with ids of its own needs no other start.
+        if before and isinstance(marked.prompt, str):
+            prompt = vocab.encode(marked.prompt)
+        else:
+            prompt = _begun(marked.prompt, vocab)
+        ids = [*before, *prompt, *after, *vocab.encode(marked.frozen[0], begun=True)]
         grows = [False] * len(ids)
         for piece in marked.frozen[1:]:
             grows[-1] = True
-            ids += vocab.encode(piece)
+            ids += vocab.encode(piece, begun=True)
             grows += [False] * (len(ids) - len(grows))
         return cls(tuple(ids), tuple(grows), _room(len(ids), sizes))
 
@@ -310,7 +327,7 @@ def parts_of(
     before, *rest = marked.frozen
     if in_lines and not marked.has_answer and any(piece.strip() for piece in rest):
         # Text behind a gap is cut into lines, so the prompt too must end with a whole one.
-        _check_line_start(marked.prompt)
+        _check_line_start(prefix_of(marked.prompt))
     parts: list[SegmentPart] = [*_frozen(before, vocab, shape)]
     for length, after in zip(marked.gaps, rest, strict=True):
         if in_lines:
@@ -318,7 +335,7 @@ def parts_of(
             after = LINE_END.sub("", after, count=1)
         parts += [length, *_frozen(after, vocab, shape)]
         before = after
-    return _prompt_ids(marked.prompt, vocab), parts
+    return _begun(marked.prompt, vocab), parts
 
 
 def _frozen(text: str, vocab: Vocab, shape: SegmentShape) -> list[tuple[int, ...]]:
@@ -371,7 +388,9 @@ class SegmentCanvas:
         return len(self.ids)
 
     @classmethod
-    def of_text(cls, text: str, sizes: Sizes, vocab: Vocab, config: SegmentShape) -> SegmentCanvas:
+    def of_text(
+        cls, text: AnyPrompt, sizes: Sizes, vocab: Vocab, config: SegmentShape
+    ) -> SegmentCanvas:
         """The canvas of a text, with as many slots as the network was trained with, or fewer.
 
         One gap may leave its length open: it takes the slots that are left.
@@ -434,7 +453,7 @@ class GrowingSegments:
 
     @classmethod
     def of_text(
-        cls, text: str, sizes: Sizes, vocab: Vocab, config: FramedSegments
+        cls, text: AnyPrompt, sizes: Sizes, vocab: Vocab, config: FramedSegments
     ) -> GrowingSegments:
         """The canvas of a text, with room for as many segments as the network was trained with."""
         slots = config.latent.slots if sizes.slots is None else sizes.slots

@@ -239,9 +239,23 @@ STOPPING = {
 }
 
 
+def role_ids(vocab: Vocab) -> tuple[int, ...]:
+    """Mask, pad, EOS and BOS: the ids that no growing text holds."""
+    roles = {vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id}
+    return tuple(sorted(id for id in roles if id is not None))
+
+
+def ends_text(tokens: Tensor, vocab: Vocab) -> Tensor:
+    """Where a token is one of those that end a text."""
+    found = tokens == vocab.eos_id
+    for token in vocab.end_ids[1:]:
+        found |= tokens == token
+    return found
+
+
 def behind(ends: Tensor, slots: Tensor) -> Tensor:
     """The slots to the right of an end in the same row.  # B L each"""
-    return (ends.long().cumsum(dim=1) > 0) & slots
+    return (ends.long().cumsum(dim=1) > ends.long()) & slots
 
 
 def find_stopping(name: str) -> Stopping:

@@ -171,8 +171,8 @@ class Proposer:
     draw: Draw
     forbidden: tuple[int, ...]
     """Ids that no slot may hold; those beyond the vocabulary never may."""
-    waits_for: int | None = None
-    """A slot that proposes this token comes after all others."""
+    waits_for: tuple[int, ...] = ()
+    """A slot that proposes one of these tokens comes after all others."""
     reshuffles: bool = False
     """Draw a random order again in each step, so that slots which join late have no advantage."""
     draws_first: bool = False
@@ -181,7 +181,7 @@ class Proposer:
     @property
     def draws(self) -> bool:
         """Whether ranking draws the tokens of all candidates."""
-        return self.draws_first or self.policy.score.reads == "token" or self.waits_for is not None
+        return self.draws_first or self.policy.score.reads == "token" or bool(self.waits_for)
 
     def rank(self, view: StepView, eligible: Tensor) -> tuple[Ranking, Tensor | None]:
         """The ranking of the eligible slots, and their tokens if they had to be drawn (B L)."""
@@ -256,8 +256,8 @@ class Proposer:
             else:
                 drawn = pick(logits, self.draw, noise)
             tokens[row, position] = drawn
-            if self.waits_for is not None:
-                ranking.waits[row, position] = drawn == self.waits_for
+            for token in self.waits_for:
+                ranking.waits[row, position] |= drawn == token
         if self.policy.score.reads_vocabulary:
             items = self._items(view, row, position, Posterior(read), drawn)
             ranking.scores[row, position] = near_ties_as_ties(self.policy.score.rank(items))

@@ -95,6 +95,8 @@ class Score:
     `plan`. Of a segment, `opening` reads the first token and `segment` all of it."""
     is_log_probability: bool = False
     """Whether a threshold quota may compare it with a probability."""
+    is_negative_entropy: bool = False
+    """Whether an entropy_bound quota may add it up."""
     bound: Callable[[Written], Tensor] | None = None
     """For scores of segments: the best score that unfinished candidates can still reach.  # N"""
 
@@ -103,6 +105,8 @@ class Score:
         """How a quota may read the score; None: it only ranks."""
         if self.reads == "plan":
             return "log_odds"
+        if self.is_negative_entropy:
+            return "negative_entropy"
         return "log_probability" if self.is_log_probability else None
 
     @property
@@ -169,7 +173,11 @@ SCORES = {
         ),
         Score("sampled", _sampled, reads="token", is_log_probability=True),
         Score("margin", lambda items: _posterior(items).margin_below_one()),
-        Score("entropy", lambda items: _posterior(items).negative_entropy()),
+        Score(
+            "entropy",
+            lambda items: _posterior(items).negative_entropy(),
+            is_negative_entropy=True,
+        ),
         LEFT_TO_RIGHT,
         RIGHT_TO_LEFT,
         RANDOM,
@@ -233,6 +241,8 @@ NEEDED: dict[Scale, str] = {
     "not: use the policy 'confidence' or 'sampled', or another quota",
     "log_odds": "the quotas bernoulli and expected read a planner's chances, which {policy} does "
     "not give: use the policy 'planner', or another quota",
+    "negative_entropy": "the quota entropy_bound adds up entropies, which {policy} does not give: "
+    "use the policy 'entropy', or another quota",
 }
 """The error for a policy whose scores a quota cannot read."""
 

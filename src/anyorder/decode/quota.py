@@ -6,6 +6,8 @@ A quota turns "step i of S, M items open at the start, m open now" into a count 
     dream       floor(open * (1 - t_{i+1} / t_i)) on t = linspace(1, eps, S + 1), the rest last
     threshold   the best item, and every other whose probability reaches p (Fast-dLLM)
     factor      the n surest items, each of probability 1 - f / (n + 1) (process/masking.py)
+    entropy_bound   the surest items, as long as the entropies before each add up to at most b nats:
+                the best one always, and a second only if the first was nearly certain
 
 With a planner's chances u (docs/planner.md), always at least the best item:
 
@@ -35,8 +37,9 @@ from torch import Tensor
 from anyorder.process import insertion as counts
 from anyorder.process.masking import factor_counts
 
-Scale = Literal["log_probability", "log_odds"]
-"""The scores that a quota can compare: logs of probabilities, or a planner's log-odds."""
+Scale = Literal["log_probability", "log_odds", "negative_entropy"]
+"""The scores that a quota can compare: logs of probabilities, a planner's log-odds, or minus the
+entropies in nats."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,28 @@ class Factor:
 
 
 @dataclass(frozen=True)
+class EntropyBound:
+    """The items of lowest entropy, while the sum of those before is at most `nats`."""
+
+    nats: float = 0.1
+    reads_scores: ClassVar[Scale | None] = "negative_entropy"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nats < math.inf:
+            raise ValueError(f"a bound on entropies is 0 or a positive number, not {self.nats}")
+
+    def counts(self, progress: WindowProgress, scores: Tensor | None) -> Tensor:
+        assert scores is not None
+        ordered = scores.sort(dim=1, descending=True).values  # B L
+        there = ordered > -torch.inf
+        entropy = -ordered.masked_fill(~there, 0.0)
+        before = entropy.cumsum(dim=1) - entropy
+        within = (there & (before <= self.nats)).sum(dim=1)
+        # At least one, though all may wait: see `_comparable` of families/mdm/decode.py.
+        return within.clamp(min=1).minimum(progress.open)
+
+
+@dataclass(frozen=True)
 class Bernoulli:
     """Every item with its own chance; the best one if none wins."""
 
@@ -198,7 +223,10 @@ class Poisson:
         return torch.where(progress.chance < 1, drawn.minimum(progress.open), progress.open)
 
 
-QUOTA_NAMES = "even, dream[:eps], threshold[:p] or factor[:f], with a planner bernoulli or expected"
+QUOTA_NAMES = (
+    "even, dream[:eps], threshold[:p] or factor[:f], with the policy entropy entropy_bound[:nats], "
+    "with a planner bernoulli or expected"
+)
 
 
 def parse_quota(text: str) -> Quota:
@@ -232,6 +260,7 @@ QUOTAS: dict[str, Any] = {
     "dream": Dream,
     "threshold": Threshold,
     "factor": Factor,
+    "entropy_bound": EntropyBound,
     "bernoulli": Bernoulli,
     "expected": Expected,
 }

@@ -6,6 +6,9 @@ next: in step s + 1 if the network reads time. If it reads none, in the next ste
 anything, since until then it sees the same canvas. Tokens that were not drawn (for example filled
 in after an end of sequence) are no commitments.
 
+Where a sampler fills blocks from left to right (trace/blocks.py), only the open slots of the block
+that it is filling are read: it could commit nothing elsewhere.
+
 Not here: the network (families/replay.py), and the choice of tokens to read.
 Letters: L positions, N slots that are read, C committed ones.
 """
@@ -39,6 +42,8 @@ class Replay:
     key: int | None = None
     """The first canvas and the noise key. The event clock needs both; canvases of segments need the
     first if some segments were frozen in front."""
+    blocks: IntArray | None = None
+    """The block of each of the trace's tokens; None: there are no blocks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +54,8 @@ class CanvasFacts:
     time: float | None
     """The network's time; None if it reads none."""
     open: int
-    """Open slots on it, read or not: of tokens, or of segments."""
+    """Open slots on it, read or not: of tokens, or of segments; of the block that is being filled,
+    where there are blocks."""
     committed: IntArray  # C
     """Positions of the tokens committed from it that are read, numbered as in its posterior."""
     tokens: IntArray  # C
@@ -90,6 +96,8 @@ class Moment(CanvasFacts):
     """Positions of the slots that are read."""
     slots: IntArray  # N
     """Which of the trace's tokens they become."""
+    prompt: int
+    """Tokens of the prompt."""
 
 
 def name_of(trace: Trace) -> str:
@@ -119,6 +127,8 @@ def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Mo
     if now.token_ids is None or now.prompt_ids is None:
         raise without_ids(trace)
     masked = ~now.revealed
+    if replay.blocks is not None:
+        masked &= _being_filled(replay.blocks, now)
     ghosts = np.zeros(len(trace.ghosts or ()), dtype=bool)  # no final token, so never read
     read = masked & np.concatenate([replay.inside, ghosts])[now.slots]
     slots = now.slots[read].astype(np.int64)
@@ -129,11 +139,20 @@ def moment_of(replay: Replay, step: int, time: float | None, mask_id: int) -> Mo
         ids=now.ids(mask_id, prompt=True).astype(np.int64),
         open=int(masked.sum()),
         places=len(now.prompt_ids) + np.flatnonzero(read),
+        prompt=len(now.prompt_ids),
         slots=slots,
         committed=committed,
         tokens=tokens,
         log_prob=log_prob,
     )
+
+
+def _being_filled(blocks: IntArray, now: Snapshot) -> BoolArray:
+    """Which slots of a canvas are in the first block with an open slot."""
+    final = now.slots < len(blocks)  # a ghost has no final token, and no block
+    block = np.where(final, blocks[np.where(final, now.slots, 0)], -1)
+    unfinished = block[~now.revealed & (block >= 0)]
+    return block == unfinished.min() if len(unfinished) else np.zeros(len(block), dtype=bool)
 
 
 def _next(trace: Trace, step: int, timed: bool) -> Snapshot | None:
@@ -143,7 +162,7 @@ def _next(trace: Trace, step: int, timed: bool) -> Snapshot | None:
     lives = [ghost[1:4] for ghost in trace.ghosts or ()]  # insert, reveal, delete
     ghosts = np.asarray([at for life in lives for at in life if at is not None], dtype=np.int64)
     changes = np.concatenate([insert, reveal, events, ghosts])
-    later = changes[changes > step]
+    later = changes[(changes > step) & (changes <= (trace.steps or 0))]
     if not len(later) or (timed and later.min() != step + 1):
         return None
     return trace.replay(int(later.min()))

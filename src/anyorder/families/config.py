@@ -22,8 +22,9 @@ from anyorder.nets.shapes import TransformerConfig
 Order = Literal["left_to_right", "chosen", "at_once"]
 """Left to right by construction; chosen by a policy; or all places of the canvas together."""
 
-Predicted = Literal["all", "half", "between_clocks"]
-"""All of the answer; half of it on average; or what is inserted and not yet revealed."""
+Predicted = Literal["all", "half", "blocks", "between_clocks"]
+"""All of the answer; half of it on average; the half of each block, one token at least; or what is
+inserted and not yet revealed."""
 
 LOGIT_BYTES = 12.0
 """At the peak of a training step, for one float32 logit: log-probabilities, their gradient, and
@@ -137,13 +138,15 @@ class NetConfig:
     norm_eps: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
     """Added to the norms' mean square; unset: 1e-6 (Llama and LLaDA have 1e-5)."""
     shift: Annotated[bool | None, tyro.conf.arg(metavar="True", help_behavior_hint="")] = None
-    """mdm: the state at i - 1 predicts token i, as in Dream and in what begins left to right."""
+    """mdm, block: the state at i - 1 predicts token i, as in Dream and in what began as ar."""
+    head_width: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Width of one head; unset: width / heads."""
     prompt: Literal["tokens", "sentences"] = "tokens"
     """How prompts are read: token by token, or each sentence as the sum of its tokens
     (nets/prompts.py); such prompts end with a newline."""
 
     def __post_init__(self) -> None:
-        if self.heads < 1 or self.width % self.heads:
+        if self.heads < 1 or (self.head_width is None and self.width % self.heads):
             raise ValueError(f"net.width={self.width} must be a multiple of net.heads={self.heads}")
 
     def backbone(self, vocab_size: int, *, causal: bool) -> TransformerConfig:
@@ -154,7 +157,7 @@ class NetConfig:
             layers=self.layers,
             heads=self.heads,
             kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
-            head_width=self.width // self.heads,
+            head_width=self.width // self.heads if self.head_width is None else self.head_width,
             mlp_width=self.mlp_width,
             causal=causal,
             rope_theta=self.rope_theta,

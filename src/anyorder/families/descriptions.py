@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 
 from anyorder.families.ar import config as ar
+from anyorder.families.block import config as block
 from anyorder.families.config import Description
 from anyorder.families.duo import config as duo
 from anyorder.families.flexlatent import config as flexlatent
@@ -24,7 +25,7 @@ from anyorder.plugins import entries, family_part
 
 DESCRIPTIONS: dict[str, Description] = {
     each.DESCRIPTION.name: each.DESCRIPTION
-    for each in (ar, mdm, flexmdm, latentmdm, flexlatent, duo, sflm)
+    for each in (ar, mdm, flexmdm, latentmdm, flexlatent, duo, sflm, block)
 }
 """By name, in the order of reports. Few race points each: all shipped models race in minutes."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from anyorder.process.masking import LossParts
     from anyorder.process.noise import Noise
     from anyorder.vocab import Vocab
+    from anyorder.vocab.chat import AnyPrompt
 
 GRID = tuple((i + 0.5) / 8 for i in range(8))
 """Corruption levels of a validation grid."""
@@ -55,6 +56,9 @@ class Network:
     """Whether a recipe may ask for shifted states (net.shift)."""
     additions: Callable[[Any], set[str]] = lambda net: set()
     """network -> the names of the parameters that a plain backbone does not have."""
+    follow: Callable[[Any, Any], Mapping[str, Any]] = lambda net, base: {}
+    """(the recipe's net, configuration of a network to start from) -> settings of our own that this
+    one decides."""
 
 
 class UnusedOptions(ValueError):
@@ -84,7 +88,7 @@ class Family:
     network: Network
     frame: Callable[[Any, Vocab], Frame]
     """(network's configuration, vocabulary) -> the ids around every prompt."""
-    canvas: Callable[[str, Sizes, Vocab, Any], Any]
+    canvas: Callable[[AnyPrompt, Sizes, Vocab, Any], Any]
     """(text, largest sizes, vocabulary, network's configuration) -> what `decode` fills."""
     options: type
     """The decoding options that this family understands, as a frozen dataclass."""
@@ -179,7 +183,7 @@ def no_frame(config: Any, vocab: Vocab) -> Frame:
     return (), ()
 
 
-BUILT_IN = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm")
+BUILT_IN = ("ar", "mdm", "flexmdm", "latentmdm", "flexlatent", "duo", "sflm", "block")
 """Each is a folder of this package, and has its row in family.py."""
 
 

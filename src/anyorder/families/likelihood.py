@@ -1,12 +1,17 @@
 """Nats per answer: -log p(answer | prompt), exactly or as a bound, in one unit for all families.
 
-Every function here takes D copies of *one* text as a batch and gives one number, the mean over the
-copies. The draws differ between copies (levels are stratified, places are keyed by the copies'
-`index`), so D is the number of draws. With L free items of an answer:
+Every function here gives one number for each row of a batch: one draw, whose expectation is the
+number. Rows may be copies of one text or of several. Draws differ in their levels, which the noise
+spreads over the rows, and in their places, which are keyed by the rows' `index`. A mean over the
+copies of a text is an estimate (`nats_per_answer`; families/estimate.py does many texts, with
+standard errors). With L free items of an answer:
 
-    causal        exact: sum over tokens of -log p(x_i | x_<i), the EOS that ends it included
+    causal        exact: sum over tokens of -log p(x_i | x_<i), with the EOS that ends the answer,
+                  if the batch has one
     masked        L * E[(1/n) * sum over masked of -log f_i]: the any-order bound (process/masking)
     segments      the same with L_s slots, empty ones included, and whole segments for tokens
+    blocks        the sum over blocks of the same bound, each given the clean blocks before it
+                  (process/blocks.py), for the model's usual block size; exact for blocks of one
     uniform       the integral of process/uniform.py's l_t and its prior term, summed over tokens
     insertion     the bound below, of flexmdm and flexlatent (process/insertion.py)
 
@@ -35,7 +40,7 @@ number of slots in every gap, then all masks at once,
 Half of the times are drawn uniformly, half by 1 / (1 - t), and weighed: then every draw is bounded.
 
 Not here: texts, models, intervals (apps/race/beside.py).
-Letters: B rows (copies of one text), N items, S slots, M masked slots, D width, V vocabulary.
+Letters: B rows, N items, S slots, M masked slots, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -43,6 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,9 +56,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from anyorder.data.batches import Batch
+from anyorder.families.block.loss import BlockRows
 from anyorder.families.descriptions import describe
-from anyorder.families.duo.config import UniformConfig
-from anyorder.families.duo.loss import SCHEDULE, uniform_bound
+from anyorder.families.duo import loss as uniform_loss
+from anyorder.families.duo.loss import SCHEDULE
 from anyorder.families.flexlatent.loss import (
     TARGETS,
     same_items,
@@ -63,14 +70,16 @@ from anyorder.families.flexmdm.loss import clocks_of
 from anyorder.families.latentmdm.loss import (
     Segments,
     latents,
+    masked_conditions,
     read_prompts,
-    segment_mean,
     segment_nats,
+    slot_table,
 )
 from anyorder.nets.denoiser import States
 from anyorder.nets.prompts import check_prompts
 from anyorder.nets.shapes import ends_of
 from anyorder.process import insertion, masking, uniform
+from anyorder.process.blocks import Corruption, block_sizes, corrupt_counts, corrupt_sets
 from anyorder.process.insertion import Clocks, InsertionItems, Interpolant, align, could_be
 from anyorder.process.noise import Noise, Stream
 from anyorder.vocab import Vocab
@@ -150,7 +159,7 @@ def segment_insertion_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -
 def insertion_nats(
     items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask
 ) -> Tensor:
-    """The bound, as a mean over the rows."""
+    """One draw of the bound for each row.  # B"""
     time, weight = drawn_times(noise.levels(len(index), index.device))
     seen = _at(time, items, index, noise, clocks)
     guess = ask(seen)
@@ -162,7 +171,7 @@ def insertion_nats(
     gaps = (insertion.poisson_loss(guess.missing, guess.log_mean) + extra) * seen.gaps
     inserts = gaps.sum(dim=1)
     rates = clocks.unmasking.hazard(time) * reveals + clocks.insertion.hazard(time) * inserts
-    return (weight * rates).mean() + _last_step(items, index, noise, clocks, ask)
+    return weight * rates + _last_step(items, index, noise, clocks, ask)
 
 
 def drawn_times(levels: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,23 +208,68 @@ def _at(
 def _last_step(
     items: InsertionItems, index: Tensor, noise: Noise, clocks: Clocks, ask: Ask
 ) -> Tensor:
-    """The cost of the last step: insert all missing items, then reveal all masks."""
+    """The cost of the last step: insert all missing items, then reveal all masks.  # B"""
     time = torch.full((len(index),), 1 - LEFT, dtype=torch.float64, device=index.device)
     seen = _at(time, items, index, noise, clocks)
     guess = ask(seen)
     missing = seen.missing.to(guess.log_mean)  # drawn, not expected: log m! needs whole numbers
     poisson = insertion.poisson_loss(missing, guess.log_mean) + torch.lgamma(missing + 1)
-    inserted = (poisson * seen.gaps).sum() / len(index)
+    inserted = (poisson * seen.gaps).sum(dim=1)
     nothing = torch.zeros_like(items.free)
     # Deleted and masked items are masks now; padding writes to item 0, which is never free.
     clean = nothing.scatter(1, seen.origin, seen.real & ~seen.masked)
     full = insertion.pack(items, deleted=nothing, masked=items.free & ~clean, time=time)
-    return inserted + ask(full).nats.sum() / len(index)
+    return inserted + _row_sums(ask(full).nats, full.masked).to(inserted)
 
 
 def _entropy(probability: Tensor) -> Tensor:
     """-sum p log p of every row.  # M K -> M"""
     return -torch.xlogy(probability, probability).sum(dim=1)
+
+
+def _row_sums(each: Tensor, chosen: Tensor) -> Tensor:
+    """For each row the sum over its chosen places, given in row-major order.  # M -> B"""
+    return each.new_zeros(len(chosen)).index_add(0, chosen.nonzero()[:, 0], each)
+
+
+RowNats = Callable[[Any, Vocab, Batch, Noise], Tensor]
+"""(network, vocabulary, batch, noise) -> one draw of the nats of each row.  # B"""
+
+
+@dataclass(frozen=True)
+class AnyOrder:
+    """An any-order bound: its items, their blocks, and its cost for given masks."""
+
+    items: Callable[[Batch], Tensor]
+    """What is masked.  # B N, bool"""
+    nats: Callable[[Any, Vocab, Batch, Tensor], Tensor]
+    """(network, vocabulary, batch, masked B N) -> -log f of masked items, in row-major order.
+    # M"""
+    blocks: Callable[[Any, Batch], Tensor] | None = None
+    """(network, batch) -> the block of each item, B N; None: all are one."""
+
+    def draw(self, net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
+        """The bound for random masks.  # B"""
+        items, block = self._on_grid(net, batch)
+        return self._cost(net, vocab, batch, corrupt_counts(items, block, batch.index, noise))
+
+    def sets(self, net: Any, batch: Batch) -> int:
+        """How many sets of masks the largest block of these rows has."""
+        items, block = self._on_grid(net, batch)
+        return 2 ** int((block_sizes(items, block) * items).max()) - 1
+
+    def enumerated(self, net: Any, vocab: Vocab, batch: Batch) -> Tensor:
+        """The cost of set `index` of each row, weighed: the bound is the sum over all sets.  # B"""
+        items, block = self._on_grid(net, batch)
+        return self._cost(net, vocab, batch, corrupt_sets(items, block, batch.index))
+
+    def _on_grid(self, net: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        items = self.items(batch)
+        return items, items.long() * 0 if self.blocks is None else self.blocks(net, batch)
+
+    def _cost(self, net: Any, vocab: Vocab, batch: Batch, drawn: Corruption) -> Tensor:
+        each = self.nats(net, vocab, batch, drawn.masked)
+        return _row_sums(each * drawn.weight[drawn.masked], drawn.masked)
 
 
 @dataclass(frozen=True)
@@ -224,53 +278,80 @@ class Likelihood:
 
     name: str
     """The kind of number, in words."""
-    nats: Callable[[Any, Vocab, Batch, Noise], Tensor]
-    """(network, vocabulary, copies of one text, noise) -> nats, a scalar."""
+    nats: RowNats
     exact: bool = False
     """False: an upper bound on -log p, estimated with noise."""
+    any_order: AnyOrder | None = None
+    """For bounds whose masks can be enumerated."""
+    greedy: Callable[[Any, Batch], Tensor] | None = None
+    """(network, batch) -> whether every token of an answer is the likeliest: B, bool. None: only
+    decoding tells it."""
 
 
 def causal_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
     """ar: exact; one copy is enough."""
     states = net.hidden(batch.ids)[masking.predictors(batch.answer)]
-    return _nats(net, states, batch.ids[batch.answer]).sum() / len(batch.ids)
+    return _row_sums(_nats(net, states, batch.ids[batch.answer]), batch.answer)
 
 
-def masked_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """mdm: the any-order bound over the canvas, with the EOS that fill it."""
-    masked = masking.corrupt(batch.answer, batch.index, noise)
+def causal_greedy(net: Any, batch: Batch) -> Tensor:
+    """ar: whether the answer is what greedy decoding writes."""
+    states = net.hidden(batch.ids)[masking.predictors(batch.answer)]
+    wrong = net.head(states).argmax(dim=-1) != batch.ids[batch.answer]
+    return _row_sums(wrong.long(), batch.answer) == 0
+
+
+def masked_nats(net: Any, vocab: Vocab, batch: Batch, masked: Tensor) -> Tensor:
+    """mdm: over the tokens of the canvas, with the EOS that fill it."""
     canvas = batch.ids.masked_fill(masked, vocab.mask_id)
     states = net.hidden(canvas, mask=batch.real)[masked]  # M D
-    mean = masking.mean_over_masked(_nats(net, states, batch.ids[masked]), masked).loss
-    return mean * int(batch.answer[0].sum())
+    return _nats(net, states, batch.ids[masked])
 
 
-def slot_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """latentmdm: the any-order bound over slots; every slot, empty ones too, is an item."""
-    assert batch.segment_length is not None
-    return segment_mean(vocab)(net, batch, noise).loss * batch.segment_length.shape[1]
+def slot_nats(net: Any, vocab: Vocab, batch: Batch, masked: Tensor) -> Tensor:
+    """latentmdm: over slots; every slot, empty ones too, is an item."""
+    segments = Segments.of(batch, vocab)
+    conditions = masked_conditions(net, batch, segments, masked, vocab)
+    return segment_nats(net, conditions[masked], segments[masked]).per_segment()
+
+
+def block_nats(net: Any, vocab: Vocab, batch: Batch, masked: Tensor) -> Tensor:
+    """block: as mdm, given the clean blocks before each."""
+    return BlockRows.of(net, batch, net.config.block_size).nats(net, vocab, masked)
 
 
 def uniform_nats(net: Any, vocab: Vocab, batch: Batch, noise: Noise) -> Tensor:
-    """duo: the integral over time at stratified times, and the prior term of every token."""
+    """duo: the integral over time, and the prior term of every token."""
+    states, free = States.of(vocab).to(batch.ids.device), batch.answer
+    # Ids that are no states occur only in prompts: any number serves there.
+    clean = states.number[batch.ids].where(free, 0)
+    assert bool((clean >= 0).all()), "an answer holds an id that is no state"
     # From t = 0: training raises early times to FIRST_TIME, which makes the number too low.
-    parts = uniform_bound(vocab, UniformConfig(), 0, first_time=0.0)(net, batch, noise)
-    tokens = int(batch.answer[0].sum())
-    assert int(parts.tokens) == tokens * len(batch.ids), "the whole answer is corrupted"
-    prior = uniform.prior_nats(States.of(vocab).count, SCHEDULE)
-    return parts.nats / len(batch.ids) + prior * tokens
+    seen = uniform.corrupt(clean, free, batch.index, noise, SCHEDULE, states.count, 0.0)
+    vectors = net.embed(batch.ids.where(~free, states.ids[seen.states]))
+    each, _ = uniform_loss.token_nats(net, batch, free, clean, seen, vectors, states)
+    return _row_sums(each + uniform.prior_nats(states.count, SCHEDULE), free)
 
 
 def _nats(net: Any, states: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(net.head(states).float(), targets, reduction="none")  # M
 
 
+TOKENS = AnyOrder(lambda batch: batch.answer, masked_nats)
+BLOCKS = AnyOrder(
+    lambda batch: batch.answer,
+    block_nats,
+    lambda net, batch: BlockRows.of(net, batch, net.config.block_size).parts,
+)
+SLOTS = AnyOrder(lambda batch: torch.ones_like(slot_table(batch)[0], dtype=torch.bool), slot_nats)
+
 LIKELIHOODS: dict[str, Likelihood] = {
     each.name: each
     for each in (
-        Likelihood("exact", causal_nats, exact=True),
-        Likelihood("any-order bound over tokens", masked_nats),
-        Likelihood("any-order bound over lines", slot_nats),
+        Likelihood("exact", causal_nats, exact=True, greedy=causal_greedy),
+        Likelihood("any-order bound over tokens", TOKENS.draw, any_order=TOKENS),
+        Likelihood("block bound over tokens", BLOCKS.draw, any_order=BLOCKS),
+        Likelihood("any-order bound over lines", SLOTS.draw, any_order=SLOTS),
         Likelihood("insertion bound over tokens", token_insertion_nats),
         Likelihood("insertion bound over lines", segment_insertion_nats),
         Likelihood("uniform-state bound", uniform_nats),
@@ -285,13 +366,21 @@ def likelihood_of(family: str) -> Likelihood | None:
     return None if name is None else LIKELIHOODS[name]
 
 
-@torch.no_grad()
 def nats_per_answer(
     likelihood: Likelihood, net: Any, vocab: Vocab, batch: Batch, noise: Noise
 ) -> float:
-    """The number, in nats; it must be finite."""
+    """The mean over the copies of one text, in nats; it must be finite."""
+    draws = drawn_nats(likelihood, net, batch, partial(likelihood.nats, net, vocab, batch, noise))
+    return float(draws.mean())
+
+
+@torch.no_grad()
+def drawn_nats(
+    likelihood: Likelihood, net: Any, batch: Batch, draw: Callable[[], Tensor]
+) -> Tensor:
+    """The rows' numbers, checked: every one must be finite.  # B, float64"""
     check_prompts(batch.ids, batch.prompt_length, ends_of(getattr(net, "config", None)))
-    value = float(likelihood.nats(net, vocab, batch, noise))
-    if not abs(value) < float("inf"):
+    found = draw().double()
+    for value in found[~found.isfinite()].tolist():
         raise ValueError(f"the {likelihood.name} of a text is {value}: is the model trained?")
-    return value
+    return found

@@ -19,8 +19,8 @@ before it was recorded do not; after s steps of one that grew,
                      again, without the vocabulary head. What each of them would do (one reveal,
                      one insertion, nothing) must be what the trace says happened.
 
-Not here: traces of segments (replay_segments.py), the choice of slots, and measures of posteriors
-(measure/placement_scores.py).
+Not here: traces of segments (replay_segments.py) and of blocks (block/replay.py), the choice of
+slots, and measures of posteriors (measure/placement_scores.py).
 Letters: B canvases (rows), L positions, N slots that are read, K tokens, V vocabulary, D width.
 """
 
@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import GrowingCanvas, padded
-from anyorder.decode.draw import Draw, find_stopping, refuse_nan, text_logits
+from anyorder.decode.draw import Draw, find_stopping, refuse_nan, role_ids, text_logits
 from anyorder.decode.growing import (
     Clocked,
     GrowingRows,
@@ -66,8 +66,8 @@ from anyorder.nets.denoiser import (
     Denoiser,
     Inserter,
     LogitsDenoiser,
-    Shifted,
     TrainedSchedules,
+    inside,
 )
 from anyorder.process.schedule import Power
 from anyorder.trace import Trace
@@ -363,8 +363,8 @@ class CanvasPosterior:
 class FamilyReader:
     """A network over tokens, and how it is called on a canvas."""
 
-    states: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    """(ids B L, real B L, time B) -> B L D."""
+    states: Callable[[Tensor, Tensor, Tensor | None, Sequence[Moment]], Tensor]
+    """(ids B L, real B L, time B, their canvases) -> B L D."""
     proposer: Proposer
     times: Times | None = None
     """The network's time at each step of each replay; None: it reads none."""
@@ -374,12 +374,14 @@ class FamilyReader:
     all_logits: bool = False
     """Whether `states` holds the logits of all positions."""
     device: torch.device | str = "cpu"
+    moment: Callable[[Replay, int, float | None, int], Moment] = moment_of
+    """(trace, step, time, mask id) -> the canvas after that step."""
 
     def moments(self, replays: Sequence[Replay]) -> list[list[Moment]]:
         """The canvases of each replay."""
         mask_id = self.proposer.vocab.mask_id
         return [
-            [moment_of(each, *at, mask_id) for at in zip(each.steps, row, strict=True)]
+            [self.moment(each, *at, mask_id) for at in zip(each.steps, row, strict=True)]
             for each, row in zip(replays, times_of(replays, self.times), strict=True)
         ]
 
@@ -426,7 +428,7 @@ class FamilyReader:
         if self.times is not None:
             times = [moment.time for moment in moments]
             time = torch.tensor(times, dtype=self.time_dtype, device=self.device)
-        return self.states(ids.to(self.device), real.to(self.device), time)
+        return self.states(ids.to(self.device), real.to(self.device), time, moments)
 
 
 def masked_reader(
@@ -437,10 +439,10 @@ def masked_reader(
 ) -> FamilyReader:
     """The reader of mdm, for traces made with `options`; without them only MASK is forbidden."""
     options = mdm.resolve(options or MdmOptions())
-    barred = (vocab.mask_id, *([vocab.eos_id] if find_stopping(options.eos).forbids else []))
-    inner = net.inner if isinstance(net, Shifted) else net
+    barred = (vocab.mask_id, *(vocab.end_ids if find_stopping(options.eos).forbids else ()))
+    inner = inside(net)
     return FamilyReader(
-        states=lambda ids, real, time: net.hidden(ids, mask=real),
+        states=lambda ids, real, *_: net.hidden(ids, mask=real),
         proposer=Proposer(net.head, vocab, mdm.build_policy(options), Draw.of(options), barred),
         pads=inner.takes_mask if isinstance(inner, LogitsDenoiser) else True,
         all_logits=isinstance(inner, LogitsDenoiser),
@@ -462,11 +464,10 @@ def flex_reader(
         )
     full = flexmdm.resolve(options)
     compat = full.mode == "compat"
-    specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
-    barred = () if compat else tuple({token for token in specials if token is not None})
+    barred = () if compat else role_ids(vocab)
     exact = times_by_clock(net, full, TokenView(net, vocab, device), device)
 
-    def states(ids: Tensor, real: Tensor, time: Tensor | None) -> Tensor:
+    def states(ids: Tensor, real: Tensor, time: Tensor | None, _: Sequence[Moment]) -> Tensor:
         assert time is not None
         return net.look(ids, mask=real, time=time).states
 

@@ -61,7 +61,7 @@ from anyorder.decode.replay import (
 from anyorder.families.flexlatent import decode as flexlatent
 from anyorder.families.flexlatent.config import FlexLatentOptions
 from anyorder.families.latentmdm import decode as latentmdm
-from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.families.latentmdm.candidates import Candidates, never_written
 from anyorder.families.latentmdm.config import LatentOptions
 from anyorder.families.replay import (
     CanvasPosterior,
@@ -488,10 +488,7 @@ class SegmentReader:
 
     def _proposer(self) -> Proposer:
         vocab = self.inputs.vocab
-        # A vocabulary may use one id for EOS and PAD or BOS: EOS stays allowed.
-        never = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
-        barred = tuple(token for token in never if token is not None)
-        return Proposer(self.net.head, vocab, Policy(), Draw(), barred)
+        return Proposer(self.net.head, vocab, Policy(), Draw(), never_written(vocab))
 
     @torch.inference_mode()
     def _look(self, moments: Sequence[SegmentMoment]) -> list[tuple[Tensor, IntArray]]:

@@ -6,7 +6,8 @@ more than the model and one piece: mapped pages count as memory as long as the m
 and unexpected tensors are listed and refused.
 
 A hub id is `owner/name`, or `owner/name@revision`. Only weights, JSON and tokenizer files of its
-top folder are fetched: no code. Without a network, or with HF_HUB_OFFLINE set, the cache is used.
+top folder, and named chat templates, are fetched: no code. Without a network, or with
+HF_HUB_OFFLINE set, the cache is used.
 
 Not here: what the tensors are called (formats.py), where they go (weights.py), and tokenizers
 (vocab.py).
@@ -25,6 +26,8 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from anyorder.vocab import NAMED_TEMPLATES
 
 PIECE_BYTES = 1 << 24
 """Bytes of a tensor that are read at once, but at least one row."""
@@ -264,6 +267,7 @@ WANTED = (
     "*.safetensors.index.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "chat_template.jinja",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -271,6 +275,8 @@ WANTED = (
     "vocabulary.json",
     "flexmdm_extras.pt",
 )
+WEIGHTS = ("*.safetensors", "*.pt")
+NAMED_CHATS = f"{NAMED_TEMPLATES}/*.jinja"
 
 
 def is_hub_id(name: str) -> bool:
@@ -282,8 +288,8 @@ def is_hub_id(name: str) -> bool:
     return owner not in (*OURS, ".", "..") and not Path(owner).exists()
 
 
-def fetch(name: str) -> Path:
-    """The local folder of a hub id, downloaded if necessary."""
+def fetch(name: str, *, weights: bool = True) -> Path:
+    """The local folder of a hub id, downloaded if necessary, at will without its weights."""
     found = ID.fullmatch(name)
     assert found is not None, name
     from huggingface_hub import snapshot_download
@@ -293,8 +299,9 @@ def fetch(name: str) -> Path:
         folder = snapshot_download(
             found["repo"],
             revision=found["revision"],
-            allow_patterns=list(WANTED),
-            ignore_patterns=["*/*"],  # subfolders hold copies in other formats
+            allow_patterns=[*WANTED, NAMED_CHATS],
+            # Subfolders hold copies in other formats.
+            ignore_patterns=[f"*/{name}" for name in WANTED] + [*([] if weights else WEIGHTS)],
         )
     except LocalEntryNotFoundError as error:
         raise ValueError(

@@ -6,22 +6,25 @@ tokenizer_config.json by spelling and config.json by id. If they contradict each
 refused, with one exception: config.json often repeats the id of eos as bos or pad because the model
 has none. Then the tokenizer decides.
 
+A chat model has several ends: all that config.json and generation_config.json list are `end_ids`.
+
 The table of a network often has more rows than the tokenizer has tokens. The vocabulary ends with
 the last token, and decoders never draw an id beyond it. A left-to-right model has no mask: the
 first row beyond the tokens becomes it, or else the last special token without another role.
 
-Not here: cutting text (anyorder/vocab), chat templates.
+The folder's chat template goes with the vocabulary. Not here: cutting text (anyorder/vocab).
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from anyorder.vocab import SPECIALS, VOCABULARY_FILE, SpecialTokens, Vocab
+from anyorder.vocab.special import spelling_in
 
 QWEN_CLASSES = ("", "Qwen2Tokenizer", "Qwen2TokenizerFast", "DreamTokenizer")
 """Tokenizers that cut text as Qwen2 does; the empty name: the folder gives none."""
@@ -35,17 +38,20 @@ def open_vocab(folder: Path, preset: str | None = None) -> Vocab:
     if preset is not None:
         if preset not in SPECIALS:
             raise ValueError(f"unknown special tokens {preset!r}: choose {' or '.join(SPECIALS)}")
-        return _Files(folder).vocab(SPECIALS[preset])
-    if (folder / VOCABULARY_FILE).is_file():
+        vocab = _Files(folder).vocab(SPECIALS[preset])
+    elif (folder / VOCABULARY_FILE).is_file():
         return Vocab.load(folder)
-    record = _json(folder / "config.json")
-    return published_vocab(folder, record)
+    else:
+        vocab = published_vocab(folder, _json(folder / "config.json"))
+    vocab.read_chat(folder)
+    return vocab
 
 
 def published_vocab(folder: Path, record: Mapping[str, Any]) -> Vocab:
     """The tokenizer of a folder with its special ids checked against config.json (`record`)."""
     files = _Files(folder)
-    roles = _Roles(folder, record, files).found()
+    named = _Roles(folder, record, files)
+    roles = named.found()
     rows = record.get("embedding_size") or record.get("vocab_size")
     last = max(files.last, *files.spelled.values(), *roles.values())
     if not isinstance(rows, int) or last >= rows:
@@ -62,6 +68,7 @@ def published_vocab(folder: Path, record: Mapping[str, Any]) -> Vocab:
             "pad": roles["pad"],
             "eos": roles["eos"],
             "bos": roles.get("bos"),
+            "ends": named.ends(besides=(mask, roles["eos"])),
             "pad_is_eos": roles["pad"] == roles["eos"],
             "size": max(last, mask) + 1,
         }
@@ -87,6 +94,8 @@ class _Files:
             spec = _dict(self.whole)
             own = {token["content"]: token["id"] for token in spec.get("added_tokens", ())}
             table = spec.get("model", {}).get("vocab")
+            if isinstance(table, list):  # Unigram: pieces with their scores, in the order of ids
+                table = {str(entry[0]): id for id, entry in enumerate(table)}
             self.beside = {name: each for name, each in self.beside.items() if name not in own}
         else:
             kind = str(self.settings.get("tokenizer_class") or "")
@@ -98,7 +107,7 @@ class _Files:
             assert self.pieces is not None
             own, table = {}, _json(self.pieces)
         if not isinstance(table, dict):
-            raise ValueError(f"{folder}: the tokenizer is no byte-level BPE, which is read here")
+            raise ValueError(f"{folder}: the tokenizer has no table of tokens: restore its files")
         self.last = max(table.values(), default=-1)
         """The largest id of ordinary text."""
         self.spelled = own | {name: each["id"] for name, each in self.beside.items()}
@@ -148,10 +157,12 @@ class _Roles:
             role: self._ids(f"{role}_token_id", record, generation)
             for role in ("mask", "eos", "pad", "bos")
         }
+        self.listed = [*self.stated["eos"], *self._ids("eos_token_id", generation)]
+        """Every id that config.json or generation_config.json calls an end."""
         special = _optional(folder / "special_tokens_map.json")
         self.named = {
             role: self._spelled_id(settings.get(f"{role}_token", special.get(f"{role}_token")))
-            for role in self.stated
+            for role in (*self.stated, "sep", "cls")
         }
 
     def _ids(self, key: str, *records: Mapping[str, Any]) -> list[int]:
@@ -163,7 +174,7 @@ class _Roles:
         return several
 
     def _spelled_id(self, token: Any) -> int | None:
-        spelling = token.get("content") if isinstance(token, dict) else token
+        spelling = spelling_in(token)
         if spelling is None:
             return None
         if spelling not in self.spelled:
@@ -175,6 +186,8 @@ class _Roles:
 
     def found(self) -> dict[str, int]:
         eos = self._agreed("eos")
+        if eos is None:  # BERT has none: [SEP] ends a text
+            eos = self.named["sep"]
         if eos is None:
             raise ValueError(f"{self.folder}: no file says which id ends a text (eos_token_id)")
         roles = {"eos": eos}
@@ -187,8 +200,15 @@ class _Roles:
                 id = self._agreed(role)
             if id is not None:
                 roles[role] = id
+        if self.named["cls"] is not None:
+            roles.setdefault("bos", self.named["cls"])
         roles.setdefault("pad", eos)
         return roles
+
+    def ends(self, besides: Sequence[int]) -> list[int]:
+        """Further special tokens that the files call an end of text."""
+        spelled = set(self.spelled.values()) - {*besides}
+        return [id for id in dict.fromkeys(self.listed) if id in spelled]
 
     def _agreed(self, role: str) -> int | None:
         stated, named = self.stated[role], self.named[role]

@@ -7,7 +7,8 @@ names: Python would bind the module over the function.
 `published` gives the rows of the paper's tables, to print beside one's own numbers. Kinds:
 `similarity` (appendix B), `order` (appendix D, any-order metrics), `pass_at_k` (appendix D,
 insertion temperature) and `segments` (appendix E, LatentMDM on GSM8K). Policies carry our names:
-the paper's Top-K is `confidence`. Nothing here claims that two protocols are alike.
+the paper's Top-K is `confidence`. `infilling` is not the paper's: each row names its source.
+Nothing here claims that two protocols are alike.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _HOME = {
 
 __all__ = ["arness", "diversity", "order", "placement", "published", "similarity"]
 
-KINDS = ("similarity", "order", "pass_at_k", "segments")
+KINDS = ("similarity", "order", "pass_at_k", "segments", "infilling")
 """The kinds of published tables."""
 
 

@@ -31,25 +31,53 @@ over random orders, in closed form:
 
 `ties` is the share of the sampler's choices that a tie rule made. Where it is large, the order is
 that rule's and not the model's.
+
+Where a sampler fills blocks from left to right (trace/blocks.py), the order between blocks is
+given. Every score then has two more controls, which deal the steps out inside blocks
+(order_blocks.py), and there is one more score:
+
+    tau_in_blocks    the mean of the blocks' own tau-b, each weighted by its number of pairs, over
+                     the blocks that have an order; chance is 0. With one item a step it is
+                     (tau - chance) / (1 - chance) of the raw tau, chance that within blocks
+
+A block revealed in one step has no order; `ordered` is the share of the pairs inside blocks that do
+not come in one step.
 """
 
 from __future__ import annotations
 
 import math
+import zlib
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anyorder.measure.intervals import Interval, as_record, known_mean, plain, sample_interval
+from anyorder.measure.intervals import (
+    LEAST_ROOM,
+    Interval,
+    as_record,
+    known_mean,
+    plain,
+    sample_interval,
+)
+from anyorder.measure.order_blocks import (
+    ControlKey,
+    chances_in_blocks,
+    one_after_another,
+    permuted_in_blocks,
+    sorted_in_blocks,
+)
 from anyorder.measure.placement_scores import find_program, programs_looked_for
 from anyorder.trace import Run, Trace
+from anyorder.trace.blocks import BlockRule
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -77,6 +105,68 @@ def tau_b(times: ArrayLike) -> float:
     """Kendall's tau-b of the times of items from left to right."""
     own = np.asarray(times, dtype=np.int64)
     return _tau(*_left_counts(own))
+
+
+def control_keys(trace: Trace, seeds: Sequence[int]) -> tuple[ControlKey, ...]:
+    """Seed, sample and task, as numbers, for the permutations of a control."""
+    # crc32, because `hash` of a string differs between processes.
+    return tuple((seed, trace.sample, zlib.crc32(trace.task_id.encode())) for seed in seeds)
+
+
+@dataclass(frozen=True)
+class BlockEnds:
+    """The scores of the same steps in other orders inside the blocks."""
+
+    random_in_blocks: float
+    """The expectation over orders inside blocks; over seeds, where the blocks' steps overlap."""
+    left_to_right_in_blocks: float
+
+
+def block_ends(
+    times: ArrayLike, blocks: ArrayLike, ks: Sequence[int], keys: Sequence[ControlKey]
+) -> dict[str, BlockEnds]:
+    """The two controls within blocks of each of `order_scores`.
+
+    Block numbers do not fall from left to right; `keys` are of seeds (control_keys).
+    """
+    own, inside = (np.asarray(each, dtype=np.int64) for each in (times, blocks))
+    best = _values(sorted_in_blocks(own, inside), ks)
+    if one_after_another(own, inside):
+        chances = chances_in_blocks(own, inside, ks)
+    else:
+        dealt = [_values(permuted_in_blocks(own, inside, key), ks) for key in keys]
+        chances = {name: known_mean(each[name] for each in dealt) for name in best}
+    return {name: BlockEnds(chances[name], value) for name, value in best.items()}
+
+
+def tau_in_blocks(times: ArrayLike, blocks: ArrayLike) -> OrderScore:
+    """The mean tau-b of the blocks that have an order, weighted by pairs; NaN without one."""
+    own, inside = (np.asarray(each, dtype=np.int64) for each in (times, blocks))
+
+    def mean(times: IntArray) -> float:
+        taus, pairs = _block_taus(times, inside)
+        known = ~np.isnan(taus)
+        return float(np.average(taus[known], weights=pairs[known])) if known.any() else math.nan
+
+    value = mean(own)
+    chance = math.nan if math.isnan(value) else 0.0
+    return OrderScore(value, chance, mean(sorted_in_blocks(own, inside)), -value)
+
+
+def _block_taus(times: IntArray, blocks: IntArray) -> tuple[FloatArray, IntArray]:
+    """Each block's tau-b, and its number of pairs."""
+    parts = np.split(times, np.flatnonzero(np.diff(blocks)) + 1)
+    pairs = [len(part) * (len(part) - 1) // 2 for part in parts]
+    return np.array([tau_b(part) for part in parts]), np.array(pairs)
+
+
+def ordered_share(times: ArrayLike, blocks: ArrayLike) -> float:
+    """The share of the pairs inside blocks that do not come in one step; NaN without pairs."""
+    own, inside = (np.asarray(each, dtype=np.int64) for each in (times, blocks))
+    sizes = np.unique(inside, return_counts=True)[1]
+    tied = np.unique(np.stack([inside, own]), axis=1, return_counts=True)[1]
+    pairs, same = (int((each * (each - 1)).sum()) for each in (sizes, tied))
+    return 1 - same / pairs if pairs else math.nan
 
 
 def _values(times: IntArray, ks: Sequence[int]) -> dict[str, float]:
@@ -148,6 +238,8 @@ def _ratio(above: float, below: float) -> float:
 
 
 KS = (1, 3)
+SEEDS = tuple(range(8))
+TAU_IN_BLOCKS = "tau_in_blocks"
 COLUMNS = ("value", "chance", "left_to_right", "mirrored")
 SCORED, NO_STEPS, NO_PROGRAM, TOO_SHORT = "scored", "no_steps", "no_program", "too_short"
 
@@ -163,6 +255,18 @@ class TextlessTokens:
 
 
 @dataclass(frozen=True)
+class InBlocks:
+    """The order of one sample inside its blocks."""
+
+    slots: int
+    """Generated tokens in the largest block, items or not."""
+    ordered: float
+    """`ordered_share`."""
+    ends: dict[str, BlockEnds]
+    """By score, `tau_in_blocks` too."""
+
+
+@dataclass(frozen=True)
 class SampleArness:
     """One sample, scored or not."""
 
@@ -174,12 +278,16 @@ class SampleArness:
     silent: TextlessTokens | None = None
     ties: float | None = None
     """None where the trace does not record it."""
+    in_blocks: InBlocks | None = None
+    """None where the run has no blocks."""
 
     def to_record(self) -> dict[str, Any]:
         names = ("task_id", "sample", "status", "items", "ties")
         record = {name: getattr(self, name) for name in names}
         if self.silent is not None:
             record["silent"] = as_record(self.silent)
+        if self.in_blocks is not None:
+            record["in_blocks"] = as_record(self.in_blocks)
         return record | {"scores": as_record(self.scores)}
 
 
@@ -194,15 +302,43 @@ class ArnessCell:
     chance: float
     left_to_right: float
     mirrored: float
+    ends: BlockEnds | None = None
+    """The controls within blocks; None where the run has no blocks."""
 
     @property
     def position(self) -> float:
-        """0 at chance, 1 at left to right; NaN where the two are equal."""
-        room = self.left_to_right - self.chance
-        return (self.mean - self.chance) / room if room else math.nan
+        """0 at chance, 1 at left to right; NaN where they differ by less than LEAST_ROOM."""
+        return self._between(self.chance, self.left_to_right)
+
+    @property
+    def position_in_blocks(self) -> float:
+        """The same between the controls within blocks; NaN without blocks."""
+        if self.ends is None:
+            return math.nan
+        return self._between(self.ends.random_in_blocks, self.ends.left_to_right_in_blocks)
+
+    def _between(self, chance: float, left_to_right: float) -> float:
+        room = left_to_right - chance
+        return (self.mean - chance) / room if abs(room) >= LEAST_ROOM else math.nan
 
     def to_record(self) -> dict[str, Any]:
-        return as_record(self) | {"position": plain(self.position)}
+        record = as_record(self) | {"position": plain(self.position)}
+        del record["ends"]
+        if self.ends is not None:
+            record |= as_record(self.ends) | {"position_in_blocks": plain(self.position_in_blocks)}
+        return dict(record)
+
+
+class BlockFacts(NamedTuple):
+    """The blocks of a run."""
+
+    slots: int
+    """Generated tokens in the largest block."""
+    ordered: float
+    """The mean over samples of the share of pairs inside blocks that have an order."""
+
+    def to_record(self) -> dict[str, Any]:
+        return {"slots": self.slots, "ordered": plain(self.ordered), "order_between": "given"}
 
 
 @dataclass(frozen=True)
@@ -218,6 +354,8 @@ class ArnessTable:
     """Means over the scored samples; `early` over those that have silent tokens."""
     ties: float
     """Mean share of ties; NaN where no trace records them."""
+    blocks: BlockFacts | None = None
+    """None where the run has no blocks."""
 
     def to_record(self, *, samples: bool = True) -> dict[str, Any]:
         """As JSON; `samples` adds a record for each sample."""
@@ -229,6 +367,8 @@ class ArnessTable:
             "silent": as_record(self.silent),
             "ties": plain(self.ties),
         }
+        if self.blocks is not None:
+            record["blocks"] = self.blocks.to_record()
         if samples:
             record["samples"] = [sample.to_record() for sample in self.samples]
         return record
@@ -238,12 +378,17 @@ def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> A
     """The AR-ness of a run, or of traces, at each k."""
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
         raise ValueError(f"ks={tuple(ks)}: give different whole numbers from 1 on")
-    traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
-    looked_for = isinstance(run_or_traces, Run) and programs_looked_for(run_or_traces)
-    samples = tuple(sample_arness(trace, ks, looked_for=looked_for) for trace in traces)
+    source = run_or_traces if isinstance(run_or_traces, Run) else list(run_or_traces)
+    traces = source.traces() if isinstance(source, Run) else source
+    looked_for = isinstance(source, Run) and programs_looked_for(source)
+    blocks = source.blocks() if isinstance(source, Run) else BlockRule().if_several(source)
+    samples = tuple(
+        sample_arness(trace, ks, looked_for=looked_for, blocks=blocks) for trace in traces
+    )
     scored = [sample for sample in samples if sample.status == SCORED]
     silent = [sample.silent for sample in scored if sample.silent is not None]
-    names = list(order_scores([1], ks))
+    names = [*order_scores([1], ks), *([] if blocks is None else [TAU_IN_BLOCKS])]
+    inside = [sample.in_blocks for sample in scored if sample.in_blocks is not None]
     return ArnessTable(
         ks=tuple(ks),
         samples=samples,
@@ -253,11 +398,21 @@ def arness(run_or_traces: Run | Iterable[Trace], *, ks: Sequence[int] = KS) -> A
             known_mean(s.share for s in silent), known_mean(s.early for s in silent)
         ),
         ties=known_mean(s.ties for s in samples if s.ties is not None),
+        blocks=None
+        if blocks is None
+        else BlockFacts(
+            max((each.slots for each in inside), default=0),
+            known_mean(each.ordered for each in inside),
+        ),
     )
 
 
 def sample_arness(
-    trace: Trace, ks: Sequence[int] = KS, *, looked_for: bool = False
+    trace: Trace,
+    ks: Sequence[int] = KS,
+    *,
+    looked_for: bool = False,
+    blocks: BlockRule | None = None,
 ) -> SampleArness:
     """One sample; its text never raises.
 
@@ -269,7 +424,7 @@ def sample_arness(
     end = trace.char_end.astype(np.int64)
     start = np.concatenate([[0], end])[: len(end)]
     how, (first, after) = find_program(trace, looked_for)
-    generated = steps > 0
+    generated = (steps > 0) & (steps <= (trace.steps or 0))  # later: never revealed
     item = generated & (end > start) & (start < after) & (end > first)
     hidden = steps[generated & (end == start)]
     times = steps[item]
@@ -282,11 +437,23 @@ def sample_arness(
         share=len(hidden) / int(generated.sum()),
         early=float((hidden < np.median(times)).mean()) if len(hidden) else math.nan,
     )
-    return replace(known, scores=order_scores(times, ks), silent=silent)
+    known = replace(known, scores=order_scores(times, ks), silent=silent)
+    if blocks is None:
+        return known
+    inside = blocks.tokens(trace)[item]
+    own = tau_in_blocks(times, inside)
+    ends = block_ends(times, inside, ks, control_keys(trace, SEEDS))
+    ends[TAU_IN_BLOCKS] = BlockEnds(own.chance, own.left_to_right)
+    return replace(
+        known,
+        scores=known.scores | {TAU_IN_BLOCKS: own},
+        in_blocks=InBlocks(blocks.largest(trace), ordered_share(times, inside), ends),
+    )
 
 
 def _tie_share(trace: Trace) -> float | None:
-    chosen = int((trace.timing()[1] > 0).sum())
+    reveal = trace.timing()[1]
+    chosen = int(((reveal > 0) & (reveal <= (trace.steps or 0))).sum())
     # A token that was masked again had earlier reveals, and a deleted one had some: choices too.
     chosen += sum(event.piece is not None for event in trace.events or ())
     chosen += sum((ghost.reveal_step or 0) > 0 for ghost in trace.ghosts or ())
@@ -294,12 +461,26 @@ def _tie_share(trace: Trace) -> float | None:
 
 
 def _cell(samples: Sequence[SampleArness], name: str) -> ArnessCell:
-    rows, tasks = [], []
+    rows, tasks, ends = [], [], []
     for sample in samples:
         score = sample.scores[name]
         if not math.isnan(score.value):
             rows.append([getattr(score, column) for column in COLUMNS])
             tasks.append(sample.task_id)
+            if sample.in_blocks is not None:
+                ends.append(sample.in_blocks.ends[name])
     table = np.array(rows).reshape(len(rows), len(COLUMNS))
-    value, *others = (known_mean(column) for column in table.T)
-    return ArnessCell(value, len(rows), sample_interval(tasks, table[:, 0]), *others)
+    value, chance, left_to_right, mirrored = (known_mean(column) for column in table.T)
+    mean_ends = BlockEnds(
+        known_mean(each.random_in_blocks for each in ends),
+        known_mean(each.left_to_right_in_blocks for each in ends),
+    )
+    return ArnessCell(
+        mean=value,
+        samples=len(rows),
+        interval=sample_interval(tasks, table[:, 0]),
+        chance=chance,
+        left_to_right=left_to_right,
+        mirrored=mirrored,
+        ends=mean_ends if ends else None,
+    )

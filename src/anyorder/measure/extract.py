@@ -18,6 +18,7 @@ never taken silently. Further modes:
     function     GSM8K and stories: the first fenced block, else the text, from the first `def`,
                  less the last lines that do not compile
     plain        the text as it is
+    infill       prefix + what was filled in, up to a marker that ends it + suffix
 
 `sanitize` is the clean-up of the release and of Dream-Coder's evaluation:
 
@@ -270,6 +271,9 @@ _ANY_DEF = re.compile(r"\bdef ")
 # A line at the margin that ends an indented body. Closing brackets, strings and comments may be at
 # the margin within a statement.
 _MARGIN = re.compile(r"(?<=\n)[^\s#)\]}'\"]")
+# Tokenizers of models that fill in the middle list these as text. Written into a middle, each ends
+# it as EOS does: the model goes on with another file.
+_MARKER = re.compile(r"<\|(?:fim_\w+|repo_name|file_sep)\|>|<fim_\w+>|<\uff5cfim\u2581\w+\uff5c>")
 
 
 @dataclass(frozen=True)
@@ -281,14 +285,16 @@ class ExtractionInput:
     prefix: str = ""
     """Code that belongs before the text; "" where the text is a whole program."""
     entry_point: str | None = None
+    suffix: str = ""
+    """Code that belongs behind the text, where the text fills a gap."""
 
 
 def extract(
-    text: str, *, mode: str, entry_point: str | None = None, prefix: str = ""
+    text: str, *, mode: str, entry_point: str | None = None, prefix: str = "", suffix: str = ""
 ) -> str | None:
     """The program in `text` by one mode, or None where there is no code."""
     refuse_unknown("extraction", mode, EXTRACTIONS)
-    program = EXTRACTIONS[mode](ExtractionInput(text, prefix, entry_point))
+    program = EXTRACTIONS[mode](ExtractionInput(text, prefix, entry_point, suffix))
     return program if program and program.strip() else None
 
 
@@ -375,6 +381,11 @@ def _function(sample: ExtractionInput) -> str | None:
     return "\n".join(code)  # graded as it is: a program with a syntax error
 
 
+def _infill(sample: ExtractionInput) -> str:
+    middle = _MARKER.split(sample.text, maxsplit=1)[0]
+    return f"{sample.prefix}{middle}{sample.suffix}"
+
+
 def _lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").split("\n")
 
@@ -403,5 +414,6 @@ EXTRACTIONS: dict[str, Callable[[ExtractionInput], str | None]] = {
     "last_block": _last_block,
     "function": _function,
     "plain": lambda sample: sample.text,
+    "infill": _infill,
 }
 """Mode -> its function; the head of this file says what each does."""

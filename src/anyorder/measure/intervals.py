@@ -45,6 +45,11 @@ FloatArray = NDArray[np.float64]
 
 LEVEL, RESAMPLES = 0.95, 10_000
 
+LEAST_ROOM = 0.05
+"""A score is placed between two controls only if these differ by at least this much. All scores
+with controls lie in 0..1 or -1..1; with less room the place is the noise of the score, enlarged
+twentyfold and more."""
+
 DRAWN_AT_ONCE = 1 << 20
 """Indices held in memory at a time (8 MiB); it does not change the result."""
 

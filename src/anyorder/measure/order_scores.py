@@ -21,6 +21,8 @@ final program and the number of tokens at each step, and assigns the steps to ot
     random           permuted, once per seed
     segments         the segments' last steps permuted over the segments, once per seed: chance for
                      a sampler that commits a segment at once
+    left_to_right_in_blocks, random_in_blocks    the steps of each block sorted, or permuted, where
+                     a sampler fills blocks from left to right (order_blocks.py)
 
 Tokens outside the program and given tokens keep their steps. A permutation depends only on the
 seed, the task and the sample's number.
@@ -31,7 +33,6 @@ Letters: R rows of steps (sample and controls), N tokens of the trace, T Python 
 from __future__ import annotations
 
 import re
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,14 +42,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.checks import refuse_unknown
-from anyorder.measure.arness_scores import tau_b
+from anyorder.measure.arness_scores import SEEDS, control_keys, tau_b
 from anyorder.measure.intervals import known_mean
 from anyorder.measure.order_anchors import AnchorOrder, Units, anchor_order
+from anyorder.measure.order_blocks import (
+    LEFT_TO_RIGHT_IN_BLOCKS,
+    RANDOM_IN_BLOCKS,
+    ControlKey,
+    permuted_in_blocks,
+    sorted_in_blocks,
+)
 from anyorder.measure.order_nodes import RULES, UNSEEN, NodeScores, score_nodes
 from anyorder.measure.order_program import SCOPES, OrderProgram, ProgramFacts, prepare
 from anyorder.measure.order_table import (
     LEFT_TO_RIGHT,
     RANDOM,
+    BlockPairs,
     OrderSetting,
     OrderTable,
     SampleOrder,
@@ -57,6 +66,7 @@ from anyorder.measure.order_table import (
     aggregate,
 )
 from anyorder.trace import Run, Trace
+from anyorder.trace.blocks import BlockRule
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -67,7 +77,6 @@ NEWLINE = re.compile("\n")
 
 # Samples of one task are often equal, so a cache of the last few texts catches most repetitions.
 PROGRAMS_CACHED = 256
-SEEDS = tuple(range(8))
 
 
 @dataclass(frozen=True)
@@ -77,14 +86,10 @@ class MovableTokens:
     steps: IntArray
     segments: IntArray | None
     """The segment of each, -1 for none; None if the trace has no segments."""
-    keys: tuple[tuple[int, int, int], ...]
+    keys: tuple[ControlKey, ...]
     """One per seed; a permutation depends on nothing else."""
-
-
-def control_keys(trace: Trace, seeds: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-    """Seed, sample and task, as numbers."""
-    # crc32, because `hash` of a string differs between processes.
-    return tuple((seed, trace.sample, zlib.crc32(trace.task_id.encode())) for seed in seeds)
+    blocks: IntArray | None = None
+    """The block of each; None if the run has no blocks."""
 
 
 def segment_steps(steps: IntArray, which: IntArray) -> IntArray:
@@ -109,6 +114,14 @@ CONTROLS: dict[str, Callable[[MovableTokens], list[IntArray]]] = {
         np.random.default_rng(key).permutation(tokens.steps) for key in tokens.keys
     ],
     "segments": _segments,
+    LEFT_TO_RIGHT_IN_BLOCKS: lambda tokens: (
+        [] if tokens.blocks is None else [sorted_in_blocks(tokens.steps, tokens.blocks)]
+    ),
+    RANDOM_IN_BLOCKS: lambda tokens: (
+        []
+        if tokens.blocks is None
+        else [permuted_in_blocks(tokens.steps, tokens.blocks, key) for key in tokens.keys]
+    ),
 }
 """Control -> the rows of steps that it gives the movable tokens."""
 
@@ -154,13 +167,15 @@ def order(
             refuse_unknown(what, name, known)
     if controls and not seeds:
         raise ValueError("seeds is empty: give at least one for the random control")
-    traces = run_or_traces.traces() if isinstance(run_or_traces, Run) else run_or_traces
+    source = run_or_traces if isinstance(run_or_traces, Run) else list(run_or_traces)
     if facts is None:
-        facts = (isinstance(run_or_traces, Run) and run_or_traces.card.facts) or {}
+        facts = (isinstance(source, Run) and source.card.facts) or {}
     setting = OrderSetting(mode, tuple(scopes), tuple(controls), tuple(seeds))
     programs = _Programs(setting)
+    blocks = source.blocks() if isinstance(source, Run) else BlockRule().if_several(source)
     samples = [
-        measure_sample(trace, setting, programs, facts.get(trace.task_id, {})) for trace in traces
+        measure_sample(trace, setting, programs, facts.get(trace.task_id, {}), blocks)
+        for trace in (source.traces() if isinstance(source, Run) else source)
     ]
     return aggregate(samples, setting)
 
@@ -187,25 +202,29 @@ def measure_sample(
     setting: OrderSetting,
     programs: _Programs | None = None,
     known: Mapping[str, Any] | None = None,
+    blocks: BlockRule | None = None,
 ) -> SampleOrder:
-    """One trace; its text never raises. `known` are the facts of its problem."""
+    """One trace; its text never raises. `known` are the facts of its problem, `blocks` the rule of
+    its run."""
     program = (programs or _Programs(setting)).of(trace)
     facts = program if isinstance(program, ProgramFacts) else program.facts
     status = NO_STEPS if trace.reveal_step is None else facts.status
     if isinstance(program, ProgramFacts) or trace.reveal_step is None:
         return SampleOrder(trace.task_id, trace.sample, status, facts)
-    places = _Places.of(trace, program, first_shown=setting.mode == "compat")
+    places = _Places.of(trace, program, blocks, first_shown=setting.mode == "compat")
     tokens = MovableTokens(
         places.steps[places.movable],
         None if places.segments is None else places.segments[places.movable],
         control_keys(trace, setting.seeds),
+        None if places.blocks is None else places.blocks[places.movable],
     )
     steps, where = control_rows(places.steps, places.movable, tokens, setting.controls)
     token_steps = revealed_at(places.start, places.end, steps, program.spans)
     scores = score_nodes(token_steps, program.blocks, RULES[setting.mode])
     if facts.parents and not scores.children[0].any():
         status = GIVEN
-    random = steps[where.get(RANDOM, slice(0))]
+    chance = RANDOM if blocks is None else RANDOM_IN_BLOCKS
+    random = steps[where.get(chance, slice(0))]
     segments, anchor = _unit_orders(trace, places, random, known or {})
     return SampleOrder(
         trace.task_id,
@@ -216,6 +235,9 @@ def measure_sample(
         visits=scores.visits[0],
         segments=segments,
         anchor=anchor,
+        blocks=None
+        if blocks is None
+        else BlockPairs(blocks.largest(trace), *sibling_pairs(places, program)),
     )
 
 
@@ -226,9 +248,12 @@ class _Places:
         self.start, self.end, self.steps = start, end, steps
         self.movable: BoolArray = np.ones(len(steps), dtype=bool)
         self.segments: IntArray | None = None
+        self.blocks: IntArray | None = None
 
     @classmethod
-    def of(cls, trace: Trace, program: OrderProgram, *, first_shown: bool) -> _Places:
+    def of(
+        cls, trace: Trace, program: OrderProgram, blocks: BlockRule | None, *, first_shown: bool
+    ) -> _Places:
         assert trace.char_end is not None
         end = trace.char_end.astype(np.int64)
         start = np.concatenate([[0], end])[: len(end)]
@@ -239,6 +264,8 @@ class _Places:
         places.movable = (places.start < after) & (places.end > first) & (places.steps > 0)
         if trace.segment is not None:
             places.segments = trace.segment.astype(np.int64)[wide]
+        if blocks is not None:
+            places.blocks = blocks.tokens(trace)[wide]
         return places
 
 
@@ -282,14 +309,37 @@ def _by_scope(
     return found
 
 
+def sibling_pairs(places: _Places, program: OrderProgram) -> tuple[int, int]:
+    """Of the pairs of generated children of one node: those inside one block, and all.
+
+    Only inside one block is the order of two children free.
+    """
+    assert places.blocks is not None
+    # Of every Python token, the first and the last block; `revealed_at` takes the latest.
+    beyond = int(places.blocks.max(initial=0)) + 1
+    own = np.where(places.movable, np.stack([beyond - places.blocks, places.blocks + 1]), 0)  # 2 N
+    first, last = revealed_at(places.start, places.end, own, program.spans)[:, program.blocks.token]
+    ends = np.zeros((2, len(program.blocks.parent)), dtype=np.int64)  # 2 C
+    np.maximum.at(ends[0], program.blocks.child, first)
+    np.maximum.at(ends[1], program.blocks.child, last)
+    there = ends[1] > 0
+    parent, block = program.blocks.parent[there], ends[1][there] - 1
+    whole = beyond - ends[0][there] == block
+    _, children = np.unique(parent, return_counts=True)
+    _, inside = np.unique(np.stack([parent, block])[:, whole], axis=1, return_counts=True)
+    pairs = [int((counts * (counts - 1)).sum()) // 2 for counts in (inside, children)]
+    return pairs[0], pairs[1]
+
+
 def _unit_orders(
     trace: Trace, places: _Places, random: IntArray, known: Mapping[str, Any]
 ) -> tuple[SegmentOrder | None, AnchorOrder | None]:
     """The order of the segments' last steps, or of the lines' where there are no segments; and the
     same as seen from the anchor.
 
-    `random` are the rows of the random control (R N). Permuted segments have a tau of 0 on average;
-    permuted tokens do not, where lines differ in length.
+    `random` are the rows of the random control (R N), that within blocks if there are blocks.
+    Permuted segments have a tau of 0 on average; permuted tokens do not, where lines differ in
+    length, or keep to their blocks.
     """
     inside, units = _units(trace, places)
     if not units.texts:

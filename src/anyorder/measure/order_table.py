@@ -6,8 +6,10 @@ samples that have one. Controls are averaged in the same way, their rows first, 
 
     position = (score - left_to_right) / (random - left_to_right)
 
-so strict left to right scores 0 on the same programs, and chance 1. Intervals draw tasks, each with
-all of its samples. The scores come from order_scores.py.
+so strict left to right scores 0 on the same programs, and chance 1; there is no position where the
+two controls differ by less than 0.05 (intervals.LEAST_ROOM). Intervals draw tasks, each with
+all of its samples. Runs with blocks have a second position, between the two controls within blocks
+(order_blocks.py). The scores come from order_scores.py.
 
 Letters: R rows (sample and controls), N nodes with children; 2 PARTS, 4 METRICS.
 """
@@ -25,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.measure.intervals import (
+    LEAST_ROOM,
     LEVEL,
     Interval,
     as_record,
@@ -36,6 +39,7 @@ from anyorder.measure.intervals import (
     task_sums,
 )
 from anyorder.measure.order_anchors import AnchorOrder, Tau, shown_first
+from anyorder.measure.order_blocks import LEFT_TO_RIGHT_IN_BLOCKS, RANDOM_IN_BLOCKS
 from anyorder.measure.order_nodes import METRICS
 from anyorder.measure.order_program import ProgramFacts
 
@@ -91,7 +95,24 @@ class SegmentOrder:
     tau: float
     """Kendall's tau-b; NaN for one segment, or if all came at once."""
     chance: float
-    """Mean tau of the control: 0 for segments, not for lines, since a longer line ends later."""
+    """Mean tau of the control: 0 for segments, not for lines, since a longer line ends later. Of
+    the control within blocks, where there are blocks."""
+
+
+class BlockPairs(NamedTuple):
+    """The freedom that blocks leave to the order of one sample's nodes."""
+
+    slots: int
+    """Generated tokens in the largest block."""
+    inside: int
+    """Pairs of children of one node with all their tokens in one block."""
+    pairs: int
+    """All pairs of children of one node; the order of the others is given, or partly."""
+
+    @property
+    def share(self) -> float:
+        """NaN without pairs."""
+        return self.inside / self.pairs if self.pairs else math.nan
 
 
 @dataclass(frozen=True)
@@ -107,6 +128,8 @@ class SampleOrder:
     segments: SegmentOrder | None = None
     anchor: AnchorOrder | None = None
     """None where the task names no anchor."""
+    blocks: BlockPairs | None = None
+    """None where the run has no blocks."""
 
     def to_record(self, *, nodes: bool = True) -> dict[str, Any]:
         """As JSON; `nodes` adds every node's values."""
@@ -122,6 +145,8 @@ class SampleOrder:
             record["segments"] = as_record(self.segments)
         if self.anchor is not None:
             record["anchor"] = as_record(self.anchor)
+        if self.blocks is not None:
+            record["blocks"] = self.blocks._asdict()
         return record
 
     def _scope(self, name: str, nodes: bool) -> dict[str, Any] | None:
@@ -184,10 +209,16 @@ class OrderCell:
     controls: dict[str, float]
     """The mean of each control; `segments` only where traces have segments."""
     position: Interval | None
-    """Between left to right (0) and random (1); None without these controls."""
+    """Between left to right (0) and random (1); None without these controls, NaN where they differ
+    by less than LEAST_ROOM."""
+    position_in_blocks: Interval | None = None
+    """The same between the controls within blocks; None where the run has no blocks."""
 
     def to_record(self) -> dict[str, Any]:
-        return as_record(self)
+        record = dict(as_record(self))
+        if self.position_in_blocks is None:
+            del record["position_in_blocks"]
+        return record
 
 
 @dataclass(frozen=True)
@@ -257,6 +288,15 @@ class OrderTable:
     anchors: dict[str, dict[str, AnchorCell]] = field(default_factory=dict)
     """Per unit and anchor; empty where the task names no anchors."""
 
+    @property
+    def blocks(self) -> tuple[int, float] | None:
+        """(generated tokens in the largest block, mean share of the pairs of children that lie
+        inside one block); None where the run has no blocks."""
+        found = [sample.blocks for sample in self.samples if sample.blocks is not None]
+        if not found:
+            return None
+        return max(each.slots for each in found), known_mean(each.share for each in found)
+
     def to_record(self, *, samples: bool = True, nodes: bool = True) -> dict[str, Any]:
         """As JSON; `samples` adds a record for each sample, `nodes` its nodes."""
         aggregate: dict[str, Any] = {}
@@ -280,6 +320,10 @@ class OrderTable:
                 unit: {anchor: cell.to_record() for anchor, cell in cells.items()}
                 for unit, cells in self.anchors.items()
             }
+        if self.blocks is not None:
+            slots, inside = self.blocks
+            pairs = {"pairs_inside_one": plain(inside), "order_between": "given"}
+            record["blocks"] = {"slots": slots, **pairs}
         if samples:
             record["samples"] = [sample.to_record(nodes=nodes) for sample in self.samples]
         return record
@@ -317,26 +361,31 @@ def _cell(
     table = np.array(values).reshape(len(values), 1 + len(controls))
     sums, counts = task_sums(tasks, table)
     columns = dict(zip(controls, sums.T[1:], strict=True))
-    position = None
-    if LEFT_TO_RIGHT in columns and RANDOM in columns:
-        position = _position(sums[:, 0], columns[LEFT_TO_RIGHT], columns[RANDOM])
+
+    def position(low: str, high: str) -> Interval | None:
+        if low not in columns or high not in columns:
+            return None
+        return _position(sums[:, 0], columns[low], columns[high], counts)
+
+    blocks = any(sample.blocks is not None for sample in samples)
     own, *means = (known_mean(column) for column in table.T)
     return OrderCell(
         mean=own,
         samples=len(values),
         interval=ratio_interval(sums[:, 0], counts),
         controls={c: mean for c, mean in zip(controls, means, strict=True) if not math.isnan(mean)},
-        position=position,
+        position=position(LEFT_TO_RIGHT, RANDOM),
+        position_in_blocks=position(LEFT_TO_RIGHT_IN_BLOCKS, RANDOM_IN_BLOCKS) if blocks else None,
     )
 
 
-def _position(own: FloatArray, low: FloatArray, high: FloatArray) -> Interval:
-    """The position of the mean between its controls; NaN where these are equal.
+def _position(own: FloatArray, low: FloatArray, high: FloatArray, counts: NDArray[Any]) -> Interval:
+    """The position of the mean between its controls; NaN where these differ by too little.
 
-    Arguments are sums over each task's samples; their number cancels.
+    Arguments are sums over each task's samples, and the numbers of these.
     """
-    if not own.size or math.isclose(low.mean(), high.mean(), abs_tol=1e-12):
-        return Interval(math.nan, math.nan, math.nan, own.size, LEVEL, "equal controls")
+    if not own.size or abs(high.sum() - low.sum()) < LEAST_ROOM * counts.sum():
+        return Interval(math.nan, math.nan, math.nan, own.size, LEVEL, "controls too close")
     try:
         return bootstrap(_between, [own, low, high])
     except ValueError:  # on some draws the two controls are equal

@@ -46,6 +46,7 @@ from anyorder.measure.intervals import (
     difference_interval,
     rate_interval,
     ratio_interval,
+    task_sums,
 )
 from anyorder.trace import Run
 
@@ -167,21 +168,32 @@ def pass_table(
     *,
     estimator: str = "unbiased",
     n: int | None = None,
+    groups: Mapping[str, str] | None = None,
     **drawing: Unpack[Resampling],
 ) -> list[Rate]:
     """pass@k for each k: the mean over tasks, with an interval over tasks.
 
     Tasks may have different numbers of samples, each at least k. A task without any sample is an
     empty sequence: wrong under fixed_n, an error otherwise. Where no task or every task is solved,
-    the bounds are Wilson's.
+    the bounds are Wilson's. `groups` names the group of each task, where the tasks of a group are
+    not independent: the mean is still over tasks, and the interval draws groups.
     """
     sizes = _sizes(correct)
     rows = []
     for k in ks:
         rates = task_rates(correct, k, estimator=estimator, n=n)
-        interval = rate_interval(list(rates.values()), **drawing)
+        interval = _over(rates, groups or {}, drawing)
         rows.append(Rate(k, estimator, interval, sizes, n))
     return rows
+
+
+def _over(rates: Mapping[str, float], groups: Mapping[str, str], drawing: Resampling) -> Interval:
+    """The mean over tasks, with an interval over their groups; a task without one is alone."""
+    values = np.array(list(rates.values()))
+    if not groups or values.min() == values.max():
+        names = {groups.get(task, task): rate for task, rate in rates.items()}
+        return rate_interval(list(names.values()), **drawing)
+    return ratio_interval(*task_sums([groups.get(task, task) for task in rates], values), **drawing)
 
 
 def pass_differences(

@@ -310,36 +310,35 @@ def _common_lines(text: str, program: str) -> Extent:
     return shown[common[0].b][0], shown[common[-1].b + common[-1].size - 1][1]
 
 
-def _code(trace: Trace, eos_id: int | None, looked_for: bool) -> tuple[str, BoolArray]:
+def _code(trace: Trace, end_ids: Sequence[int], looked_for: bool) -> tuple[str, BoolArray]:
     how, (first, after) = find_program(trace, looked_for)
     if how == "text":
-        return how, _before_end(trace, eos_id)
+        return how, _before_end(trace, end_ids)
     assert trace.char_end is not None
     end = trace.char_end.astype(np.int64)
     start = np.concatenate([[0], end[:-1]]) if len(end) else end
     shares = (start < after) & (end > first) & (end > start)
     empty = (start == end) & (end > first) & (end <= after)
-    return how, (shares | empty) & _before_end(trace, eos_id)
+    return how, (shares | empty) & _before_end(trace, end_ids)
 
 
-def _before_end(trace: Trace, eos_id: int | None) -> BoolArray:
+def _before_end(trace: Trace, end_ids: Sequence[int]) -> BoolArray:
     assert trace.token_ids is not None
-    if eos_id is None:
-        return np.ones(len(trace.token_ids), dtype=bool)
-    return np.cumsum(trace.token_ids == eos_id) == 0
+    return np.cumsum(np.isin(trace.token_ids, end_ids)) == 0
 
 
-REGIONS: dict[str, Callable[[Trace, int | None, bool], tuple[str, BoolArray]]] = {
+REGIONS: dict[str, Callable[[Trace, Sequence[int], bool], tuple[str, BoolArray]]] = {
     "code": _code,
-    "all": lambda trace, eos_id, looked_for: ("all", _before_end(trace, None)),
+    "all": lambda trace, end_ids, looked_for: ("all", _before_end(trace, ())),
 }
 
 
 def tokens_inside(
-    trace: Trace, region: str, eos_id: int | None, *, looked_for: bool = False
+    trace: Trace, region: str, end_ids: Sequence[int], *, looked_for: bool = False
 ) -> tuple[str, BoolArray]:
     """How the region was found, and whether each of the trace's tokens is inside.  # N
 
+    `end_ids` end a text: code ends before the first of them.
     looked_for: extraction ran on every sample, so a sample without a program has no code.
     """
     one_of("region", region, REGIONS)
@@ -348,4 +347,4 @@ def tokens_inside(
             f"trace {trace.task_id!r} sample {trace.sample} holds strings, not token ids, and a "
             "network reads ids: import it with its ids (see docs/traces.md), or sample it again"
         )
-    return REGIONS[region](trace, eos_id, looked_for)
+    return REGIONS[region](trace, end_ids, looked_for)

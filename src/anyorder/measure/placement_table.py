@@ -6,9 +6,11 @@ says what was measured, and how. Columns, for each canvas:
     task_id, sample, step, steps        which canvas of which sample
     time                                the time given to the network; null where it takes none
     span                                how the code was found (placement_scores.py)
-    open, masked                        open slots on the canvas, and positions of the region:
-                                        masked slots inside the code, or places along the tentative
-                                        texts of open segments (families/replay_segments.py)
+    open, masked                        open slots on the canvas (of the block that is being
+                                        filled, where there are blocks), and positions of the
+                                        region: those of them inside the code, or places along the
+                                        tentative texts of open segments
+                                        (families/replay_segments.py)
     token_ids, mass, loc, entropy, k_loc    the kept tokens by falling mass: the first two are the
                                         paper's green points
     profile_positions, profile          per kept token, its largest f_i(v) and where
@@ -20,6 +22,11 @@ A summary gives means with bootstrap intervals over tasks: of a canvas over its 
 over its canvases, of a task over its samples. even_loc and even_k_loc are the floors of LOC and
 k-LOC: the values if each mass were even over the masked positions. The gap is committed minus top,
 on canvases that have both.
+
+In a run with blocks (`block_slots` in the metadata) all this is within the block that is being
+filled. It has few slots, so its floor is high; what belongs in later blocks does not count. The
+summary of such a run has three more quantities: open, and LOC and committed-position localisation
+as (value - floor) / (1 - floor), on canvases with two masked positions or more.
 
 Not here: the mathematics (placement_scores.py), reading runs (apps/placement.py).
 """
@@ -46,6 +53,8 @@ from anyorder.trace.table import first_line, numpy_rows
 
 FORMAT = 1
 ABOUT_KEY = b"anyorder.placement"
+BLOCK_SLOTS = "block_slots"
+"""In the metadata of a run with blocks: the generated tokens of the largest one."""
 
 _REAL, _WHOLE = pa.list_(pa.float64()), pa.list_(pa.int32())
 SCHEMA = pa.schema(
@@ -248,8 +257,9 @@ class PlacementTable:
     def summary(self, steps: Sequence[int] | None = None) -> list[StepSummary]:
         """One summary for each step, all or those in `steps`, and last one over all of these."""
         # Keep only the means of a canvas: its tokens would hold the whole file in memory.
+        blocks = BLOCK_SLOTS in self.about
         found = [
-            _Canvas(row["step"], (row["task_id"], row["sample"]), numbers_of(row))
+            _Canvas(row["step"], (row["task_id"], row["sample"]), numbers_of(row, blocks=blocks))
             for row in self.rows()
             if row["masked"]
         ]
@@ -289,11 +299,25 @@ class PlacementTable:
         }
 
 
-def numbers_of(row: dict[str, Any]) -> dict[str, float]:
-    """The quantities of one canvas: means over its points, NaN where it has none."""
+def numbers_of(row: dict[str, Any], *, blocks: bool = False) -> dict[str, float]:
+    """The quantities of one canvas: means over its points, NaN where it has none.
+
+    blocks: with those that only runs with blocks have.
+    """
     top = {name: known_mean(row[name][:TOP]) for name in ("mass", "loc", "entropy", "k_loc")}
     names = ("mass", "localisation", "k_loc")
     committed = {name: known_mean(row[f"committed_{name}"]) for name in names}
+    within = {}
+    if blocks:
+        even = 1 / row["masked"]
+        pairs = {"top_loc": top["loc"], "committed_localisation": committed["localisation"]}
+        within = {
+            "open": float(row["open"]),
+            **{
+                f"{name}_above_even": (value - even) / (1 - even) if even < 1 else math.nan
+                for name, value in pairs.items()
+            },
+        }
     return {
         "masked": float(row["masked"]),
         **{f"top_{name}": value for name, value in top.items()},
@@ -302,6 +326,7 @@ def numbers_of(row: dict[str, Any]) -> dict[str, float]:
         **{f"committed_{name}": value for name, value in committed.items()},
         "gap_loc": committed["localisation"] - top["loc"],
         "gap_k_loc": committed["k_loc"] - top["k_loc"],
+        **within,
     }
 
 

@@ -33,8 +33,34 @@ METRICS = {"TSED": 0, "ASTD": 1, "Coarse": 1}
 
 PASSED = "passed"
 
+LANGUAGE, PYTHON = "language", "python"
+"""The fact of a problem that says what its answers are, and the language that is parsed here."""
+CODE_TASKS = (
+    *("stories", "trails", "humaneval", "humaneval+", "humaneval-infilling"),
+    *("mbpp", "mbpp+", "livecodebench", "gsm8k"),
+)
+"""Tasks whose answers are Python: their runs need not say so."""
+
 SampleKey = tuple[str, int]
 SampleVerdicts = Mapping[SampleKey, bool]
+
+
+def is_code(run: Run) -> bool:
+    """Whether a run says that its texts are Python, so that statement trees mean something.
+
+    The facts of its problems decide, then its task. A run of another task, or of none, says so if
+    it was graded, which runs programs, or if a sample has an entry point or an extracted program.
+    """
+    # Parsing cannot decide: many texts, such as names of molecules, are Python expressions too.
+    facts = (run.card.facts or {}).values()
+    if languages := {own[LANGUAGE] for own in facts if LANGUAGE in own}:
+        return languages == {PYTHON}
+    if str(run.card.config.get("task") or "").partition(":")[0] in CODE_TASKS:
+        return True
+    if (run.folder / VERDICTS_FILE).is_file():
+        return True
+    columns = run.table(["entry_point", "program"]).columns
+    return any(column.null_count < len(column) for column in columns)
 
 
 class ProgramSample(NamedTuple):

@@ -30,6 +30,9 @@ from typing import Any, NamedTuple
 
 from anyorder.measure.syntax import is_string
 
+TREE_MEASURES = ("order", "diversity", "similarity")
+"""Measures of statement trees: for programs only."""
+
 
 class Tree(NamedTuple):
     """Node 0 is the root; a node's parent is the last one before it that is one level higher."""

@@ -12,7 +12,7 @@ the vocabulary head is the most expensive part of a small model. The protocols a
 
 A `Denoiser` promises that hidden[:, i] predicts token i. If a network's state at i - 1 does,
 `shift_states` (transformer.py) moves the states: `Shifted` wraps any such network, `ShiftedNet` is
-a backbone of ours. `as_denoiser` adapts callables that return logits.
+a backbone of ours. `as_denoiser` adapts callables that return logits, `Barred` leaves ids out.
 
 `States` lists the rows of a vocabulary that a text may hold, for processes that draw tokens
 uniformly (duo) or give every slot a token (sflm): ordinary tokens, EOS and PAD, but never the mask,
@@ -42,7 +42,7 @@ D width, K states, V vocabulary.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, Self
@@ -175,6 +175,56 @@ class Shifted:
     def rereader(self, rows: int, columns: int) -> CachedStates:
         """The inner network's, shifted by the same place."""
         return ShiftedPartialCache(rereader_of(self.inner, rows, columns))
+
+
+class Barred:
+    """A denoiser around a network that must not propose some ids, such as [CLS] and [PAD]."""
+
+    def __init__(self, inner: Denoiser, ids: Iterable[int]) -> None:
+        self.inner = inner
+        self.ids = torch.tensor(sorted(ids))
+
+    def hidden(
+        self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
+    ) -> Tensor:
+        return self.inner.hidden(ids, mask=mask, time=time)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        logits = self.inner.head(hidden)
+        # A copy: the head of a wrapped network is the identity, and its states are kept.
+        return logits.index_fill(-1, self.ids.to(logits.device), -torch.inf)
+
+
+class Suffixed:
+    """A denoiser around a network that expects some ids after every text, such as [SEP].
+
+    They follow the last real id of each row; the states are those of the row without them.
+    """
+
+    def __init__(self, inner: Denoiser, ids: Sequence[int]) -> None:
+        self.inner = inner
+        self.ids = torch.tensor(ids)
+
+    def hidden(
+        self, ids: Tensor, *, mask: Tensor | None = None, time: Tensor | None = None
+    ) -> Tensor:
+        real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        place = real.sum(dim=1)[:, None] + torch.arange(len(self.ids), device=ids.device)
+        ended = F.pad(ids, (0, len(self.ids))).scatter(
+            1, place, self.ids.to(ids.device).expand_as(place)
+        )
+        whole = F.pad(real, (0, len(self.ids))).scatter(1, place, True)
+        return self.inner.hidden(ended, mask=whole, time=time)[:, : ids.shape[1]]
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.inner.head(hidden)
+
+
+def inside(net: Any) -> Any:
+    """The network inside the wrappers."""
+    while isinstance(net, Shifted | Barred | Suffixed):
+        net = net.inner
+    return net
 
 
 class LogitsDenoiser:
@@ -351,7 +401,7 @@ def _states(vocab: Vocab, without: frozenset[int]) -> States:
         id
         for id in range(vocab.size)
         if id not in without
-        and (id in ends or (id not in vocab.special_ids and vocab.decode([id])))
+        and (id in ends or (id not in vocab.special_ids and vocab.decode([id], begun=True)))
     ]
     # The result is cached: made under a decoder's inference mode, it could not be used in training.
     with torch.inference_mode(False):

@@ -34,6 +34,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +140,12 @@ def draw_layers(
 
 FREE_SETTINGS = {
     "causal", "time_modulated", "vocab_size", "tied",
-    "slots", "segment_length", "segment_by", "attention", "empty",
+    "slots", "segment_length", "segment_by", "attention", "empty", "block_size", "origin",
 }  # fmt: skip
 """Settings that may differ between a network and its base: the weights compute the same, or are a
 known start (causal ones for a bidirectional net), or names and shapes show the difference."""
+ROUND_OFF = 2.0**-23
+"""The relative distance of two neighbouring float32 numbers, at most."""
 TABLE, HEAD = "embed.weight", "unembed.weight"
 ADDED_BY_TIME = re.compile(r"time\.|blocks\.\d+\.modulation\.")
 """The parameters that a backbone with time has more than one without."""
@@ -202,12 +205,27 @@ def _named(net: nn.Module, without: re.Pattern[str] | None) -> dict[str, nn.Para
 
 def _check_settings(mine: Any, theirs: Any) -> None:
     """Refuse a base whose configuration gives the same weights another meaning."""
+    if different := list(_differences(mine, theirs)):
+        raise ValueError(
+            "the model to begin with has another shape than this network "
+            f"({'; '.join(different)}): give the recipe that model's net settings"
+        )
+
+
+def _differences(mine: Any, theirs: Any) -> Iterator[str]:
     for field in fields(mine):
         here, there = getattr(mine, field.name), getattr(theirs, field.name)
         if is_dataclass(here):
-            _check_settings(here, there)
-        elif field.name not in FREE_SETTINGS and here != there:
-            raise ValueError(
-                f"the model to begin with has another shape than this network ({field.name} "
-                f"{there}, here {here}): give the recipe that model's net settings"
-            )
+            yield from _differences(here, there)
+        elif field.name not in FREE_SETTINGS and not same_setting(here, there):
+            yield f"{field.name} {there}, here {here}"
+
+
+def same_setting(one: Any, other: Any) -> bool:
+    """Whether two settings are equal; floats up to the round-off of float32.
+
+    Files written from float32 hold 9.99999997e-07 for an epsilon of 1e-6.
+    """
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=ROUND_OFF)
+    return bool(one == other)

@@ -28,7 +28,7 @@ from anyorder.vocab import Vocab
 
 def sentence_ends(vocab: Vocab) -> tuple[int, ...]:
     """The ids that end a sentence, by spelling, and last the newline, which ends a prompt."""
-    texts = [vocab.decode([id]).rstrip(" ") for id in range(vocab.size)]
+    texts = [vocab.decode([id], begun=True).rstrip(" ") for id in range(vocab.size)]
     if "\n" not in texts:
         raise ValueError(
             "net.prompt=sentences: the vocabulary has no token for a newline, which ends prompts: "

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from anyorder.nets.init import draw_weights
 from anyorder.nets.prompts import ReadColumns, pool_sentences
 from anyorder.nets.shapes import TransformerConfig
-from anyorder.nets.stack import AttentionContext, Cache, Stack
+from anyorder.nets.stack import AttentionContext, Cache, Join, Stack
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,13 @@ class PartialCache:
 
     def read(self, ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
         columns = self.columns(ids, mask)
-        places, length = slice(None) if rows is None else rows, columns.x.shape[1]
+        plain = self.stack.plain_context(columns.x, columns.mask)
+        join = self.recorder(slice(None) if rows is None else rows, columns.x.shape[1])
+        context = AttentionContext(plain.rotation, plain.visible, plain.causal, join)
+        return columns.states_of_tokens(self.stack.run(columns.x, context))
+
+    def recorder(self, places: slice | Tensor, length: int) -> Join:
+        """Keeps the keys and values of the first `length` columns of some rows."""
 
         def record(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             self.keys[layer][places, :length] = keys
@@ -106,9 +112,7 @@ class PartialCache:
             # Attention reads the fresh tensors, not the cache: a full read is the exact network.
             return keys, values
 
-        plain = self.stack.plain_context(columns.x, columns.mask)
-        context = AttentionContext(plain.rotation, plain.visible, plain.causal, record)
-        return columns.states_of_tokens(self.stack.run(columns.x, context))
+        return record
 
     def reread(self, ids: Tensor, mask: Tensor, span: Span, rows: Tensor | None = None) -> Tensor:
         every = self.columns(ids, mask)  # all, because a sentence may begin before the span

@@ -152,6 +152,12 @@ def mean_over_masked(nats: Tensor, masked: Tensor) -> LossParts:
     return _weighted(nats, masked, 1 / (counts.to(nats.dtype) * len(masked)))
 
 
+def row_means(nats: Tensor, masked: Tensor) -> Tensor:
+    """For each row the mean over its masked items; 0 for a row without any.  # M -> B"""
+    counts = masked.sum(dim=1).clamp(min=1)
+    return nats.new_zeros(len(masked)).index_add(0, masked.nonzero()[:, 0], nats) / counts
+
+
 def hazard_bound(nats: Tensor, masked: Tensor, hazard: Tensor, items: Tensor) -> LossParts:
     """The weighted bound per free item, averaged over rows.
 

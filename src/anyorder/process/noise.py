@@ -101,12 +101,13 @@ def key_of(*parts: str | int) -> int:
 class Noise:
     """All the noise of one training step, addressed by example.
 
-    `level`, if given, is the corrupted share of every example: validation walks over a grid of it.
+    `level`, if given, is the corrupted share of every example, or of each: validation walks over a
+    grid of it, and the estimate of a likelihood spreads it evenly over its draws.
     """
 
     seed: int
     step: int
-    level: float | None = None
+    level: float | tuple[float, ...] | None = None
 
     def uniform(self, stream: Stream, *keys: Tensor | int) -> Tensor:
         return uniform(self.seed, int(stream), self.step, *keys)
@@ -117,6 +118,9 @@ class Noise:
         u_i = (pi(i) + v_i) / count. Each u_i alone is uniform; together they cover (0, 1) evenly,
         which takes most of the variance of the level out of the gradient.
         """
+        if isinstance(self.level, tuple):
+            assert len(self.level) == count, "one level for each example"
+            return torch.tensor(self.level, dtype=torch.float64, device=device)
         if self.level is not None:
             return torch.full((count,), self.level, dtype=torch.float64, device=device)
         row = torch.arange(count, device=device)

@@ -9,6 +9,7 @@ from anyorder.checks import refuse_unknown
 from anyorder.plugins import entries, family_part
 from anyorder.recipes import paper, tiny, trails
 from anyorder.recipes.recipe import (
+    BlockRecipe,
     DataConfig,
     DuoRecipe,
     FlexLatentRecipe,
@@ -31,6 +32,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "tiny/flexlatent": tiny.flexlatent,
     "tiny/duo": tiny.duo,
     "tiny/sflm": tiny.sflm,
+    "tiny/block": tiny.block,
     "trails/ar": trails.ar,
     "trails/mdm": trails.mdm,
     "trails/planner": trails.planner,
@@ -39,6 +41,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "trails/flexlatent": trails.flexlatent,
     "trails/duo": trails.duo,
     "trails/sflm": trails.sflm,
+    "trails/block": trails.block,
     "paper/ar-125m": paper.ar_125m,
     "paper/mdm-125m": paper.mdm_125m,
     "paper/duo-125m": paper.duo_125m,
@@ -75,6 +78,7 @@ def _installed_recipes() -> dict[str, Callable[[], Recipe]]:
 
 __all__ = [
     "RECIPES",
+    "BlockRecipe",
     "DataConfig",
     "DuoRecipe",
     "FlexLatentRecipe",

@@ -17,7 +17,7 @@ from typing import Any
 
 from anyorder.checks import refuse_unknown
 
-JOB_FIELDS = ("template", "samples", "batch", "max_new_tokens", "max_length")
+JOB_FIELDS = ("template", "chat", "samples", "batch", "max_new_tokens", "max_length")
 """Fields of the sampling job; every other setting is a decoding option of the family."""
 
 HUMANEVAL = ("humaneval", "humaneval+")
@@ -87,12 +87,15 @@ _SIMILARITY = {
 }
 _THIRTY_TWO = _each(("left_to_right", "random"), samples=32)
 _DREAM_CODER = {
+    "chat": "off",
     "mode": "compat",
     "policy": "entropy",
     "max_new_tokens": 512,
     "steps": 512,
     "top_p": 0.9,
 }
+
+_DREAM_INSTRUCT = {"samples": 1, "chat": "on", "mode": "compat", "policy": "entropy"}
 
 _ALL = (
     Preset(
@@ -128,6 +131,7 @@ _ALL = (
             "samples": 64,
             "max_new_tokens": 256,
             "template": "dultra",
+            "chat": "on",
             "block": 128,
             "temperature": 0.2,
             "policy": "planner",
@@ -184,6 +188,92 @@ _ALL = (
         },
         remarks="The paper does not give the number of samples; here it is 1, since samples hardly "
         "differ at these temperatures.",
+    ),
+    Preset(
+        name="dream-instruct",
+        about="Dream-Instruct 7B as its authors evaluate it, in a chat with a prefilled answer",
+        source="the evaluation of Dream's release, eval_instruct",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={**_DREAM_INSTRUCT, "template": "dream", "temperature": 0.1, "top_p": 0.9},
+        per_task={
+            **_each(HUMANEVAL, max_new_tokens=768, steps=768),
+            **_each(MBPP, max_new_tokens=1024, steps=1024),
+        },
+        remarks="The release cuts texts at stop strings and cleans them by a script; here the "
+        "extraction does both.",
+    ),
+    Preset(
+        name="dream-coder-instruct",
+        about="Dream-Coder-Instruct 7B in evalplus's chat",
+        source="the evaluation of Dream-Coder's release, by evalplus",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={
+            **_DREAM_INSTRUCT,
+            "template": "evalplus",
+            "max_new_tokens": 512,
+            "steps": 512,
+            "temperature": 0.1,
+        },
+        remarks="Top-p is not given; here it is unset.",
+    ),
+    Preset(
+        name="dream-coder-livecodebench",
+        about="Dream-Coder-Instruct 7B on LiveCodeBench, in its chat",
+        source="Dream-Coder's release: its copy of LiveCodeBench, and its default settings",
+        families=("mdm",),
+        tasks=("livecodebench",),
+        always={
+            **_DREAM_INSTRUCT,
+            "policy": "sampled",
+            "max_new_tokens": 512,
+            "steps": 512,
+            "temperature": 0.1,
+            "top_p": 0.95,
+            "eos": "fill",
+        },
+        remarks="For this task its sampler reveals one token a step, and fills with EOS behind the "
+        "first one. The settings are those of the instruct model where it is asked for no others; "
+        "the length that its authors took for this task is not known here.",
+    ),
+    Preset(
+        name="diffucoder-instruct",
+        about="DiffuCoder-Instruct 7B in evalplus's chat",
+        source="DiffuCoder's release: the settings of its demo",
+        families=("mdm",),
+        tasks=(*HUMANEVAL, *MBPP),
+        always={
+            **_DREAM_INSTRUCT,
+            "template": "evalplus",
+            "max_new_tokens": 256,
+            "steps": 256,
+            "temperature": 0.3,
+            "top_p": 0.95,
+        },
+        sweep={"temperature": (0.3, 0.4)},
+        remarks="Its authors evaluate with the kit of Qwen2.5-Coder, whose settings for it are not "
+        "published; cpGRPO's demo has temperature 0.4.",
+    ),
+    Preset(
+        name="llada-instruct",
+        about="LLaDA-8B-Instruct in a chat, without end tokens",
+        source="LLaDA's configuration of OpenCompass",
+        families=("mdm",),
+        tasks=HUMANEVAL,
+        always={
+            "samples": 1,
+            "chat": "on",
+            "template": "llada",
+            "max_new_tokens": 512,
+            "steps": 512,
+            "block": 512,
+            "temperature": 0.0,
+            "policy": "confidence",
+            "eos": "forbid",
+        },
+        remarks="LLaDA-1.5: block 32, and end tokens are revealed last (`--eos last`). The release "
+        "grades the first fenced block of a text behind the function's head.",
     ),
     Preset(
         name="latentmdm",

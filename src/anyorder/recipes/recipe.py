@@ -15,6 +15,7 @@ import tyro
 
 from anyorder.data.corpora.trails import TrailsDials
 from anyorder.data.segments import SegmentConfig
+from anyorder.families.block.config import BlockLossConfig, BlockNetConfig
 from anyorder.families.config import NetConfig
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.flexlatent.config import FlexLatentNetConfig, SegmentInsertionConfig
@@ -39,6 +40,12 @@ class DataConfig:
     """The prompt's field in a .jsonl file or dataset; empty: answers alone."""
     answer_field: str = "answer"
     """The answer's field in a .jsonl file or dataset."""
+    messages_field: str = ""
+    """In place of prompt and answer, the field with a conversation, a list of {role, content}: each
+    turn of the assistant is one example (docs/chat.md)."""
+    chat: str = ""
+    """Conversations: a file with a chat template, or dream, diffucoder, qwen2.5, smollm2, llada;
+    empty: the template of data.vocab."""
     vocab: str = "stories"
     """`stories`, `trails`, `bytes`, a model or its hub id, or a folder with a tokenizer;
     `qwen2:NAME` takes the special tokens of LatentMDM, `dream:NAME` and `llada:NAME` those of these
@@ -70,7 +77,8 @@ class Recipe:
     loss: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The objective's name; unset: the family's default."""
     start: Annotated[str | None, tyro.conf.arg(metavar="MODEL", help_behavior_hint="")] = None
-    """A trained model to begin with: one of the same family, or what the family can build on."""
+    """A trained model to begin with: one of the same family, or what the family can build on. Its
+    shape takes the place of the recipe's."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     net: NetConfig = field(default_factory=NetConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -96,6 +104,10 @@ class Recipe:
             del stored["trails"]
         if self.net.prompt == "tokens":
             del stored["net"]["prompt"]
+        if self.net.head_width is None:
+            del stored["net"]["head_width"]
+        if not self.data.messages_field:
+            del stored["data"]["messages_field"], stored["data"]["chat"]
         return stored
 
 
@@ -142,6 +154,15 @@ class DuoRecipe(Recipe):
 
     SETTINGS = "uniform"
     uniform: UniformConfig = field(default_factory=UniformConfig)
+
+
+@dataclass(frozen=True)
+class BlockRecipe(Recipe):
+    """A recipe of block, with the grid of its network and the choices of its loss."""
+
+    SETTINGS = "blocks"
+    net: BlockNetConfig = field(default_factory=BlockNetConfig)
+    blocks: BlockLossConfig = field(default_factory=BlockLossConfig)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ in the shipped models (recipes/shipped_models.py in the repository).
 from __future__ import annotations
 
 from anyorder.data.segments import SegmentConfig
+from anyorder.families.block.config import BlockLossConfig
 from anyorder.families.config import NetConfig
 from anyorder.families.duo.config import UniformConfig
 from anyorder.families.flexlatent.config import FlexLatentNetConfig, SegmentInsertionConfig
@@ -16,6 +17,7 @@ from anyorder.families.latentmdm.config import LatentNetConfig, SegmentLossConfi
 from anyorder.families.mdm.config import PlannedNetConfig
 from anyorder.families.sflm.config import SphereLossConfig, SphereNetConfig
 from anyorder.recipes.recipe import (
+    BlockRecipe,
     DataConfig,
     DuoRecipe,
     FlexLatentRecipe,
@@ -146,4 +148,16 @@ def sflm() -> Recipe:
         train=TrainConfig(steps=8_000, lr=3e-3, warmup=100),
         net=SphereNetConfig(mlp_width=190),
         sphere=SphereLossConfig(infill=0.25),
+    )
+
+
+def block() -> Recipe:
+    """Blocks left to right, any order inside one; each batch draws the size of its blocks.
+
+    One network for all sizes, from left to right (1) to the whole canvas: `sample --block` chooses.
+    """
+    return BlockRecipe(
+        family="block",
+        train=TrainConfig(steps=3000, lr=3e-3, warmup=100),
+        blocks=BlockLossConfig(sizes=(1, 4, 16, 64)),
     )

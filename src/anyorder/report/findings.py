@@ -17,20 +17,29 @@ from anyorder.measure.passk import pass_differences
 from anyorder.report.runs import Material, RunFacts, family_mains
 from anyorder.report.sections.accuracy import repeated
 from anyorder.report.sections.canvas import sweeps
-from anyorder.report.sections.order import METRICS, TAU, leftmost, line_order, place, writes_lines
+from anyorder.report.sections.order import (
+    METRICS,
+    blocks_of,
+    ends_of,
+    leftmost,
+    line_order,
+    place,
+    tau_of,
+    writes_lines,
+)
 from anyorder.report.sections.similarity import METRIC, differences
 from anyorder.report.tables import (
     difference,
     digits_of,
     interval_of,
     is_different,
-    number_of,
     percent,
     percent_bounds,
     points,
     shown,
     with_bounds,
 )
+from anyorder.trace.blocks import GIVEN_ORDER
 
 UNSEEN = "no difference could be seen"
 DIRECTIONS = {"strictly": 1.0, "mostly": 0.5, "partly": 0.2, "hardly": 0.0}
@@ -78,29 +87,29 @@ def _order(material: Material) -> Finding | None:
     if not runs:
         return None
     ways: dict[str, list[str]] = {}
-    taus = []
+    taus, shares = [], []
     for run in runs:
-        tau = interval_of(run.measures["arness"]["aggregate"][TAU]["interval"])
-        ways.setdefault(_direction(tau), []).append(run.title)
-        taus.append(f"{_name(run)} {with_bounds(tau)}")
-    shares = []
-    for run in runs:
-        record = leftmost(run)
-        assert record is not None
-        ends = [percent(number_of(record[name])) for name in ("chance", "left_to_right")]
-        share = interval_of(record["interval"])
+        # Blocks of one slot, or that come at once, have no order inside.
+        if not math.isnan((tau := tau_of(run)).estimate):
+            ways.setdefault(_direction(tau), []).append(_inside(run))
+            taus.append(f"{_name(run)} {with_bounds(tau)}")
+        share, ends = ends_of(run)
+        straight, random = map(percent, ends.values())
         shares.append(
             f"{run.title} {percent(share.estimate)} ({percent_bounds(share)}; random order "
-            f"{ends[0]}, left to right {ends[1]})"
+            f"{random}, left to right {straight})"
         )
-    return Finding(
-        "Order",
-        _in_directions(ways),
-        (
-            f"[[tau|Kendall's tau]], 1 from left to right and 0 at random: {listed(taus)}.",
-            f"How often the next [[token]] is the leftmost one missing: {listed(shares)}.",
-        ),
-    )
+    says = "The blocks leave no order to be found."
+    details = [f"How often the next [[token]] is the leftmost one missing: {listed(shares)}."]
+    if taus:
+        says = _in_directions(ways)
+        scale = "[[tau|Kendall's tau]], 1 from left to right and 0 at random"
+        details.insert(0, f"{scale}: {listed(taus)}.")
+    for run in runs:
+        if (found := blocks_of(run)) is not None:
+            given = GIVEN_ORDER.format(found["slots"])
+            details.append(f"{run.title}: {given}; tau and both controls are within blocks.")
+    return Finding("Order", says, tuple(details))
 
 
 def _blocks(material: Material) -> Finding | None:
@@ -115,7 +124,7 @@ def _blocks(material: Material) -> Finding | None:
             continue
         ends = sorted(each.estimate for each in known.values())
         verb = "" if lies else " lies"
-        lies.append(f"{run.title}{verb} at {shown(ends[0])} to {shown(ends[-1])}")
+        lies.append(f"{_inside(run)}{verb} at {shown(ends[0])} to {shown(ends[-1])}")
         numbers = [
             f"[[{METRICS[metric][0]}|{METRICS[metric][1]}]] {difference(each)}"
             for metric, each in known.items()
@@ -194,8 +203,8 @@ def _placement(material: Material) -> Finding | None:
         )
         details.append(f"{_name(run)}: {says}, difference of [[localisation]] {difference(gap)}.")
         if not math.isnan(known.estimate):
-            sure.append(f"{run.title} {percent(known.estimate)}")
-            copies.append(f"{run.title} {difference(known)}")
+            sure.append(f"{_inside(run)} {percent(known.estimate)}")
+            copies.append(f"{_inside(run)} {difference(known)}")
     if copies:
         details.append(
             "How much of what is wanted most is in its best places, "
@@ -295,6 +304,12 @@ def _name(run: RunFacts) -> str:
     """The family and its order, without settings."""
     way = "" if run.left_to_right else run.way
     return f"{run.title} ({way})" if way else run.title
+
+
+def _inside(run: RunFacts) -> str:
+    """The family, and its blocks if it has some."""
+    found = blocks_of(run)
+    return run.title if found is None else f"{run.title} (within blocks of {found['slots']})"
 
 
 def _rate(interval: Interval) -> str:

@@ -30,7 +30,7 @@ TERMS = {
     ),
     "LatentMDM": Term(
         "LatentMDM (masked diffusion model over segments)",
-        "Works on whole segments, here lines of a program: in each step it drafts every open line, "
+        "Works on whole segments, here lines of a text: in each step it drafts every open line, "
         "and commits the ones it is surest of. Lines may come in any order; inside a line it "
         "writes from left to right.",
     ),
@@ -103,7 +103,7 @@ TERMS = {
         "How freely new slots are placed. Below 1 they go rather where the model misses most.",
     ),
     "sample": Term("sample", "One answer of a model to one problem."),
-    "problem": Term("problem", "One exercise of a task, with tests that decide."),
+    "problem": Term("problem", "One prompt; in most tasks an exercise, with tests that decide."),
     "passed": Term(
         "passed",
         "The program was run in a sandbox, a confined process, and passed every test of its "
@@ -128,13 +128,18 @@ TERMS = {
     ),
     "control": Term(
         "control",
-        "The same finished programs, as if their tokens had come strictly from left to right, or "
+        "The same finished texts, as if their tokens had come strictly from left to right, or "
         "at random. A score means nothing without these two.",
     ),
     "leftmost": Term(
         "leftmost-first share",
         "How often the token that comes next is the leftmost one still missing (global AR-ness at "
         "1). 100 % is writing from left to right, one token a step.",
+    ),
+    "slot block": Term(
+        "block of slots",
+        "Slots that a sampler fills before it goes on to the next ones on the right. The model "
+        "chooses the order inside a block only.",
     ),
     "tau": Term(
         "tau (Kendall's tau)",

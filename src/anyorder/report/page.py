@@ -127,7 +127,7 @@ class _Text:
         return f'<a class="term" href="#{_anchor(term)}" data-means="{means}">{shown}</a>'
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Marked text without its marks."""
     return _MARK.sub(lambda found: next(each for each in found.group(2, 1, 3, 4) if each), text)
 
@@ -175,7 +175,7 @@ def _figure(figure: Figure, text: _Text, command: str) -> str:
 
 def _table(table: Table, text: _Text, about: str) -> str:
     named = ", ".join(each for each in (about, table.title) if each)
-    return to_html(table, text, about=_plain(named))
+    return to_html(table, text, about=plain_text(named))
 
 
 def _commands(commands: Sequence[str]) -> str:
@@ -299,7 +299,7 @@ def lead(material: Material) -> str:
     tasks = "; ".join(map(_task_in_words, gathered.tasks)) or "imported samples"
     return (
         "Some language models may write a text in any order. Do they, and what does it change? "
-        f"This page looks at {_many(gathered.samples, 'program')} by {models} for "
+        f"This page looks at {_many(gathered.samples, gathered.what)} by {models} for "
         f"{_many(gathered.problems, 'problem')} ({tasks}), recorded [[token]] by token as they "
         "were written."
     )
@@ -307,13 +307,17 @@ def lead(material: Material) -> str:
 
 def player_text(material: Material) -> list[str]:
     """Instructions above the player."""
+    gathered = material.gathered
+    tree = "; the [[tree|statement tree]] beside it fills up"
+    first = (
+        "; what is shown first is the longest program that both sides got right, not a typical one"
+    )
     text = [
-        "Every program of this report can be watched as it was written. A grey box is a [[slot]] "
-        "that is still [[mask|masked]]; a token appears where and when it was "
-        "[[reveal|revealed]]; the [[tree|statement tree]] beside it fills up.",
+        f"Every {gathered.what} of this report can be watched as it was written. A grey box is a "
+        "[[slot]] that is still [[mask|masked]]; a token appears where and when it was "
+        f"[[reveal|revealed]]{tree if any(run.code for run in gathered) else ''}.",
         "Press play, drag the slider, or use the arrow keys; press `?` for all keys. The list at "
-        "the top of each side has every sample; what is shown first is the longest program that "
-        "both sides got right, not a typical one.",
+        f"the top of each side has every sample{first if gathered.graded() else ''}.",
     ]
     traces = (trace for run in material.gathered for trace in run.traces)
     changed = (trace for trace in traces if trace.events or trace.ghosts)

@@ -30,8 +30,17 @@ from anyorder.measure.intervals import Interval, difference_interval
 from anyorder.measure.order_scores import order
 from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, timing
 from anyorder.measure.placement_table import PlacementTable
-from anyorder.measure.programs import METRICS, Programs, SampleKey, stored_verdicts
+from anyorder.measure.programs import (
+    LANGUAGE,
+    METRICS,
+    PYTHON,
+    Programs,
+    SampleKey,
+    is_code,
+    stored_verdicts,
+)
 from anyorder.measure.similarity_scores import SimilarityOptions, similarity
+from anyorder.measure.trees import TREE_MEASURES
 from anyorder.report.charts import BarChart, BarGroup, BarPanel, Drawing, Series, bars, chart_colors
 from anyorder.report.tables import Table, interval_of, labels_of, policy_title
 from anyorder.trace import Run, Trace
@@ -63,6 +72,8 @@ class RunFacts:
     timing: Timing | None = None
     measures: Mapping[str, Any] = field(default_factory=dict)
     """Records by measure: order (mode exact), arness, and those of measures.json as they are."""
+    code: bool = True
+    """Whether its texts are known to be programs: else nothing here reads their trees."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -90,6 +101,11 @@ class RunFacts:
     def samples(self) -> int:
         """The largest number of samples of a problem."""
         return max((trace.sample for trace in self.traces), default=-1) + 1
+
+    @property
+    def sampled_here(self) -> bool:
+        """Whether `anyorder sample` made it: then its command and its model's name work again."""
+        return self.run.card.command.startswith("anyorder sample ")
 
     @property
     def folder(self) -> str:
@@ -134,10 +150,9 @@ class RunFacts:
     def placement(self) -> PlacementTable | None:
         """The canvases of `anyorder measure --placement`; None if these traces have none."""
         # The measures are checked against the traces; the file alone may belong to older ones.
-        path = self.run.folder / PLACEMENT_FILE
-        if "placement" not in self.measures or not path.is_file():
+        if "placement" not in self.measures:
             return None
-        return PlacementTable.read(path)
+        return _placement(self.run, own=False)
 
     def alike(self, *but: str) -> tuple[Any, ...]:
         """A key that is equal for runs that differ only in their policy and the options `but`.
@@ -175,6 +190,15 @@ class ReportRuns:
         """The runs whose family has a property."""
         return [run for run in self.runs if wanted(run.description)]
 
+    def gradable(self) -> list[RunFacts]:
+        """The runs that `anyorder grade` takes as they are, by their task, or has taken."""
+        return [run for run in self.runs if run.task or run.verdicts]
+
+    @property
+    def what(self) -> str:
+        """What was written, in a word."""
+        return "program" if all(run.code for run in self.runs) else "text"
+
     @property
     def tasks(self) -> list[str]:
         """The tasks, each once."""
@@ -193,14 +217,18 @@ def gather(
     folders: Sequence[Path],
     *,
     extraction: str | None = None,
+    language: str | None = None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> ReportRuns:
-    """Read the runs. `extraction` selects one of several gradings; `advance` counts runs read."""
+    """Read the runs. `extraction` selects one of several gradings; `advance` counts runs read.
+
+    `language` python: all texts are programs, whatever the runs say.
+    """
     if not folders:
         raise ValueError("name at least one run folder")
     found = []
     for name, run in open_runs(folders).items():
-        found.append(_facts(name, run, extraction))
+        found.append(_facts(name, run, extraction, language))
         advance(1)
     labels = labels_of([(each.family, each.policy, each.config, each.name) for each in found])
     return ReportRuns(
@@ -208,7 +236,7 @@ def gather(
     )
 
 
-def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
+def _facts(name: str, run: Run, extraction: str | None, language: str | None) -> RunFacts:
     traces = tuple(run.traces())
     if not traces:
         raise ValueError(f"{run.folder} has no samples: leave it out")
@@ -216,10 +244,19 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
     family = config.get("family") or traces[0].family or ""
     policy = (config.get("options") or {}).get("policy") or traces[0].policy or ""
     stored = run.measures()
+    # What `measure --language` said; an order alone says nothing, earlier versions took it of all.
+    told = stored.pop(LANGUAGE, None)
+    code = PYTHON in (language, told) or is_code(run)
+    if not code:
+        stored = {name: entry for name, entry in stored.items() if name not in TREE_MEASURES}
     measures = {**stored, "order": (stored.get("order") or {}).get(MODE)}
     if any(trace.reveal_step is not None for trace in traces):
         measures["arness"] = stored.get("arness") or arness(run).to_record(samples=False)
-        measures["order"] = measures["order"] or order(run, MODE).to_record(samples=False)
+        if code:
+            measures["order"] = measures["order"] or order(run, MODE).to_record(samples=False)
+    # `anyorder.measure.placement`, the way for models without a name, writes the table alone.
+    if "placement" not in measures and (table := _placement(run, own=True)) is not None:
+        measures["placement"] = table.to_record()
     return RunFacts(
         run=run,
         name=name,
@@ -229,7 +266,18 @@ def _facts(name: str, run: Run, extraction: str | None) -> RunFacts:
         verdicts=verdict_names(run, extraction),
         timing=_timing(run),
         measures={name: record for name, record in measures.items() if record},
+        code=code,
     )
+
+
+def _placement(run: Run, *, own: bool) -> PlacementTable | None:
+    """The canvases of placement.parquet; None if there is no file, or if `own` and not of these
+    traces."""
+    path = run.folder / PLACEMENT_FILE
+    if not path.is_file():
+        return None
+    found = PlacementTable.read(path)
+    return found if not own or found.about.get("traces") == run.traces_digest else None
 
 
 def verdict_names(run: Run, extraction: str | None = None) -> dict[SampleKey, str]:
@@ -303,10 +351,11 @@ def comparisons(gathered: ReportRuns) -> list[Comparison]:
     them with this reference.
     """
     found = []
-    for reference in (run for run in gathered if run.policy == LEFT_TO_RIGHT):
+    programs = [run for run in gathered if run.code]
+    for reference in (run for run in programs if run.policy == LEFT_TO_RIGHT):
         others = [
             run
-            for run in gathered
+            for run in programs
             if (run.alike() == reference.alike() and run is not reference)
             or _measured_by(run, reference)
         ]
@@ -503,17 +552,20 @@ def sampling(runs: Sequence[RunFacts]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.run.card.command for run in runs))
 
 
-def again(run: RunFacts, *flags: str) -> str:
-    """The command that made a run, with other flags and another folder."""
+def again(run: RunFacts, *flags: str) -> tuple[str, ...]:
+    """The command that made a run, with other flags and another folder.
+
+    None for a run that was imported or made in Python: no command of ours has its model.
+    """
+    if not run.sampled_here:
+        return ()
     words = shlex.split(run.run.card.command)
-    if words[:2] != ["anyorder", "sample"]:  # imported, or made in Python
-        words = ["anyorder", "sample", "MODEL", "--task", "TASK"]
     for flag in ("--out", *(word for word in flags if word.startswith("--"))):
         if flag in words:
             at = words.index(flag)
             has_value = at + 1 < len(words) and not words[at + 1].startswith("--")
             words[at : at + 1 + has_value] = []
-    return shlex.join([*words, *flags, "--out", "RUN"])
+    return (shlex.join([*words, *flags, "--out", "RUN"]),)
 
 
 def grading(runs: Sequence[RunFacts]) -> tuple[str, ...]:

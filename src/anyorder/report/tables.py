@@ -406,6 +406,7 @@ TASKS = {
     "trails": "shuffled facts, of which a short Python function follows one chain",
     "humaneval": "Python functions to be completed from their description",
     "humaneval+": "Python functions to be completed from their description, with more tests",
+    "humaneval-infilling": "gaps in Python functions to be filled in",
     "mbpp": "short Python functions asked for in a sentence",
     "mbpp+": "short Python functions asked for in a sentence, with more tests",
     "livecodebench": "problems of programming contests",

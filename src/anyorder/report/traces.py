@@ -158,10 +158,12 @@ class TraceGroup:
     """(task id, sample) -> a verdict of bench/checks.py; samples without one carry no mark."""
     timed: bool = False
     """Whether samples were decoded one at a time: the seconds of a batch belong to no sample."""
+    code: bool = True
+    """Whether the texts are programs, which have statement trees."""
 
 
 def pack(groups: Sequence[TraceGroup], *, trees: bool = True) -> dict[str, Any]:
-    """The payload of a page. `trees` adds the statement tree of every text that parses."""
+    """The payload of a page. `trees` adds the statement tree of every program that parses."""
     packer = _Packer(_pieces(groups), trees)
     samples = [packer.sample(group, trace) for group in groups for trace in group.traces]
     return {
@@ -210,7 +212,7 @@ class _Packer:
         if group.timed and trace.seconds is not None:
             packed["seconds"] = round(trace.seconds, 3)
         packed.update(self._tokens(trace))
-        if self._trees is not None:
+        if self._trees is not None and group.code:
             number = self._tree(trace)
             if number is not None:
                 packed["tree"] = number
@@ -457,8 +459,8 @@ class LiveSteps:
                 stop += 1
             # A run between masks is decoded at once: single tokens may hold parts of a character.
             run = list(ids[start:stop])
-            end = run.index(self.vocab.eos_id) if cut and self.vocab.eos_id in run else len(run)
-            text, spans = self.vocab.spans(run[: 0 if ended else end])
+            end = self.vocab.end_of(run) if cut else len(run)
+            text, spans = self.vocab.spans(run[: 0 if ended else end], begun=start > 0)
             ends = [0, *(end for _, end in spans)]
             texts = [text[a:b] for a, b in pairwise(ends)]
             pieces[start:stop] = texts + [""] * (len(run) - len(texts))

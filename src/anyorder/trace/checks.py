@@ -119,7 +119,22 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment", "score")
+PER_TOKEN = ("token_ids", "insert_step", "reveal_step", "log_prob", "segment", "score", "block")
+
+
+def check_blocks(trace: Trace) -> None:
+    """Blocks are numbered from left to right, and every generated token has one."""
+    if trace.block is None:
+        return
+    blocks, generated = trace.block, trace.timing()[1] > 0
+    lacking = np.flatnonzero(generated & (blocks < 0))
+    if lacking.size:
+        raise ValueError(
+            f"block[{lacking[0]}] = -1, and this token was generated: give the block of every "
+            "generated token, or leave block out"
+        )
+    if (np.diff(blocks[blocks >= 0]) < 0).any():
+        raise ValueError("block: the numbers fall somewhere: number blocks from left to right")
 
 
 def check_tokens(trace: Trace) -> None:
@@ -150,7 +165,10 @@ def check_tokens(trace: Trace) -> None:
 
 
 def check_steps(trace: Trace) -> None:
-    """0 <= insert_step <= reveal_step <= steps, for each token; one time for each step."""
+    """0 <= insert_step <= reveal_step <= steps, for each token; one time for each step.
+
+    A slot that was still a mask at the end was never revealed: it has no text, and steps + 1.
+    """
     if trace.times is not None and len(trace.times) != (trace.steps or 0):
         raise ValueError(
             f"times has {len(trace.times)} entries for {trace.steps} steps: one each is needed, "
@@ -169,7 +187,9 @@ def check_steps(trace: Trace) -> None:
             f"reveal_step[{at}] = {trace.reveal_step[at]} is before insert_step[{at}] = "
             f"{trace.insert_step[at]}: a slot is inserted first, or revealed in the same step"
         )
-    late = np.flatnonzero(trace.reveal_step > trace.steps)
+    assert trace.char_end is not None  # check_tokens refuses steps without it
+    masked = (np.diff(trace.char_end, prepend=0) == 0) & (trace.insert_step <= trace.steps)
+    late = np.flatnonzero(trace.reveal_step > trace.steps + masked)
     if late.size:
         at = int(late[0])
         raise ValueError(

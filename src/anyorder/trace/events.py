@@ -142,7 +142,7 @@ def kinds_of_change(trace: Trace) -> tuple[SlotChange, ...]:
     found: list[SlotChange] = []
     for slot, (reveal, token_id, piece, gone) in enumerate(last):
         shown = shows[slot]
-        if reveal != NEVER:
+        if reveal <= (trace.steps or 0):  # a later one is never
             shown.append(Event(reveal, slot, token_id, piece))
         was: tuple[int | None, str | None] = (None, None)
         for event in shown:
@@ -173,12 +173,12 @@ def changes_of(shown: NDArray[np.int64], mask_id: int) -> tuple[NDArray[np.int64
     """The step from which on each slot shows its last token (N), and all that it showed before.
 
     `shown` (S N) has the id in each slot of each snapshot; a slot begins as a mask. One that is
-    still a mask at the end has the last step.
+    still a mask at the end is never revealed: its step is one after the last.
     """
     steps, final = len(shown) - 1, shown[-1]
     differs = shown != final
     reveal = np.where(differs.any(axis=0), steps + 1 - differs[::-1].argmax(axis=0), 0)
-    reveal[final == mask_id] = steps
+    reveal[final == mask_id] = steps + 1
     before = np.vstack([np.full_like(shown[:1], mask_id), shown[:-1]])
     early = np.arange(len(shown))[:, None] < reveal
     changes = []
@@ -213,7 +213,8 @@ def slot_history(canvases: Iterable[Sequence[tuple[Hashable, int]]], mask_id: in
     """Follow slots through canvases, one per step from before step 1 on.
 
     A canvas lists (identity, id shown) from left to right. Identities are unique and may be of any
-    hashable type. A slot that is still a mask at the end keeps the mask id and the last step.
+    hashable type. A slot that is still a mask at the end keeps the mask id and is never revealed:
+    its step is one after the last.
     """
     lives: dict[Hashable, _Life] = {}
     order: list[Hashable] = []  # all slots so far, from left to right
@@ -268,7 +269,7 @@ def _recorded(
             stays -= 1
         reveal: int | None = insert + stays  # since when it shows its last token
         if slot in number:
-            reveal = steps if last == mask_id else reveal
+            reveal = steps + 1 if last == mask_id else reveal
             found.token_ids.append(last)
             found.insert_step.append(insert)
             found.reveal_step.append(reveal or 0)
@@ -294,15 +295,18 @@ def _own_changes(life: _Life, slot: int, until: int, mask_id: int) -> Iterable[C
         was = token
 
 
-def decoded(vocab: Vocab | None, ids: Sequence[int]) -> str:
+def decoded(vocab: Vocab | None, ids: Sequence[int], *, begun: bool = False) -> str:
     """The text of ids; without a vocabulary token 17 is `<17>`."""
-    return vocab.decode(ids) if vocab else "".join(f"<{number}>" for number in ids)
+    return vocab.decode(ids, begun=begun) if vocab else "".join(f"<{number}>" for number in ids)
 
 
 def spelled(vocab: Vocab | None, changes: Sequence[Change]) -> list[Event]:
     """The changes as events, with the text of their tokens."""
     return [
-        Event(*change, None if change.token_id is None else decoded(vocab, [change.token_id]))
+        Event(
+            *change,
+            None if change.token_id is None else decoded(vocab, [change.token_id], begun=True),
+        )
         for change in changes
     ]
 
@@ -310,7 +314,9 @@ def spelled(vocab: Vocab | None, changes: Sequence[Change]) -> list[Event]:
 def spelled_ghosts(vocab: Vocab | None, ghosts: Sequence[Ghost]) -> list[Ghost]:
     """The ghosts of a decoder, with the text of their tokens."""
     return [
-        ghost._replace(piece=None if ghost.token_id is None else decoded(vocab, [ghost.token_id]))
+        ghost._replace(
+            piece=None if ghost.token_id is None else decoded(vocab, [ghost.token_id], begun=True)
+        )
         for ghost in ghosts
     ]
 

@@ -5,6 +5,8 @@
 alone, without tokens and steps, is accepted too. Further optional fields:
 
     segment, score    per token: its segment (-1 for none), and the score that chose the segment
+    block             per token: its block, numbered from left to right (-1 for given tokens of
+                      none), where blocks are filled one after the other
     events            where slots change before their last reveal: a list of [step, slot, text],
                       with null for a mask
     candidates        the proposals for segments: a list of {"step", "segment", "text", "score" (or
@@ -42,12 +44,12 @@ from anyorder.trace.trace import Candidate, Trace
 FIELDS = (
     *("task_id", "sample", "prompt", "tokens", "text", "insert_step", "reveal_step"),
     *("log_prob", "segment", "score", "steps", "entry_point", "policy", "events", "candidates"),
-    *("ghosts", "times"),
+    *("ghosts", "times", "block"),
 )
 GZIP_SIGN = b"\x1f\x8b"
 PER_TOKEN_FIELDS = (
     *("insert_step", "reveal_step", "log_prob", "segment", "score", "events", "candidates"),
-    *("ghosts", "times"),
+    *("ghosts", "times", "block"),
 )
 
 
@@ -62,8 +64,9 @@ def format_line(trace: Trace) -> str:
         record["tokens"] = trace.pieces
         record["insert_step"] = insert.tolist()
         record["reveal_step"] = reveal.tolist()
-        if trace.segment is not None:
-            record["segment"] = trace.segment.tolist()
+        for name in ("segment", "block"):
+            if (column := getattr(trace, name)) is not None:
+                record[name] = column.tolist()
         for name in ("log_prob", "score"):
             if (column := getattr(trace, name)) is not None:
                 record[name] = _nulls(column)
@@ -149,8 +152,9 @@ def _opened(path: Path) -> Iterator[Iterable[bytes]]:
 def parse_line(line: str, where: str = "line") -> Trace:
     """The trace of one line; errors begin with `where`. A null field counts as absent."""
     record = _parse_object(line, where)
-    fields = _Fields({name: value for name, value in record.items() if value is not None}, where)
+    fields = LineFields({name: value for name, value in record.items() if value is not None}, where)
     fields.check_names()
+    _check_tokens(fields)
     if "tokens" in fields.record:
         columns = _with_tokens(fields)
     else:
@@ -169,7 +173,7 @@ def parse_line(line: str, where: str = "line") -> Trace:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _with_tokens(fields: _Fields) -> dict[str, Any]:
+def _with_tokens(fields: LineFields) -> dict[str, Any]:
     tokens = fields.strings("tokens")
     text = "".join(tokens)
     if fields.record.get("text", text) != text:
@@ -184,6 +188,7 @@ def _with_tokens(fields: _Fields) -> dict[str, Any]:
         "reveal_step": reveal,
         "log_prob": fields.optional("log_prob", fields.numbers),
         "segment": fields.optional("segment", fields.segments),
+        "block": fields.optional("block", fields.segments),
         "score": fields.optional("score", fields.numbers),
         "steps": max(reveal, default=0) if steps is None else steps,
         "events": fields.optional("events", fields.events),
@@ -193,27 +198,32 @@ def _with_tokens(fields: _Fields) -> dict[str, Any]:
     }
 
 
-class _Fields:
+def _check_tokens(fields: LineFields) -> None:
+    if "tokens" in fields.record:
+        return
+    for name in PER_TOKEN_FIELDS:
+        if name in fields.record:
+            raise fields.error(name, "given without 'tokens'", "give the tokens as well")
+
+
+class LineFields:
     """Typed access to one record; each error names line, field and remedy."""
 
-    def __init__(self, record: dict[str, Any], where: str) -> None:
+    def __init__(self, record: dict[str, Any], where: str, known: tuple[str, ...] = FIELDS) -> None:
         self.record = record
         self.where = where
+        self.known = known
 
     def error(self, name: str, problem: str, remedy: str) -> ValueError:
         return ValueError(f"{self.where}: field {name!r}: {problem}: {remedy}")
 
     def check_names(self) -> None:
         for name in self.record:
-            if name not in FIELDS:
-                close = difflib.get_close_matches(name, FIELDS, n=1)
+            if name not in self.known:
+                close = difflib.get_close_matches(name, self.known, n=1)
                 remedy = f"did you mean {close[0]!r}?" if close else "remove it"
-                raise self.error(name, "not a field of a trace", f"{remedy} ({', '.join(FIELDS)})")
-        if "tokens" in self.record:
-            return
-        for name in PER_TOKEN_FIELDS:
-            if name in self.record:
-                raise self.error(name, "given without 'tokens'", "give the tokens as well")
+                known = ", ".join(self.known)
+                raise self.error(name, "not a field of a trace", f"{remedy} ({known})")
 
     def optional(self, name: str, read: Callable[[str], Any]) -> Any:
         return read(name) if name in self.record else None
@@ -247,6 +257,9 @@ class _Fields:
 
     def integers(self, name: str) -> list[int]:
         return self._list(name, _is_step, f"whole numbers from 0 to {INT32_MAX}")
+
+    def triples(self, name: str) -> list[list[int]]:
+        return self._list(name, _is_triple, "[number, number, number] records")
 
     def segments(self, name: str) -> list[int]:
         wanted = f"whole numbers from 0 to {INT32_MAX}, -1 for none"
@@ -286,6 +299,10 @@ class _Fields:
 def _is_step(value: Any, least: int = 0) -> bool:
     # `type`, not isinstance, because True is an int.
     return type(value) is int and least <= value <= INT32_MAX
+
+
+def _is_triple(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_step, value))
 
 
 def _is_number(value: Any) -> bool:

@@ -7,11 +7,11 @@
 Each step is one rename, so after a kill the same calls resume: `done_parts` lists what need not be
 computed again, and `finish` may be repeated.
 
-Locking is left to the caller. A single writer holds `files.alone_in` from before `create` until
-after `finish`. Several processes use `files.together_in`: each calls `create(..., together=True)`
-and appends parts that no other has, and the last one finishes. This is safe on disks without locks
-too: the first card stays, parts do not collide, two that finish at once write the same bytes, and
-`finish_if_whole` never merges fewer than all parts.
+Locking is left to the caller, except in `save_run`. A single writer holds `files.alone_in` from
+before `create` until after `finish`. Several processes use `files.together_in`: each calls
+`create(..., together=True)` and appends parts that no other has, and the last one finishes. This is
+safe on disks without locks too: the first card stays, parts do not collide, two that finish at once
+write the same bytes, and `finish_if_whole` never merges fewer than all parts.
 
 The card (`RunCard`) says where a run's numbers come from: the resolved configuration, digests of
 model, data, vocabulary and files, versions, device and seeds. Two cards describe the same run when
@@ -26,19 +26,31 @@ import importlib.metadata
 import json
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from anyorder.files import LOCK_FILE, TEMPORARY_SUFFIX, creating, replacing, sha256_of, sweep
+from anyorder.files import (
+    LOCK_FILE,
+    TEMPORARY_SUFFIX,
+    alone_in,
+    creating,
+    replacing,
+    sha256_of,
+    sweep,
+)
 from anyorder.trace import checks
 from anyorder.trace import table as parquet
 from anyorder.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from anyorder.trace.blocks import BlockRule
 
 VERSION = 1
 RUNNING, COMPLETE = "running", "complete"
@@ -47,7 +59,7 @@ PACKAGES = (
     *("numba", "rapidfuzz"),
 )
 SHOWN_DIGEST, SHOWN_VALUE = 8, 60
-OPTIONAL = ("agreement", "facts")
+OPTIONAL = ("agreement", "facts", "lossy")
 """Fields that are left out of the file where they are None."""
 IDENTITY = ("config", "model_digest", "data_digest", "vocab_digest", "device", "dtype", "seeds")
 
@@ -91,6 +103,9 @@ class RunCard:
     """How the samples compare with those of the exact decoder, where one was approximated."""
     facts: dict[str, dict[str, Any]] | None = None
     """Task id -> what the task says of this problem, strings and whole numbers by name."""
+    lossy: bool | None = None
+    """True: the tokenizer may have changed texts that it encoded (case, spaces), so a prompt's
+    text may differ from that of its ids."""
 
     def __post_init__(self) -> None:
         for name, fits in _CHECKS.items():
@@ -226,6 +241,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "config": lambda value: isinstance(value, dict),
     "agreement": lambda value: value is None or isinstance(value, dict),
     "facts": lambda value: value is None or _is_facts(value),
+    "lossy": lambda value: value in (None, True),
     "status": lambda value: value in (RUNNING, COMPLETE),
     "schema": lambda value: value == VERSION,
 }
@@ -239,6 +255,8 @@ MEASURES_FILE, MEASURES_SCHEMA = "measures.json", 1
 PARTS_FOLDER = "parts"
 
 DIFFERENCES_SHOWN = 4
+ROWS_AT_ONCE = 512
+"""Samples in a part that `save_run` writes."""
 
 _PART_NAME = re.compile(r"(\d{5,})\.parquet")
 
@@ -360,6 +378,16 @@ class Run:
         sources, remedy = self._sources(partial)
         return (trace for path in sources for trace in parquet.read_traces(path, remedy=remedy))
 
+    def blocks(self) -> BlockRule | None:
+        """How its tokens fall into blocks; None if no trace has two (trace/blocks.py)."""
+        options = self.card.config.get("options") or {}
+        column = self.table(["block"]).column("block")
+        if options.get("block") is None and column.null_count == len(column):
+            return None  # before any trace is read as a whole
+        from anyorder.trace.blocks import BlockRule  # here, since few runs have blocks
+
+        return BlockRule(options.get("block"), options.get("origin")).if_several(self.traces())
+
     def table(self, columns: Sequence[str] | None = None, *, partial: bool = False) -> pa.Table:
         """The traces as an Arrow table, all columns or some."""
         sources, remedy = self._sources(partial)
@@ -409,6 +437,12 @@ class Run:
             samples = parquet.count_rows(self._traces)
             extent = "" if samples is None else f", samples={samples}"
         return f"Run({str(self.folder)!r}, status={self.card.status!r}{extent})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer in a sentence, and the main numbers."""
+        from anyorder.report.notebook import run_html  # looking is not a run's business
+
+        return run_html(self)
 
     @property
     def _parts(self) -> Path:
@@ -481,3 +515,16 @@ def open_runs(folders: Sequence[Path]) -> dict[str, Run]:
         if len({path[-length:] for path in parts}) == len(parts)
     )
     return {"/".join(path[-length:]): run for path, run in zip(parts, runs, strict=True)}
+
+
+def save_run(folder: str | Path, card: RunCard, traces: Iterable[Trace]) -> Run:
+    """A whole run of traces that are there already; one that holds them already stays."""
+    folder = Path(folder)
+    with alone_in(folder):
+        run = Run.create(folder, card)
+        if not run.complete:
+            rest = iter(traces)
+            for part, rows in enumerate(iter(lambda: list(islice(rest, ROWS_AT_ONCE)), [])):
+                run.append(part, rows)
+        run.finish()
+    return run

@@ -4,8 +4,8 @@ The schema is stable and carries its version in the file's metadata; pages have 
 here are strict: a truncated, damaged or foreign file, or one of a later version, is refused by
 name. Other software (pandas, polars, DuckDB) opens the file as it is.
 
-Version 2 added `score` and `candidates`, version 3 `columns`, version 4 `ghosts` and `times`. In
-files of an earlier version they are read as null.
+Version 2 added `score` and `candidates`, version 3 `columns`, version 4 `ghosts` and `times`,
+version 5 `block`. In files of an earlier version they are read as null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anyorder.files import replacing
 from anyorder.trace.events import Event, Ghost
 from anyorder.trace.trace import Candidate, Trace
 
-VERSION = 4
+VERSION = 5
 VERSION_KEY = b"anyorder.trace.schema"
 
 # Rows in one row group: large enough to compress, small enough to hold in memory.
@@ -96,14 +96,16 @@ SCHEMA = pa.schema(
         pa.field("candidates", _list(CANDIDATE)),
         pa.field("ghosts", _list(GHOST)),
         pa.field("times", _list(pa.float64())),
+        pa.field("block", _list(pa.int32())),
     ],
     metadata={VERSION_KEY: str(VERSION).encode()},
 )
 
 ADDED = {
-    1: ("score", "candidates", "columns", "ghosts", "times"),
-    2: ("columns", "ghosts", "times"),
-    3: ("ghosts", "times"),
+    1: ("score", "candidates", "columns", "ghosts", "times", "block"),
+    2: ("columns", "ghosts", "times", "block"),
+    3: ("ghosts", "times", "block"),
+    4: ("block",),
 }
 """Version -> the columns that it lacks."""
 RECORDS: dict[str, type[Event] | type[Candidate] | type[Ghost]] = {

@@ -1,8 +1,9 @@
 """Trace: one generated sample, and when each of its tokens was inserted and revealed.
 
 A generation is a table with one row per token: `insert_step`, `reveal_step`, log-probability,
-segment and its score, and where its text ends (`char_end`). Snapshot s (0..steps) holds the slots
-with insert_step <= s, and a slot shows its token when reveal_step <= s; 0 means from the start.
+segment and its score, block, and where its text ends (`char_end`). Snapshot s (0..steps) holds the
+slots with insert_step <= s, and a slot shows its token when reveal_step <= s; 0: from the start. A
+slot that is still a mask at the end was never revealed: its reveal_step is steps + 1.
 Where slots change (masked again, token replaced), `events` holds what they showed before their last
 reveal; slots that were deleted are `ghosts` (events.py). `replay` gives any snapshot: slots never
 change their order, so the slots of a step in that order are the left-packed canvas of that step.
@@ -73,7 +74,7 @@ def _spelled_candidates(vocab: Vocab | None, proposed: Iterable[Proposal]) -> tu
     found = []
     for each in proposed:
         ids = tuple(map(int, each.token_ids))
-        text = decoded(vocab, ids)
+        text = decoded(vocab, ids, begun=True)
         found.append(Candidate(each.step, each.segment, ids, text, each.score, each.taken))
     return tuple(found)
 
@@ -154,7 +155,7 @@ class Snapshot:
 
 
 class About(TypedDict, total=False):
-    """The columns that `Trace.from_tokens` passes on unchanged."""
+    """Further columns of `Trace.from_tokens`."""
 
     task_id: str
     sample: int
@@ -164,9 +165,11 @@ class About(TypedDict, total=False):
     log_prob: Float32Array | None
     segment: Int32Array | None
     score: Float32Array | None
+    events: Sequence[Event] | None
     candidates: Sequence[Proposal] | None
     ghosts: Sequence[Ghost] | None
     times: DoubleArray | Sequence[float] | None
+    block: ArrayLike | None
     forwards: int | None
     columns: int | None
     seconds: float | None
@@ -222,6 +225,9 @@ class Trace:
     times: DoubleArray | None = None
     """Per step: the network's time when it was called on the canvas before that step; NaN where
     there is no such time. None: not recorded, or the network reads none."""
+    block: Int32Array | None = None
+    """Per token: its block, numbered from left to right, where blocks are filled one after another;
+    -1 for given tokens of none. None: not recorded (blocks.py), or there are no blocks."""
 
     def __post_init__(self) -> None:
         try:
@@ -232,6 +238,7 @@ class Trace:
                     object.__setattr__(self, name, check(name, value))
             checks.check_tokens(self)
             checks.check_steps(self)
+            checks.check_blocks(self)
             checks.check_ghosts(self)
             checks.check_events(self)
             checks.check_candidates(self)
@@ -248,10 +255,12 @@ class Trace:
         insert_step: ArrayLike,
         reveal_step: ArrayLike,
         steps: int | None = None,
-        events: Sequence[Event] = (),
+        mask_id: int | None = None,
         **about: Unpack[About],
     ) -> Trace:
         """A trace of ids; `steps` defaults to the largest reveal step.
+
+        `mask_id`: tokens with this id are masks that were never revealed, and have no text.
 
         Without a vocabulary the text of token 17 is `<17>`. The prompt's text is decoded from
         `prompt_ids` unless `prompt` is given.
@@ -259,8 +268,10 @@ class Trace:
         ids = checks.integers("token_ids", token_ids)
         prompt = checks.integers("prompt_ids", prompt_ids)
         reveal = checks.integers("reveal_step", reveal_step)
-        text, char_end = spell(vocab, ids)
+        begun = vocab is not None and bool(vocab.decode(prompt.tolist()))
+        text, char_end = spell(vocab, ids, begun=begun, mask_id=mask_id)
         known: dict[str, Any] = {"task_id": "", "sample": 0, **about}
+        known["events"] = known.get("events") or None
         if known.get("candidates") is not None:
             known["candidates"] = _spelled_candidates(vocab, known["candidates"])
         if "prompt" not in known:
@@ -273,7 +284,6 @@ class Trace:
             insert_step=checks.integers("insert_step", insert_step),
             reveal_step=reveal,
             steps=int(reveal.max(initial=0)) if steps is None else steps,
-            events=tuple(events) or None,
             **known,
         )
 
@@ -293,9 +303,10 @@ class Trace:
 
         `insertion_masks[s]` marks the positions of snapshot s that step s created, and is needed
         when the canvas grows; `attention_masks[s]` marks the positions in use, where snapshots
-        are padded. A slot still masked at the end keeps the mask id and the last step.
+        are padded. A slot still masked at the end keeps the mask id and is never revealed: its
+        step is one after the last.
         """
-        from anyorder.trace.adapters import History  # which imports this file
+        from anyorder.trace.history import History  # which imports this file
 
         history = History.read(snapshots, mask_id, insertion_masks, attention_masks)
         return history.trace(vocab, prompt_length, **about)
@@ -321,6 +332,14 @@ class Trace:
             raise ValueError(f"{self._name} has text but no tokens: give tokens when importing it")
         ends = self.char_end.tolist()
         return tuple(self.text[a:b] for a, b in zip([0, *ends], ends, strict=False))
+
+    @property
+    def filled(self) -> str:
+        """The decoded part of the text: from the first token that was not given to the last.
+
+        Behind a prompt that is all of it. Where only the text is known, too.
+        """
+        return filled_text(self.text, self.char_end, self.reveal_step)
 
     @cached_property
     def _lives(self) -> SlotLives:
@@ -378,8 +397,9 @@ class Trace:
         return first
 
     def order(self) -> NDArray[np.intp]:
-        """Token indices by reveal step, left to right within a step."""
-        return np.argsort(self.timing()[1], kind="stable")
+        """Token indices by reveal step, left to right within a step; what never was is left out."""
+        reveal = self.timing()[1]
+        return np.argsort(reveal, kind="stable")[: int((reveal <= (self.steps or 0)).sum())]
 
     def timing(self) -> tuple[Int32Array, Int32Array]:
         """(insert_step, reveal_step); ValueError if only the text is known."""
@@ -401,26 +421,51 @@ class Trace:
         about = f"task_id={self.task_id!r}, sample={self.sample}, steps={self.steps}"
         return f"Trace({about}, text={text}{more})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the trace player."""
+        from anyorder.report.notebook import trace_html  # looking is not a trace's business
+
+        return trace_html(self)
+
     @property
     def _name(self) -> str:
         return f"trace {self.task_id!r} sample {self.sample}"
 
 
-def spell(vocab: Vocab | None, ids: Int32Array) -> tuple[str, Int32Array]:
+def spell(
+    vocab: Vocab | None,
+    ids: Int32Array,
+    *,
+    begun: bool = False,
+    mask_id: int | None = None,
+) -> tuple[str, Int32Array]:
     """The text of ids up to the first end of sequence, and where each token's text ends.
 
     A token ends with the last character that it gives a byte to. Tokens from the end of sequence
-    on, and special tokens, add nothing.
+    on, special tokens and masks (`mask_id`) add nothing. `begun`: a prompt with text stands before
+    it.
     """
     if vocab is None:
-        pieces = [f"<{number}>" for number in ids.tolist()]
+        pieces = ["" if number == mask_id else f"<{number}>" for number in ids.tolist()]
         lengths = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         return "".join(pieces), checks.integers("char_end", lengths)
-    stops = np.flatnonzero(ids == vocab.eos_id)
-    stop = int(stops[0]) if stops.size else len(ids)
-    text, spans = vocab.spans(ids[:stop].tolist())
+    if mask_id is not None:  # the recording may have another id for it
+        ids = np.where(ids == mask_id, np.int32(vocab.mask_id), ids)
+    stop = vocab.end_of(ids.tolist())
+    text, spans = vocab.spans(ids[:stop].tolist(), begun=begun)
     ends = [end for _, end in spans] + [len(text)] * (len(ids) - stop)
     return text, checks.integers("char_end", ends)
+
+
+def filled_text(text: str, char_end: ArrayLike | None, reveal_step: ArrayLike | None) -> str:
+    """`Trace.filled`, from columns: tokens of step 0 were given."""
+    if char_end is None or reveal_step is None:
+        return text
+    decoded = np.flatnonzero(np.asarray(reveal_step))
+    if not decoded.size:
+        return ""
+    starts = [0, *np.asarray(char_end).tolist()]
+    return text[starts[decoded[0]] : starts[decoded[-1] + 1]]
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -438,7 +483,7 @@ _COLUMNS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("prompt_ids", "token_ids", "char_end"), checks.integers),
     **dict.fromkeys(("insert_step", "reveal_step"), checks.integers),
     "log_prob": checks.log_probs,
-    "segment": partial(checks.integers, lowest=-1),
+    **dict.fromkeys(("segment", "block"), partial(checks.integers, lowest=-1)),
     "score": checks.scores,
     "seconds": checks.seconds,
     "seed": partial(checks.count, lowest=-checks.INT64_MAX, highest=checks.INT64_MAX),

@@ -193,13 +193,15 @@ def _stems(averaged: bool) -> tuple[str, ...]:
     return (*STEMS, AVERAGE_STEM) if averaged else STEMS
 
 
-def saved_config(root: Path) -> dict[str, Any]:
+def saved_config(root: Path, entry: str = "config") -> dict[str, Any]:
     """The training configuration in the newest checkpoint; empty: there is none.
+
+    `entry` run: with the fields about the network and the data.
 
     Nothing is verified: `read_state` does that, and names the damage.
     """
     try:
-        found: Any = json.loads((checkpoints(root)[-1] / "state.json").read_bytes())["config"]
+        found: Any = json.loads((checkpoints(root)[-1] / "state.json").read_bytes())[entry]
     except (IndexError, OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,7 +8,8 @@ differ between equal runs.
 The reporter writes to standard error: step, loss, nats per token, tokens per second, and the time
 left (of the remaining steps at the speed so far, or of the given minutes if that is less). Its
 numbers are those of the last row, or of the unfinished row if rows are rarer than `QUIET_SECONDS`.
-When to log is decided in loop.py.
+When to log is decided in loop.py. `Followers` passes rows on to loggers (loggers.py), and keeps
+their failures from the training.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
@@ -27,6 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from torch import Tensor
 
 from anyorder.files import replacing
+from anyorder.training.loggers import LoggedTraining, Logger, MetricsRow
 
 COLLECTED = frozenset({"loss", "nats", "tokens", "read", "grad_norm"})
 """Numbers that the loop collects at every step; a family's extras need other names."""
@@ -36,6 +39,7 @@ class MetricsFile:
     """metrics.jsonl, opened to continue after `step`."""
 
     def __init__(self, path: Path, step: int) -> None:
+        self._path = path
         rows = rows_up_to(path, step)
         # Replaced as a whole, so that a kill here loses no rows.
         with replacing(path) as file:
@@ -45,6 +49,10 @@ class MetricsFile:
     def write(self, row: Mapping[str, Any]) -> None:
         self._handle.write(json.dumps(row, allow_nan=False) + "\n")
         self._handle.flush()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows in the file."""
+        return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
 
     def sync(self) -> None:
         """Write to disk; called before the checkpoint that these rows belong to."""
@@ -248,6 +256,38 @@ class Reporter:
         if self._minutes is not None:
             left = min(left, max(60 * self._minutes - elapsed, 0.0))
         return f"{_clock(left)} left"
+
+
+class Followers:
+    """The loggers of a training, each until it fails."""
+
+    def __init__(self, loggers: Sequence[Logger]) -> None:
+        self._loggers = list(loggers)
+
+    def start(self, training: LoggedTraining) -> None:
+        self._each(lambda logger: logger.start(training))
+
+    def row(self, row: MetricsRow) -> None:
+        self._each(lambda logger: logger.row(row["step"], dict(row)))
+
+    def end(self, status: str) -> None:
+        self._each(lambda logger: logger.end(status))
+
+    def _each(self, call: Callable[[Logger], None]) -> None:
+        for logger in tuple(self._loggers):
+            try:
+                with redirect_stdout(sys.stderr):  # standard output is the answer of a command
+                    call(logger)
+            except Exception as error:  # noqa: BLE001  (a logger may raise anything)
+                self._loggers.remove(logger)
+                shown = getattr(logger, "function", logger)
+                name = getattr(shown, "__name__", type(shown).__name__)
+                print(
+                    f"The logger {name} failed and is left out ({type(error).__name__}: {error}). "
+                    "The training goes on; metrics.jsonl has every row.",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 def how_to_go_on(step: int, steps: int, newest: Path, received: str | None) -> str:

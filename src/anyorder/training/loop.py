@@ -45,7 +45,15 @@ from anyorder.process.noise import Noise
 from anyorder.training import checkpoint
 from anyorder.training.config import MAY_CHANGE, TrainConfig, digest, fixed_fields
 from anyorder.training.distributed import Replicated, Sharded, Weights, prepared
-from anyorder.training.log import COLLECTED, Meter, MetricsFile, Reporter, how_to_go_on
+from anyorder.training.log import (
+    COLLECTED,
+    Followers,
+    Meter,
+    MetricsFile,
+    Reporter,
+    how_to_go_on,
+)
+from anyorder.training.loggers import LOGS, LoggedTraining, Logger
 from anyorder.training.optimiser import (
     Ema,
     learning_rate_factor,
@@ -185,7 +193,8 @@ def check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise ValueError(f"{folder} is a file and training writes a folder: choose another --out")
-    filled = any(not path.name.startswith(".") for path in folder.iterdir())
+    # Loggers write before the first step, which may fail.
+    filled = any(not path.name.startswith(".") and path.name != LOGS for path in folder.iterdir())
     if filled and not _holds_training(folder):
         raise ValueError(f"{folder} is not empty and holds no training: choose another --out")
 
@@ -227,6 +236,8 @@ class FitOptions:
     the (averaged) weights until the call returns; with a whole one on CPU if it is sharded."""
     weights: Weights | None = None
     """The first weights of a network on the meta device."""
+    loggers: Sequence[Logger] = ()
+    """Followers of metrics.jsonl; rank 0 alone calls them."""
     progress: bool = True
     """Print progress on standard error."""
 
@@ -314,6 +325,8 @@ class _Trainer:
         self.optimiser = make_optimiser(net, config)
         self.trained = checkpoint.TrainingState(net, self.ema, self.optimiser)
         self.meter = Meter()
+        self.followers = Followers(options.loggers if self.ranks.first else ())
+        self.status: Reason | Literal["failed"] = "failed"  # until `run` ends
         self.step = 0
         self.newest: Path | None = None
         count = sum(parameter.numel() for parameter in trained_parameters(net).values())
@@ -331,12 +344,22 @@ class _Trainer:
         path = self.out / METRICS
         fresh = not path.exists()
         self.metrics = MetricsFile(path, self.step)
+        self._start_followers()
         try:
             yield self.step
         finally:
             self.metrics.close()
+            self.followers.end(self.status)
             if fresh and self.step == 0:
                 path.unlink()  # the first step failed: the folder must not look like a training
+
+    def _start_followers(self) -> None:
+        if not self.options.loggers:
+            return
+        assert self.metrics is not None
+        config = {**self.options.about, "train": self.config.as_json()}
+        rows = self.metrics.rows()
+        self.followers.start(LoggedTraining(self.out.resolve().name, self.out / LOGS, config, rows))
 
     def _resume(self) -> None:
         newest = -1
@@ -395,6 +418,7 @@ class _Trainer:
             received = signals.received or elsewhere
             advice = how_to_go_on(self.step, config.steps, self.newest, received)
             print(advice, file=sys.stderr, flush=True)
+        self.status = reason
         return FitResult(reason, self.step, last_validation, self.newest)
 
     def _why_stop(self, signals: StopSignals, seconds: float) -> Reason:
@@ -455,6 +479,7 @@ class _Trainer:
     def _record(self, row: Mapping[str, Any], reporter: Reporter) -> None:
         if self.metrics is not None:
             self.metrics.write(row)
+        self.followers.row(row)
         reporter.row(row)
 
     def _check_finite(self) -> None:

@@ -1,10 +1,11 @@
-"""Three ways to cut text into ids, behind one protocol: the private half of `vocab`.
+"""How text is cut into ids: the protocol, single bytes, and declared words.
 
 A codec has pieces, the bytes of each id of ordinary text, and makes the function that cuts text
-into them: single bytes, declared words, byte-level BPE. CODECS finds one by its kind. This file
-also holds what both halves need: reading bytes as characters, and reading files.
+into them. This file also holds what all of `vocab` needs: reading bytes as characters, the alphabet
+of byte-level tokenizers, and reading files.
 
-Not here: decoding, spans, special ids and their contract (vocab/__init__.py).
+Not here: the tokenizers of others (tokenizer.py), special ids (special.py), decoding and spans
+(vocab/__init__.py).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-Encoder = Callable[[str], list[int]]
 TOKENIZER_FILE = "tokenizer.json"
 
 QWEN2_SPLIT = (
@@ -32,8 +33,6 @@ QWEN2_SPLIT = (
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _HIDDEN = (byte for byte in range(256) if byte not in _VISIBLE)
 BYTE_OF = {chr(b): b for b in _VISIBLE} | {chr(0x100 + i): b for i, b in enumerate(_HIDDEN)}
-# No UTF-8 text holds the bytes C0, C1 or F5 to FF: a tokenizer may lack them.
-_NEEDED = frozenset(c for c, b in BYTE_OF.items() if b not in (0xC0, 0xC1) and b < 0xF5)
 
 
 def utf8(text: str) -> bytes:
@@ -76,16 +75,45 @@ def characters(data: bytes) -> tuple[str, list[int]]:
     return data.decode("utf-8", "replace"), character_of
 
 
+class Encoder(Protocol):
+    """Cuts text into ids."""
+
+    def __call__(self, text: str, *, begun: bool = False) -> list[int]:
+        """`begun`: other text stands before this one, so nothing is put in front of it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Glue:
+    """What happens at the two ends of a text; between pieces there is nothing."""
+
+    leading: bool = False
+    """One space at the start of the text is dropped."""
+    trailing: bool = False
+    """One space at the end of the text is dropped."""
+
+
 class Codec(Protocol):
     """How text is cut into ids, and the bytes of each id."""
 
-    kind: ClassVar[str]
+    kind: str
     pieces: Mapping[int, bytes]
     """The ids of ordinary text."""
     added: Mapping[str, int] = MappingProxyType({})
     """Tokens that a tokenizer matches whole before it cuts: special ones and others."""
     flagged: frozenset[int] = frozenset()
     """The added ids that the tokenizer flags as special."""
+    added_pieces: Mapping[int, bytes] = MappingProxyType({})
+    """The bytes of the added ids, where they are ordinary text."""
+    patterns: Mapping[str, str] = MappingProxyType({})
+    """How added tokens are found in a text, as regular expressions, if not by their spelling."""
+    glue: Glue = Glue()
+    lossy: bool = False
+    """Whether decode(encode(text)) may differ from the text by more than NFC."""
+    marks_start: bool = False
+    """Whether only the start of a whole text is marked, not that of its parts."""
+    frame: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """Ids that the tokenizer itself puts before and after a text."""
 
     def encoder(self, never: frozenset[int]) -> Encoder:
         """A function that cuts text; the added tokens in `never` are cut as ordinary text."""
@@ -106,7 +134,7 @@ class ByteCodec(Codec):
     pieces: Mapping[int, bytes] = MappingProxyType({byte: bytes([byte]) for byte in range(256)})
 
     def encoder(self, never: frozenset[int]) -> Encoder:
-        return lambda text: list(utf8(text))
+        return lambda text, *, begun=False: list(utf8(text))
 
 
 class WordCodec(Codec):
@@ -129,7 +157,7 @@ class WordCodec(Codec):
         longest_first = sorted(self.words, key=len, reverse=True)
         pattern = re.compile("|".join(map(re.escape, longest_first)))
 
-        def encode(text: str) -> list[int]:
+        def encode(text: str, *, begun: bool = False) -> list[int]:
             ids, position = [], 0
             for match in pattern.finditer(text):
                 if match.start() != position:
@@ -150,100 +178,6 @@ class WordCodec(Codec):
         return {"pieces": self.words}
 
 
-class BpeCodec(Codec):
-    """Byte-level BPE in the `tokenizers` format; that library is imported by `encoder` only."""
-
-    kind = "bpe"
-
-    def __init__(self, spec: Any, text: str) -> None:
-        """`spec` is the parsed tokenizer.json, `text` its text as it will be saved."""
-        try:
-            model, added = spec["model"], list(spec["added_tokens"])
-            base = dict(model["vocab"])
-            splits_bytes = '"ByteLevel"' in json.dumps(spec["pre_tokenizer"])
-            supported = model.get("type", "BPE") == "BPE" and not model.get("dropout")
-            self.added = {token["content"]: token["id"] for token in added}
-            self.flagged = frozenset(token["id"] for token in added if token["special"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a whole tokenizer.json ({error!r}): check the path") from error
-        if not (supported and splits_bytes and base.keys() >= _NEEDED):
-            raise ValueError(
-                "only byte-level BPE that knows every byte and has no dropout is supported (Qwen, "
-                "Dream, LLaDA, Llama 3, GPT-2 and alike): others cannot give back every text"
-            )
-        ids = {**base, **self.added}.values()
-        if not all(type(id) is int and id >= 0 for id in ids) or len(set(ids)) < len(ids):
-            raise ValueError("the ids of a tokenizer must be integers from 0 on, each used once")
-        self.text = text
-        self.pieces = {base[token]: _bytes_of(token) for token in base.keys() - self.added.keys()}
-
-    @classmethod
-    def qwen2(cls, vocab: Any, merges: str, added: Sequence[Mapping[str, Any]] = ()) -> BpeCodec:
-        """The tokenizer of Qwen2's vocab.json and merges.txt, with added tokens."""
-        lines = merges.splitlines()
-        pairs = [line.split(" ") for line in lines[lines[:1] == ["#version: 0.2"] :] if line]
-        if wrong := [pair for pair in pairs if len(pair) != 2]:
-            raise ValueError(f"a merge is two tokens with one space between, not {wrong[0]}")
-        split = {"type": "Split", "pattern": {"Regex": QWEN2_SPLIT}, "behavior": "Isolated"}
-        byte_level: dict[str, object] = {"type": "ByteLevel", "add_prefix_space": False}
-        byte_level |= {"trim_offsets": False, "use_regex": False}
-        spec = {
-            "version": "1.0",
-            "added_tokens": [dict(token) for token in added],
-            "normalizer": {"type": "NFC"},
-            "pre_tokenizer": {
-                "type": "Sequence",
-                "pretokenizers": [split | {"invert": False}, byte_level],
-            },
-            "decoder": byte_level,
-            "model": {"type": "BPE", "vocab": vocab, "merges": pairs},
-        }
-        return cls(spec, canonical(spec))
-
-    def encoder(self, never: frozenset[int]) -> Encoder:
-        from tokenizers import Tokenizer
-
-        text = self.text
-        # The library cuts only tokens flagged as special into ordinary ones: flag the others too.
-        if (never - self.flagged) & set(self.added.values()):
-            spec = json.loads(text)
-            for token in spec["added_tokens"]:
-                token["special"] = token["special"] or token["id"] in never
-            text = canonical(spec)
-        try:
-            backend = Tokenizer.from_str(text)
-        except Exception as error:  # the library raises plain Exception for every fault
-            raise ValueError(f"the tokenizers library refuses this tokenizer: {error}") from error
-        if moved := [name for name, id in self.added.items() if backend.token_to_id(name) != id]:
-            raise ValueError(f"the library numbers {moved} otherwise: added ids must have no gaps")
-        backend.no_truncation()
-        backend.no_padding()
-        backend.encode_special_tokens = True  # i.e. treat their spelling as ordinary text
-
-        def encode(text: str) -> list[int]:
-            utf8(text)
-            ids: list[int] = backend.encode(text, add_special_tokens=False).ids
-            if not never.isdisjoint(ids):
-                name = backend.id_to_token(next(id for id in ids if id in never))
-                raise ValueError(
-                    f"this tokenizer cannot cut the special token {name!r} into ordinary ones: "
-                    "take it out of the text, or put the prompt together from ids"
-                )
-            return ids
-
-        return encode
-
-    def files(self) -> dict[str, str]:
-        return {TOKENIZER_FILE: self.text}
-
-
-def _bytes_of(token: str) -> bytes:
-    try:
-        return bytes([BYTE_OF[character] for character in token])
-    except KeyError:  # not in the byte alphabet: the token is plain text
-        return utf8(token)
-
-
 def read_text(path: str | Path) -> str:
     """A text file, plain or gzipped; ValueError with a remedy if it cannot be read."""
     try:
@@ -259,17 +193,3 @@ def parse_json(text: str) -> Any:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not valid JSON ({error}): restore the file from its source") from error
-
-
-def _read_bpe(folder: Path) -> BpeCodec:
-    text = read_text(folder / TOKENIZER_FILE)
-    return BpeCodec(parse_json(text), text)
-
-
-CODECS: Mapping[str, Callable[[Path, Mapping[str, Any]], Codec]] = MappingProxyType(
-    {
-        "byte": lambda folder, content: ByteCodec(),
-        "word": lambda folder, content: WordCodec(content.get("pieces", ())),
-        "bpe": lambda folder, content: _read_bpe(folder),
-    }
-)

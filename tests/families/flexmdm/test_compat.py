@@ -123,13 +123,25 @@ def check_equal(fast: Sequence[Decoded], slow: Sequence[Recorded]) -> None:
             prompt_length=record.prompt_length,
             insertion_masks=record.created,
         )
+        # Canvases do not tell a mask that the last step drew from one that was never revealed.
+        drawn_last = [token == MASK for token in row.token_ids]
+        assert all(
+            step == row.steps
+            for step, mask in zip(row.reveal_step, drawn_last, strict=True)
+            if mask
+        )
+        reveal = [
+            row.steps + 1 if mask else step
+            for step, mask in zip(row.reveal_step, drawn_last, strict=True)
+        ]
         seen = Trace.from_tokens(
             None,
             row.token_ids,
             prompt_ids=prompt,
             insert_step=row.insert_step,
-            reveal_step=row.reveal_step,
+            reveal_step=reveal,
             steps=row.steps,
+            mask_id=MASK,
         )
         assert seen == expected
         for step, snapshot in enumerate(record.snapshots):

@@ -288,7 +288,7 @@ def test_nor_what_no_text_holds() -> None:
         special_ids = frozenset({1, 4, 5, 6})  # 1: a chat token
 
         @staticmethod
-        def decode(ids: Sequence[int]) -> str:
+        def decode(ids: Sequence[int], begun: bool = False) -> str:
             return "" if ids[0] in (2, *Chatty.special_ids) else "x"  # 2: an unused row
 
     logits = beliefs(4)

@@ -118,7 +118,7 @@ class RowMaker:
                 answer_ids = list(chain.from_iterable(segments))
                 lengths = list(map(len, segments))
             else:
-                answer_ids = vocab.encode(answer)
+                answer_ids = vocab.encode(answer, begun=True)
         except DoesNotFit:
             raise LeftOut("segments do not fit") from None
         except ValueError:

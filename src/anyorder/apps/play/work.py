@@ -9,8 +9,8 @@ a fixed canvas behind all others, because the text ends at the first, and a deco
 (latentmdm, mode compat) empties segments that had tokens. So while a canvas is watched, an emptied
 segment keeps its place and its width (`InPlace`).
 
-**Prompts.** Held-out stories, as they are and with one line of the program as a gap. Whether a
-family fills a gap of a given length, of any length, or none is found by trying.
+**Prompts.** Held-out problems of the model's corpus, as they are and with one line of the program
+as a gap. Whether a family fills a gap of a given length, of any length, or none is found by trying.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import torch
 
 from anyorder.apps.jobs import flags_of
 from anyorder.apps.play.form import BadInput, GenerationRequest, prepared
-from anyorder.bench.tasks import Problem, find_task
+from anyorder.bench.tasks import Problem, corpus_task, find_task
 from anyorder.decode.canvas import ANSWER, Decoded
 from anyorder.families.family import FAMILIES
 from anyorder.model import CONFIG_FILE, SHIPPED, WEIGHTS_FILE, Model, Request, load, shipped_folder
@@ -47,7 +47,7 @@ LiveItem = tuple[int, int, int, float, int]
 class InPlace:
     """Keeps every segment in its place; called once per step, in order."""
 
-    eos_id: int
+    end_ids: Sequence[int]
     _width: dict[int, int] = field(default_factory=dict)
     """Segment -> the number of its items at the last step."""
 
@@ -75,7 +75,7 @@ class InPlace:
 
     def _as_wide(self, number: int, block: list[LiveItem]) -> list[LiveItem]:
         before = self._width.get(number, 1)
-        if len(block) == 1 and block[0][0] == self.eos_id:
+        if len(block) == 1 and block[0][0] in self.end_ids:
             block = block * before
         self._width[number] = len(block)
         return block
@@ -206,7 +206,7 @@ class PlayGeneration:
         """Decode in a worker thread and send messages to the loop. `stop` ends it."""
         step = 0
         vocab = self.model.vocab
-        live, in_place = LiveSteps(vocab, cuts=not self._may_change()), InPlace(vocab.eos_id)
+        live, in_place = LiveSteps(vocab, cuts=not self._may_change()), InPlace(vocab.end_ids)
 
         def watch(rows: Sequence[Decoded]) -> None:
             nonlocal step
@@ -362,7 +362,9 @@ OFFERED = 24
 
 def prompts_for(model: Model, count: int = OFFERED) -> list[dict[str, Any]]:
     """Name, prompt and, if the family can fill, the program with a gap."""
-    problems = find_task("stories", model.trained_on).problems(count)
+    problems = find_task(corpus_task(model.trained_on) or "stories", model.trained_on).problems(
+        count
+    )
     return [
         {"name": problem.task_id, "text": problem.prompt, "gap": with_gap(model, problem)}
         for problem in problems

@@ -1,6 +1,6 @@
 """`anyorder race`: models race on one task under equal conditions; accuracy against time.
 
-    plan (plan.py)  ->  rounds (here)  ->  grading (apps/grade.py)
+    plan (plan.py)  ->  rounds (here)  ->  grading (apps/grade)
                     ->  likelihood and infilling (beside.py)
                     ->  race.json, race.md, race.svg (results.py)
 

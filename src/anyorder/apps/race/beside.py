@@ -6,14 +6,8 @@ interval is over texts, so it covers both the texts and the noise of the draws.
 
 **Infilling.** The middle third of a correct program's lines, rounded up, is hidden; the model fills
 it at temperature 0, and the program must pass its checks again. How much a family knows of the gap
-depends on its canvas; the tables say it:
-
-    tokens    the number of hidden tokens: a fixed canvas has no other way (mdm, duo, sflm)
-    lines     the number of hidden lines (latentmdm, where a segment is a line)
-    nothing   the gap finds its own length (flexmdm, flexlatent)
-
-ar does not see the text to the right of a gap, so it has no number. A text or program that some
-entrant cannot hold is left out for all.
+depends on its canvas (apps/infilling.py); the tables say it. ar does not see the text to the right
+of a gap, so it has no number. A text or program that some entrant cannot hold is left out for all.
 """
 
 from __future__ import annotations
@@ -23,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from anyorder.apps.infilling import mark_of, told_of_gaps
 from anyorder.apps.jobs import RaceJob
 from anyorder.apps.train import batch_config
 from anyorder.bench.checks import PASSED
@@ -129,8 +124,6 @@ def _holds(model: Model, problem: Problem) -> bool:
     )
 
 
-GAP_HINTS = {"canvas": "tokens", "bare": "nothing", "slots": "lines", "segments": "nothing"}
-"""By `Family.answers` (families/family.py); families with other answers cannot fill."""
 FEWEST_LINES = 3
 BATCH = 32
 
@@ -173,27 +166,9 @@ def gaps_of(problems: Sequence[Problem]) -> list[Gap]:
     return found
 
 
-def can_fill(model: Model) -> bool:
-    """Whether the model's family can fill gaps."""
-    return model.family.answers in GAP_HINTS
-
-
-def told_of_gaps(model: Model) -> str:
-    """The unit in which the model knows a gap's length: tokens, lines or nothing."""
-    told = GAP_HINTS[model.family.answers]
-    if told == "lines" and model.config.segment_by != "line":  # type: ignore[union-attr]
-        return "nothing"  # the number of lines does not give that of statements or pieces
-    return told
-
-
 def prompt_of(model: Model, gap: Gap) -> str:
     """The problem and its program, with the mark of the gap that this model reads."""
-    marks: dict[str, Callable[[], str]] = {
-        "tokens": lambda: f"<fill:{len(model.vocab.encode(gap.hidden))}>",
-        "lines": lambda: f"<fill:{len(gap.hidden.splitlines())}>",
-        "nothing": lambda: "<fill>",
-    }
-    mark = marks[told_of_gaps(model)]()
+    mark = mark_of(model, gap.hidden, gap.after, told_of_gaps(model))
     return f"{gap.problem.prompt}{ANSWER}{gap.before}{mark}{gap.after}"
 
 

@@ -29,20 +29,22 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from anyorder.apps.infilling import can_fill
 from anyorder.apps.jobs import RaceJob, SampleJob
-from anyorder.apps.race.beside import Gap, can_fill, gaps_of, usable_gaps
+from anyorder.apps.race.beside import Gap, gaps_of, usable_gaps
 from anyorder.apps.report import command
 from anyorder.apps.sample import SamplingTask, plan_run
-from anyorder.bench.tasks import Task, find_task
-from anyorder.families.descriptions import describe
+from anyorder.bench.tasks import Task, corpus_task, find_task
+from anyorder.families.descriptions import DESCRIPTIONS, describe
 from anyorder.families.family import Family
 from anyorder.files import LOCK_FILE, sha256_of, write_json
 from anyorder.model import CONFIG_FILE, WEIGHTS_FILE, Model, Request, load, shipped_folder
+from anyorder.recipes.demo import DEMOS, MODELS, TRAILS
 from anyorder.trace import Run, RunCard, Trace
 from anyorder.trace.run import CARD_FILE
 from anyorder.training.checkpoint import checkpoints, read_state
@@ -53,7 +55,7 @@ CORPUS = ("source", "layout", "wording", "seed")
 """The recipe fields that identify the training texts; a missing one is reported as unknown."""
 COMPARED = (
     *CORPUS,
-    *("state_layout", "split", "prompt_field", "answer_field", "documents", "canvas"),
+    *("state_layout", "split", "prompt_field", "answer_field", "documents", "canvas", "trails"),
 )
 """All fields that may make texts differ, compared between the recipes that have them."""
 SAVED_CARD = "card.json"
@@ -272,14 +274,28 @@ def own_options(net: Any) -> dict[str, Any]:
 
 
 def points_of(
-    name: str, family: Family, grids: Mapping[str, Sequence[RacePoint]], net: Any = None
+    name: str,
+    family: Family,
+    grids: Mapping[str, Sequence[RacePoint]],
+    net: Any = None,
+    slots: int | None = None,
 ) -> list[RacePoint]:
-    """The points of an entrant: `--grid` for its name, then for its family, then the defaults."""
+    """The points of an entrant: `--grid` for its name, then for its family, then the defaults.
+
+    A default never has more steps than `slots` where every step reveals a slot.
+    """
     own = own_options(net)
     # A grid for the whole family does not apply to a planner head, which sets its own steps.
     given = grids.get(name) or (None if own else grids.get(family.name))
-    usual = (own,) if own else describe(family.name).race_points
-    return list(given or map(RacePoint, usual))
+    if given:
+        return list(given)
+    about = describe(family.name)
+    usual = [dict(each) for each in ((own,) if own else about.race_points)]
+    if slots is not None and about.order == "chosen" and family.answers == "canvas":
+        for each in usual:
+            if "steps" in each:
+                each["steps"] = min(each["steps"], slots)
+    return [RacePoint(each) for at, each in enumerate(usual) if each not in usual[:at]]
 
 
 def parse_grids(words: Sequence[str], known: Sequence[str]) -> dict[str, list[RacePoint]]:
@@ -397,7 +413,9 @@ def make_lanes(
     """All lanes, checked: nothing is written or computed."""
     found = []
     for entrant in entrants:
-        for point in points_of(entrant.name, entrant.model.family, grids, entrant.model.net):
+        model = entrant.model
+        slots = model.card.max_new_tokens
+        for point in points_of(entrant.name, model.family, grids, model.net, slots):
             given = ways(entrant.model.family, job.temperature, job.samples)
             for way, options in given.items():
                 try:
@@ -469,6 +487,7 @@ def planned(job: RaceJob) -> RacePlan:
     """Check the job and plan the race; nothing is written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("a race ends with a figure: pip install 'anyorder[report]'")
+    job = _with_models(job)
     if len(set(job.models)) < len(job.models):
         raise ValueError("a model is named twice: name each once")
     entrants = named([load(name, device=job.device) for name in job.models])
@@ -478,11 +497,15 @@ def planned(job: RaceJob) -> RacePlan:
     families = dict.fromkeys(each.model.family.name for each in entrants)
     known = list(dict.fromkeys([*(each.name for each in entrants), *families]))
     grids = parse_grids(job.grid, known)
+    job = _with_task(job, entrants)
+    assert job.task is not None
     task = find_task(job.task, entrants[0].model.trained_on, data=job.data)
     subject = SamplingTask.of(task, job.limit)
     ungraded = [problem.task_id for problem in subject.problems if not problem.checks]
     if ungraded:
         raise ValueError(f"{ungraded[0]} has no checks to grade by: race on another task")
+    if any(problem.middle is not None for problem in subject.problems):
+        raise ValueError(f"{job.task} has gaps, and a race makes its own: race on another task")
     _same_problems(job, entrants, task)
     lanes = make_lanes(job, entrants, subject, grids)
     gaps = gaps_of(task.problems(job.infill)) if job.infill else []
@@ -500,8 +523,34 @@ def fillers(job: RaceJob, entrants: Sequence[Entrant]) -> dict[Model, dict[str, 
     }
 
 
+def _with_models(job: RaceJob) -> RaceJob:
+    """The job with the shipped models of its task, if it names none."""
+    if job.models:
+        return job
+    task = job.task or TRAILS.task
+    story = DEMOS.get(task.partition(":")[0])
+    if story is None:
+        raise ValueError(f"no shipped models were trained for {task}: name the models to race")
+    # The planner is an mdm with a further training, so it does not race under equal conditions.
+    names = [story.models + name for name in MODELS if name in DESCRIPTIONS]
+    models = tuple(name for name in names if (shipped_folder(name) / CONFIG_FILE).is_file())
+    return replace(job, models=models, task=task)
+
+
+def _with_task(job: RaceJob, entrants: Sequence[Entrant]) -> RaceJob:
+    """The job with the task of its models' corpus, if it names none."""
+    if job.task is not None:
+        return job
+    first = entrants[0]
+    task = corpus_task(first.model.trained_on)
+    if task is None:
+        raise ValueError(f"{first.name} was not trained on a corpus with a task: name a --task")
+    return replace(job, task=task)
+
+
 def _same_problems(job: RaceJob, entrants: list[Entrant], task: Task) -> None:
     """Refuse entrants whose training data give the task other held-out problems."""
+    assert job.task is not None
     for each in entrants[1:]:
         other = find_task(job.task, each.model.trained_on, data=job.data)
         if other.digest != task.digest:

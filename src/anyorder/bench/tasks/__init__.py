@@ -23,6 +23,7 @@ __all__ = [
     "Stories",
     "Task",
     "Wish",
+    "corpus_task",
     "find_task",
     "register_task",
 ]
@@ -45,11 +46,22 @@ TASKS: dict[str, Loader] = {
     "trails": _from("trails", "load_trails"),
     "humaneval": _from("humaneval", "load_humaneval"),
     "humaneval+": _from("humaneval", "load_humaneval_plus"),
+    "humaneval-infilling": _from("infilling", "load_infilling"),
     "mbpp": _from("mbpp", "load_mbpp"),
     "mbpp+": _from("mbpp", "load_mbpp_plus"),
     "livecodebench": _from("livecodebench", "load_livecodebench"),
     "gsm8k": _from("gsm8k", "load_gsm8k"),
 }
+
+
+CORPORA = ("stories", "trails")
+"""The built-in corpora; each has a task of its name."""
+
+
+def corpus_task(trained_on: Mapping[str, Any]) -> str | None:
+    """The task of the built-in corpus that a model was trained on; None: of another corpus."""
+    source = trained_on.get("source")
+    return source if source in CORPORA else None
 
 
 def register_task(name: str, load: Loader) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anyorder.bench.checks import Calls, Check, Script
@@ -167,7 +168,25 @@ TEMPLATES = {
         "Write a solution to the following problem and make sure that it passes the tests:\n"
         "{prompt}"
     ),
+    "dream": (
+        "Write a solution to the following problem and make sure that it passes the tests:\n"
+        "```{prompt}"
+    ),
+    "evalplus": (
+        "Please provide a self-contained Python script that solves the following problem in a "
+        "markdown code block:\n```\n{stripped}\n```\n"
+    ),
+    "llada": "Complete the following python code:\n{prompt}",
 }
+EVALPLUS_PREFILL = (
+    "Below is a Python script with a self-contained function that solves the problem and "
+    "passes corresponding tests:\n```python\n"
+)
+PREFILLS = {
+    "dream": "Here is the completed function:\n```python\n{prompt}\n",
+    "evalplus": EVALPLUS_PREFILL,
+}
+"""How the answer begins in a chat, for the templates that have such a turn."""
 
 _EXCHANGED = "assert _poly(*candidate(*inp), inp) <= "
 # Copies: if a program removes the coefficients, every number is a root of what is left.
@@ -197,12 +216,22 @@ def _benchmark(task: str, wish: Wish) -> Benchmark:
     kind = kind_of(rows, KINDS, "HumanEval")
     _check_edition(rows, kind, task)
     compat = "compat" in wish.variant
-    problems = read_each(rows, lambda row, where: _problem(row, task, kind, template, compat))
+    prefill = PREFILLS.get(wish.template or "", "")
+
+    def problem(row: Row, where: str) -> Problem:
+        found = _problem(row, task, kind, compat)
+        values = {"prompt": row["prompt"], "stripped": row["prompt"].strip()}
+        values["entry_point"] = row["entry_point"]
+        return replace(found, prompt=fill(template, values), prefill=fill(prefill, values))
+
+    problems = read_each(rows, problem)
     return benchmark(wish.name(task), rows, problems, template, EXTRACTION)
 
 
 def _check_edition(rows: BenchmarkRows, kind: str, task: str) -> None:
-    """Refuse the file of the other task: the two have the same columns."""
+    """Refuse the file of another task: the columns are the same."""
+    if "suffix" in rows.records[0]:
+        raise ValueError(f"{rows.where} holds gaps: use it with --task humaneval-infilling")
     if kind == "native":
         if task == "humaneval" and "test" not in rows.records[0]:
             raise ValueError(f"{rows.where} has no column 'test': use it with --task humaneval+")
@@ -213,7 +242,8 @@ def _check_edition(rows: BenchmarkRows, kind: str, task: str) -> None:
         raise ValueError(f"{rows.where} holds the tests of {right}: use it with --task {right}")
 
 
-def _problem(row: Row, task: str, kind: str, template: str, compat: bool) -> Problem:
+def _problem(row: Row, task: str, kind: str, compat: bool) -> Problem:
+    """The problem of a row, before its prompt is worded."""
     prompt: str = row["prompt"]
     entry_point: str = row["entry_point"]
     note = ""
@@ -227,10 +257,9 @@ def _problem(row: Row, task: str, kind: str, template: str, compat: bool) -> Pro
         if task == "humaneval+" and not compat:
             test = tightened(test)
         check = _script(prompt, entry_point, f"{test}\ncheck({entry_point})\n")
-    values = {"prompt": prompt, "stripped": prompt.strip(), "entry_point": entry_point}
     return Problem(
         task_id=row["task_id"],
-        prompt=fill(template, values),
+        prompt=prompt,
         entry_point=entry_point,
         checks=(check,),
         prologue=PROLOGUE,

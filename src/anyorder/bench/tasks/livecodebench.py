@@ -18,6 +18,7 @@ import json
 import pickletools
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -143,6 +144,12 @@ TEMPLATES = {
     ),
     "raw": "{prompt}\n{starter_code}\n",
 }
+SYSTEM = (
+    "You are an expert Python programmer. You will be given a question (problem specification) and "
+    "will generate a correct Python program that matches the specification and passes all tests. "
+    "You will NOT return anything except for the program."
+)
+"""The system message of LiveCodeBench's chats, with the template `instruct`."""
 _WITH_STARTER = (
     "You will use the following starter code to write the solution to the problem and enclose your "
     "code within delimiters."
@@ -162,11 +169,14 @@ def load_livecodebench(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
     variant = wish.variant[0] if wish.variant else None
     first, last = _window(variant)
     template = find_template(wish.template, TEMPLATES, FIELDS, "livecodebench")
+    system = SYSTEM if wish.template in (None, "instruct") else ""
     rows = read_rows(wish.data, Hub(DATASET, files=FILES.get(variant or "", ALL_FILES)))
     kind_of(rows, KINDS, "LiveCodeBench")
 
     def inside(row: Row, where: str) -> Problem | None:
-        return _problem(row, template, where) if first <= _day(row, where) <= last else None
+        if not first <= _day(row, where) <= last:
+            return None
+        return replace(_problem(row, template, where), system=system)
 
     chosen = [problem for problem in read_each(rows, inside) if problem is not None]
     return benchmark(wish.name("livecodebench"), rows, chosen, template, EXTRACTION)

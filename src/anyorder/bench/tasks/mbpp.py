@@ -21,7 +21,14 @@ from dataclasses import replace
 from typing import Any
 
 from anyorder.bench.checks import Script
-from anyorder.bench.tasks.humaneval import ALL_INPUTS, LEFT_OUT, SMALL_INPUTS, mbpp_calls, tightened
+from anyorder.bench.tasks.humaneval import (
+    ALL_INPUTS,
+    EVALPLUS_PREFILL,
+    LEFT_OUT,
+    SMALL_INPUTS,
+    mbpp_calls,
+    tightened,
+)
 from anyorder.bench.tasks.problem import (
     PROLOGUE,
     Benchmark,
@@ -82,7 +89,7 @@ EXTRACTION = "block"
 next fence. It also reads an answer that opens its own fence."""
 
 SHOWN_TESTS = 3
-FIELDS = ("prompt", "tests", "entry_point")
+FIELDS = ("prompt", "tests", "first_test", "entry_point")
 TEMPLATES = {
     "tests": (
         "{prompt}\nThe code should pass these tests:\n\n{tests}\n\n"
@@ -94,7 +101,20 @@ TEMPLATES = {
         "Your code should pass these tests:\n\n{tests}. "
         "Respond with the completed solution inside a ```python``` code block."
     ),
+    "dream": (
+        "You are an expert Python programmer, and here is your task: {prompt} "
+        "Your code should pass these tests:\n\n{tests}"
+    ),
+    "evalplus": (
+        "Please provide a self-contained Python script that solves the following problem in a "
+        'markdown code block:\n```\n"""\n{prompt}\n{first_test}\n"""\n```\n'
+    ),
 }
+PREFILLS = {
+    "dream": "Here is the completed function:\n```python\n",
+    "evalplus": EVALPLUS_PREFILL,
+}
+"""How the answer begins in a chat, for the templates that have such a turn."""
 
 _FORGOTTEN = "        exact_match = exp == (out is not None)\n"
 _ASSERTED = f"{_FORGOTTEN}    assert exact_match\n"
@@ -133,6 +153,7 @@ _Reader = Callable[[Row, str, bool], _Read]
 
 def _benchmark(task: str, wish: Wish, rows: BenchmarkRows, read: _Reader) -> Benchmark:
     template = find_template(wish.template, TEMPLATES, FIELDS, task)
+    prefill = PREFILLS.get(wish.template or "", "")
     compat = "compat" in wish.variant
     ranges = [SPLITS[part] for part in wish.variant if part in SPLITS]
 
@@ -142,8 +163,8 @@ def _benchmark(task: str, wish: Wish, rows: BenchmarkRows, read: _Reader) -> Ben
             return None
         problem, tests = read(row, where, compat)
         values = {"prompt": problem.prompt, "tests": "\n".join(tests[:SHOWN_TESTS])}
-        values["entry_point"] = problem.entry_point or ""
-        return replace(problem, prompt=fill(template, values))
+        values |= {"first_test": "".join(tests[:1]), "entry_point": problem.entry_point or ""}
+        return replace(problem, prompt=fill(template, values), prefill=prefill)
 
     found = [problem for problem in read_each(rows, inside) if problem is not None]
     found.sort(key=lambda problem: int(problem.task_id.removeprefix("Mbpp/")))

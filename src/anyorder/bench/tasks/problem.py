@@ -38,6 +38,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from anyorder.bench.checks import Check
+from anyorder.measure.extract import extract
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,30 @@ class Problem:
     """The canonical complete program, where the data has one."""
     prefix: str = ""
     """The text that makes a completion a program."""
+    suffix: str = ""
+    """The text behind a gap, which ends the program."""
+    middle: str | None = field(default=None, repr=False)
+    """The canonical text of the prompt's gap; None: the prompt has none."""
+    group: str = ""
+    """What problems have in common that are not independent; unset: nothing."""
+    system: str = ""
+    """The published system message, if the prompt is a turn of a chat."""
+    prefill: str = ""
+    """How a chat's answer begins, by the published protocol: part of the prompt."""
     note: str = ""
     """Why the problem cannot be graded, or how its published test was repaired."""
     facts: Mapping[str, str | int] = field(default_factory=dict, hash=False)
     """What measures may know of the problem. `sample` stores it in the run card (docs/tasks.md)."""
+
+    def program(self, text: str, mode: str) -> str | None:
+        """The program of a sample by one extraction, None for none.
+
+        `text` is the sample's; where the prompt has a gap, only what was filled in.
+        """
+        entry_point = self.entry_point
+        return extract(
+            text, mode=mode, entry_point=entry_point, prefix=self.prefix, suffix=self.suffix
+        )
 
 
 class Task(Protocol):

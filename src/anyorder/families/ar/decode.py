@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
-from anyorder.decode.draw import Draw, Posterior, pick, text_logits
+from anyorder.decode.draw import Draw, Posterior, ends_text, pick, text_logits
 from anyorder.decode.loop import run
 from anyorder.families.ar.config import ArOptions
 from anyorder.nets.transformer import Transformer
@@ -110,7 +110,7 @@ class _Stepper:
         """Rows that have ended or have run out of slots.  # B"""
         if step == 0:
             return torch.zeros_like(self.row, dtype=torch.bool)
-        return (self.tokens[:, step - 1] == self.vocab.eos_id) | (self.slots <= step)
+        return ends_text(self.tokens[:, step - 1], self.vocab) | (self.slots <= step)
 
     def keep(self, rows: Tensor) -> None:
         self.cache = self.cache.select(rows)

@@ -31,6 +31,7 @@ from anyorder.decode.draw import (
     Draw,
     Posterior,
     behind,
+    ends_text,
     filtered,
     find_stopping,
     pick_from,
@@ -38,7 +39,7 @@ from anyorder.decode.draw import (
 )
 from anyorder.decode.loop import keep_rows, pieces, run
 from anyorder.families.duo.config import DuoOptions
-from anyorder.nets.denoiser import Denoiser, LogitsDenoiser, Shifted, States
+from anyorder.nets.denoiser import Barred, Denoiser, LogitsDenoiser, Shifted, States
 from anyorder.process.noise import Stream, uniform
 from anyorder.process.schedule import LAST_TIME
 from anyorder.process.uniform import BRANCH, STATE, LogLinear, any_state, mixture
@@ -68,7 +69,7 @@ class _Rows:
 
 def check_network(net: object, options: DuoOptions) -> None:
     """Refuse networks that take no time: this one must know how much is noise."""
-    if isinstance(net, LogitsDenoiser | Shifted):
+    if isinstance(net.inner if isinstance(net, Barred) else net, LogitsDenoiser | Shifted):
         raise ValueError(
             "duo needs a network that takes a time: wrap an object with hidden(ids, mask, time) "
             "and head(states), or wrap masked models, as mdm"
@@ -104,8 +105,8 @@ class _Stepper:
     ) -> None:
         self.net, self.vocab, self.options, self.canvases = net, vocab, options, canvases
         self.draw, self.stopping = Draw.of(options), find_stopping(options.eos)
-        # Leave EOS out of the states themselves: otherwise the noise could still hold it.
-        without = frozenset([vocab.eos_id] if self.stopping.forbids else [])
+        # Leave ends out of the states themselves: otherwise the noise could still hold them.
+        without = frozenset(vocab.end_ids if self.stopping.forbids else ())
         self.states = States.of(vocab, without=without).to(device)
         self.rows = self._noise_rows(keys, device)
         # What every slot showed after each step: a slot may change until the end.
@@ -222,9 +223,10 @@ class _Stepper:
         return clean, prob_here
 
     def _fill_after_eos(self, rows: _Rows, last: Tensor, step: int) -> None:
-        """In finished rows, put EOS on every free slot to the right of one."""
+        """In finished rows, put EOS on every free slot to the right of an end."""
         eos = self.vocab.eos_id
-        filled = behind(rows.free & (rows.ids == eos), rows.free & (rows.ids != eos))
+        ends = rows.free & ends_text(rows.ids, self.vocab)
+        filled = behind(ends, rows.free & (rows.ids != eos))
         filled &= last[:, None]
         rows.ids = rows.ids.masked_fill(filled, eos)
         rows.since = rows.since.masked_fill(filled, step)

@@ -53,16 +53,28 @@ def uniform_bound(
                 clean, free, batch.index, noise, SCHEDULE, states.count, first_time
             )
             vectors = net.embed(batch.ids.where(~free, states.ids[seen.states]))
-        time = seen.alpha.float()
-        hidden = net.hidden(ids=batch.ids, vectors=vectors, mask=batch.real, time=time)[free]
-        log_prob = states.logits(net.head(hidden)).log_softmax(dim=-1)  # M K
-        row = free.nonzero()[:, 0]
-        nats = uniform.bound(
-            log_prob, seen.states[free], clean[free], seen.alpha[row], seen.slope[row]
-        )
+        nats, log_prob = token_nats(net, batch, free, clean, seen, vectors, states)
         return uniform.mean_over_tokens(nats, -log_prob.gather(1, clean[free][:, None]))
 
     return objective
+
+
+def token_nats(
+    net: Transformer,
+    batch: Batch,
+    free: Tensor,
+    clean: Tensor,
+    seen: Noised,
+    vectors: Tensor,
+    states: States,
+) -> tuple[Tensor, Tensor]:
+    """The integrand of each free token (M), and the network's log-probabilities (M K)."""
+    time = seen.alpha.float()
+    hidden = net.hidden(ids=batch.ids, vectors=vectors, mask=batch.real, time=time)[free]
+    log_prob = states.logits(net.head(hidden)).log_softmax(dim=-1)  # M K
+    row = free.nonzero()[:, 0]
+    nats = uniform.bound(log_prob, seen.states[free], clean[free], seen.alpha[row], seen.slope[row])
+    return nats, log_prob
 
 
 def _free(batch: Batch, noise: Noise, infill: float) -> Tensor:

@@ -40,7 +40,7 @@ from anyorder.families.flexmdm.correct import (
     rows_along,
 )
 from anyorder.families.flexmdm.history import SlotRecord, TextHistory
-from anyorder.families.latentmdm.candidates import Candidates
+from anyorder.families.latentmdm.candidates import Candidates, never_written
 from anyorder.nets.denoiser import GAP_LIMIT, ReadPrompt, SegmentInserter, SegmentLook
 from anyorder.vocab import Vocab
 
@@ -122,7 +122,7 @@ class SegmentAsker:
         read = [writer.read(ids.to(self.device), real.to(self.device))] if ids.shape[1] else []
         states = torch.cat([writer.first()[:, None], *read], dim=1)  # N T D
         inside = torch.arange(targets.shape[1]) < count[:, None]
-        logits = text_logits(self.net.head(states[inside]), self.vocab, self._never)
+        logits = text_logits(self.net.head(states[inside]), self.vocab, never_written(self.vocab))
         # No segment is empty: EOS is never its first token.
         first = inside.nonzero()[:, 1] == 0
         logits[first.to(self.device), self.vocab.eos_id] = -torch.inf
@@ -134,12 +134,6 @@ class SegmentAsker:
 
     def _closed(self, text: SegmentContent) -> SegmentContent:
         return text if len(text) == self.net.segment_length else (*text, self.vocab.eos_id)
-
-    @property
-    def _never(self) -> list[int]:
-        vocab = self.vocab
-        never = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
-        return [token for token in never if token is not None]
 
     def _looks(
         self, canvases: Sequence[tuple[VisitedText, int | None]], left: Sequence[float]

@@ -45,7 +45,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher, padded
-from anyorder.decode.draw import Posterior, refuse_nan, text_logits
+from anyorder.decode.draw import Posterior, refuse_nan, role_ids, text_logits
 from anyorder.decode.growing import network_time
 from anyorder.decode.loop import slices
 from anyorder.decode.policy import near_ties_as_ties
@@ -365,7 +365,7 @@ class TokenAsker:
             ids = [masked[n][0].items[masked[n][1]].ids for n in numbers]
             own = torch.tensor([each[0] if each else 0 for each in ids], device=self.device)
             for part in slices(len(states), self.vocab):
-                logits = text_logits(self.net.head(states[part]), self.vocab, self._forbidden)
+                logits = text_logits(self.net.head(states[part]), self.vocab, role_ids(self.vocab))
                 posterior = Posterior(logits)
                 best = posterior.best
                 columns = (posterior.log_prob(own[part]), best, posterior.log_prob(best))
@@ -376,12 +376,6 @@ class TokenAsker:
                     has, token, chance = answer
                     found[number] = Answer(has, chance, (token,), (chance,))
         return [found[number] for number in range(len(masked))]
-
-    @property
-    def _forbidden(self) -> tuple[int, ...]:
-        vocab = self.vocab
-        specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
-        return tuple({token for token in specials if token is not None})
 
     def _canvas(self, text: VisitedText, masked: int | None = None) -> list[int]:
         ids = [*self.prompts[text.row]]

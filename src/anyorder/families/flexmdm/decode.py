@@ -30,7 +30,7 @@ from torch import Tensor
 
 from anyorder.checks import one_of
 from anyorder.decode.canvas import Decoded, GrowingCanvas, Watcher
-from anyorder.decode.draw import Draw
+from anyorder.decode.draw import Draw, role_ids
 from anyorder.decode.growing import CallTimes, GrowingRows, RunningClock, finished
 from anyorder.decode.loop import Proposer, StepView, run
 from anyorder.decode.policy import Policy, find_unplanned_score, take
@@ -96,13 +96,12 @@ class _Stepper:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
         self.extra = extra_of(options, vocab) if options.has_extras else None
         self.clock, self.times = RunningClock(options, net), CallTimes(len(rows))
-        specials = (vocab.mask_id, vocab.pad_id, vocab.eos_id, vocab.bos_id)
         self.proposer = Proposer(
             head=net.head,
             vocab=vocab,
             policy=build_policy(options),
             draw=Draw.of(options),
-            forbidden=tuple({token for token in specials if token is not None}),
+            forbidden=role_ids(vocab),
             reshuffles=True,
             draws_first=self.extra is not None,
         )

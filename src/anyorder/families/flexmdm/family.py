@@ -12,6 +12,7 @@ from anyorder.families.flexmdm.decode import check, decode, resolve
 from anyorder.families.flexmdm.loss import insertion_bound
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.replay import flex_reader
+from anyorder.nets.shapes import ShiftedConfig
 
 FAMILY = Family(
     name=DESCRIPTION.name,
@@ -26,6 +27,9 @@ FAMILY = Family(
         build=FlexNet,
         start=FlexNet.start_from,
         additions=FlexNet.additions,
+        follow=lambda net, base: (
+            {"convention": "release"} if isinstance(base, ShiftedConfig) else {}
+        ),
     ),
     frame=FlexConfig.frame,
     canvas=GrowingCanvas.of_text,

@@ -13,7 +13,7 @@ writing every candidate from scratch would give. A candidate may stay unfinished
 token is needed or it can no longer be chosen; a later step can continue it.
 
 All segments of all rows are verified and extended together, and the host reads the device once per
-round. EOS closes a segment; the mask, padding and BOS are never drawn.
+round. EOS closes a segment; the mask, padding, BOS and other ends of a text are never drawn.
 
 Choosing (`SegmentSelector`; paper, appendix E). The score decides what is written first:
 
@@ -48,7 +48,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from anyorder.decode.draw import Draw, Posterior, pick, refuse_nan, text_logits
+from anyorder.decode.draw import Draw, Posterior, pick, refuse_nan, role_ids, text_logits
 from anyorder.decode.loop import HEAD_BUDGET, StepView
 from anyorder.decode.policy import (
     Items,
@@ -81,6 +81,15 @@ class DraftGoal:
 
 
 WHOLE = DraftGoal()
+
+
+def never_written(vocab: Vocab) -> tuple[int, ...]:
+    """The ids that no segment has.
+
+    EOS closes segments, also where it has another role. Slots say where a text ends, so a further
+    end inside a segment would cut off the segments behind it.
+    """
+    return tuple(sorted({*role_ids(vocab), *vocab.end_ids} - {vocab.eos_id}))
 
 
 def check_frozen(segments: Iterable[Sequence[int]], most: int) -> None:
@@ -120,8 +129,7 @@ class Candidates:
         """
         self.net, self.vocab, self.draw, self.reuse = net, vocab, draw, reuse
         self.may_be_empty = may_be_empty
-        never = {vocab.mask_id, vocab.pad_id, vocab.bos_id} - {vocab.eos_id, None}
-        self.never = sorted(token for token in never if token is not None)
+        self.never = never_written(vocab)
         self.key = keys  # B
         shape = (len(keys), slots, net.segment_length)
         self.tokens = torch.full(shape, vocab.pad_id, device=keys.device)  # B S T

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -38,14 +38,19 @@ class StepRows:
     window: Tensor  # B, the block being closed
 
 
+class RowStates(NamedTuple):
+    """The result of a step's network calls."""
+
+    states: Tensor  # B L D: the one at i predicts slot i
+    columns: Tensor  # B, columns computed for each row
+    calls: Tensor  # B, calls that each row needed
+
+
 class RowReader(Protocol):
     """Network calls on a batch of rows."""
 
-    def states(self, before: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The states that predict each slot (B L D), and how many columns were computed (B).
-
-        Only states in the window of the `needed` rows (B; None: all) are valid.
-        """
+    def states(self, before: StepRows, needed: Tensor | None) -> RowStates:
+        """Only states in the window of the `needed` rows (B; None: all) are valid."""
         ...
 
     def keep(self, rows: Tensor, columns: int) -> None:
@@ -59,8 +64,10 @@ class WholeCanvas:
     def __init__(self, net: Denoiser) -> None:
         self.net = net
 
-    def states(self, before: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.net.hidden(before.ids, mask=before.real), before.real.sum(dim=1)
+    def states(self, before: StepRows, needed: Tensor | None) -> RowStates:
+        columns = before.real.sum(dim=1)
+        states = self.net.hidden(before.ids, mask=before.real)
+        return RowStates(states, columns, torch.ones_like(columns))
 
     def keep(self, rows: Tensor, columns: int) -> None:
         pass
@@ -98,7 +105,7 @@ class CachedCanvas:
         self.shown = before.ids.clone()  # B L, the tokens that were read
         self.found: Tensor | None = None  # B L D
 
-    def states(self, before: StepRows, needed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def states(self, before: StepRows, needed: Tensor | None) -> RowStates:
         ids, real = before.ids, before.real
         first, end = self.extent(before.block == before.window[:, None], real)
         place = torch.arange(ids.shape[1], device=ids.device)
@@ -118,10 +125,11 @@ class CachedCanvas:
         # A full read has just set the age to 0 and counts as the first call.
         self.age += called
         assert self.found is not None  # a row's first call is always a full read
-        return self.found, torch.where(stale, real.sum(dim=1), end - led) * called
+        columns = torch.where(stale, real.sum(dim=1), end - led) * called
+        return RowStates(self.found, columns, called.long())
 
     def _read(self, before: StepRows, which: Tensor) -> None:
-        rows = _places(which)
+        rows = places_of(which)
         chosen = slice(None) if rows is None else rows
         states = self.cache.read(before.ids[chosen], before.real[chosen], rows)
         if self.found is None:
@@ -133,7 +141,7 @@ class CachedCanvas:
         self.age[chosen] = 0
 
     def _reread(self, before: StepRows, which: Tensor, first: Tensor, count: Tensor) -> None:
-        rows = _places(which)
+        rows = places_of(which)
         chosen = slice(None) if rows is None else rows
         # The width must be known to the host: the one synchronisation of a partial call.
         span = Span(first[chosen], count[chosen], int(count[chosen].max()))
@@ -152,6 +160,6 @@ class CachedCanvas:
         self.found = None if self.found is None else self.found[rows, :columns]
 
 
-def _places(which: Tensor) -> Tensor | None:
+def places_of(which: Tensor) -> Tensor | None:
     """The rows chosen by a mask (B); None: all, which needs no copies."""
     return None if bool(which.all()) else which.nonzero()[:, 0]

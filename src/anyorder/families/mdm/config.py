@@ -54,7 +54,8 @@ class MdmOptions(DrawOptions):
     compat: sampled."""
     quota: str | None = None
     """How many slots a step reveals: even, dream[:eps], threshold[:p] or factor[:f]. Exact: even;
-    compat: dream. With the planner also bernoulli, its default, or expected."""
+    compat: dream. With the policy entropy also entropy_bound[:nats]; with the planner also
+    bernoulli, its default, or expected."""
     posterior: Literal["untempered", "filtered"] | None = None
     """The distribution that scores read: before temperature, top_p and top_k (untempered) or after
     them (filtered). Exact: untempered; compat: filtered."""

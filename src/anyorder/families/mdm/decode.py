@@ -22,7 +22,7 @@ from torch import Tensor
 
 from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher, stack
-from anyorder.decode.draw import Draw, Stopping, behind, find_stopping
+from anyorder.decode.draw import Draw, Stopping, behind, ends_text, find_stopping
 from anyorder.decode.loop import Proposer, StepView, keep_rows, run
 from anyorder.decode.policy import Policy, Ranking, find_score, take
 from anyorder.decode.quota import WindowProgress, block_of_slots, parse_quota, steps_per_block
@@ -37,7 +37,7 @@ from anyorder.vocab import Vocab
 
 
 @dataclass
-class _Rows:
+class MaskRows:
     """The rows still being decoded; every tensor has one entry (or one line) per row."""
 
     row: Tensor  # B, the row's number in the request
@@ -100,21 +100,24 @@ def decode(
     """Fill every canvas. `keys` are the rows' noise keys: a row depends on its own key only."""
     options = resolve(options)
     check_network(net, options)
-    rows = _start(canvases, keys, vocab, options, torch.device(device))
-    return run(_Stepper(net, vocab, options, canvases, rows), watch)
+    rows = start(canvases, keys, vocab, options, torch.device(device))
+    reader: RowReader = WholeCanvas(net)
+    if options.cache is not None:
+        reader = CachedCanvas(net, options.cache, options.cache_refresh, rows.before())
+    return run(MaskStepper(net, vocab, options, canvases, rows, reader), watch)
 
 
-def _start(
+def start(
     canvases: Sequence[Canvas],
     keys: Sequence[int],
     vocab: Vocab,
     options: MdmOptions,
     device: torch.device,
-) -> _Rows:
+) -> MaskRows:
     ids, free, real = stack(canvases, vocab, device)
     plan = [steps_per_block(options.steps, sum(canvas.free), options.block) for canvas in canvases]
     zeros = torch.zeros(len(canvases), dtype=torch.int64, device=device)
-    return _Rows(
+    return MaskRows(
         row=torch.arange(len(canvases), device=device),
         key=torch.tensor(keys, dtype=torch.int64, device=device),
         ids=ids,
@@ -134,21 +137,20 @@ def _start(
     )
 
 
-class _Stepper:
-    """One decoding step: window, proposals, choice, commitment."""
+class MaskStepper:
+    """One decoding step: window, proposals, choice, commitment. Family block has one like it."""
 
     def __init__(
         self,
-        net: Denoiser,
+        net: Any,
         vocab: Vocab,
         options: MdmOptions,
         canvases: Sequence[Canvas],
-        rows: _Rows,
+        rows: MaskRows,
+        reader: RowReader,
     ) -> None:
         self.net, self.vocab, self.canvases, self.rows = net, vocab, canvases, rows
-        self.reader: RowReader = WholeCanvas(net)
-        if options.cache is not None:
-            self.reader = CachedCanvas(net, options.cache, options.cache_refresh, rows.before())
+        self.reader = reader
         self.policy = build_policy(options)
         self.stopping = find_stopping(options.eos)
         self.planner_temperature = options.planner_temperature or 1.0
@@ -157,8 +159,8 @@ class _Stepper:
             vocab=vocab,
             policy=self.policy,
             draw=Draw.of(options),
-            forbidden=(vocab.mask_id, *([vocab.eos_id] if self.stopping.forbids else [])),
-            waits_for=vocab.eos_id if self.stopping.waits else None,
+            forbidden=(vocab.mask_id, *(vocab.end_ids if self.stopping.forbids else ())),
+            waits_for=vocab.end_ids if self.stopping.waits else (),
             # In a fixed random order, a slot that is masked again would be revealed at once.
             reshuffles=options.remask is not None,
         )
@@ -205,7 +207,7 @@ class _Stepper:
 
     def advance(self, step: int) -> None:
         rows = self.rows
-        eligible = self._enter_window(rows)
+        eligible = self.enter_window(rows)
         progress = self._progress(rows, eligible)
         rows.window_step = rows.window_step + 1  # not in place: `progress` holds the old tensor
         turns = None
@@ -228,7 +230,7 @@ class _Stepper:
 
     def _reveal(
         self,
-        rows: _Rows,
+        rows: MaskRows,
         eligible: Tensor,
         progress: WindowProgress,
         counts: Tensor | None,
@@ -238,23 +240,24 @@ class _Stepper:
         slot = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.ids)
         # A cache may skip rows that reveal nothing. If scores decide, these are not known yet.
         needed = None if counts is None else counts > 0
-        states, columns = self.reader.states(rows.before(), needed)  # B L D, B
+        found = self.reader.states(rows.before(), needed)
+        states = found.states  # B L D
         view = StepView(states, rows.key, slot, step, self._odds(rows, states, eligible))
         ranking, tokens = self.proposer.rank(view, eligible)
         if counts is None:
             ranking = self.policy.draw_lots(ranking, rows.key, slot, step)
             counts = self.policy.quota.counts(progress, _comparable(ranking))
         # A row that takes nothing did not need this call: counts must not depend on the batch.
-        rows.forwards += counts > 0
-        rows.columns += columns * (counts > 0)
+        rows.forwards += found.calls * (counts > 0)
+        rows.columns += found.columns * (counts > 0)
         taken, ties = take(ranking, counts)
         if self.policy.score.reads != "nothing":  # a fixed order has no ties to break
             rows.ties += ties
         self.proposer.reveal(view, taken, tokens, rows.ids, rows.log_prob)
-        self._commit(rows, taken, step)
+        self.commit(rows, taken, step)
         return taken
 
-    def _odds(self, rows: _Rows, states: Tensor, eligible: Tensor) -> Tensor | None:
+    def _odds(self, rows: MaskRows, states: Tensor, eligible: Tensor) -> Tensor | None:
         """The planner's log-odds over its temperature, if the policy reads them.  # B L"""
         if self.policy.score.reads != "plan":
             return None
@@ -267,13 +270,13 @@ class _Stepper:
             )
         return odds.double() / self.planner_temperature
 
-    def _mask_again(self, rows: _Rows, which: Tensor) -> None:
+    def _mask_again(self, rows: MaskRows, which: Tensor) -> None:
         rows.ids = rows.ids.masked_fill(which, self.vocab.mask_id)
         rows.log_prob = rows.log_prob.masked_fill(which, torch.nan)
         rows.reveal = rows.reveal.masked_fill(which, 0)
         rows.open = rows.open | which
 
-    def _enter_window(self, rows: _Rows) -> Tensor:
+    def enter_window(self, rows: MaskRows) -> Tensor:
         """Move each row to its first block with an open slot; the open slots in it.  # B L"""
         beyond = rows.block.max() + 1
         window = torch.where(rows.open, rows.block, beyond).amin(dim=1)
@@ -285,18 +288,21 @@ class _Stepper:
         return eligible
 
     @staticmethod
-    def _progress(rows: _Rows, eligible: Tensor) -> WindowProgress:
+    def _progress(rows: MaskRows, eligible: Tensor) -> WindowProgress:
         planned = torch.where(rows.window_steps > 0, rows.window_steps, rows.window_initial)
         return WindowProgress(rows.window_step, planned, rows.window_initial, eligible.sum(dim=1))
 
-    def _commit(self, rows: _Rows, taken: Tensor, step: int) -> None:
+    def commit(self, rows: MaskRows, taken: Tensor, step: int) -> None:
         rows.reveal = rows.reveal.masked_fill(taken, step)
         rows.open = rows.open & ~taken
         if self.stopping.fills:
             self._fill_after_eos(rows, taken, step)
 
-    def _fill_after_eos(self, rows: _Rows, taken: Tensor, step: int) -> None:
-        filled = behind(taken & (rows.ids == self.vocab.eos_id), rows.open)
+    def _fill_after_eos(self, rows: MaskRows, taken: Tensor, step: int) -> None:
+        self.fill(rows, behind(taken & ends_text(rows.ids, self.vocab), rows.open), step)
+
+    def fill(self, rows: MaskRows, filled: Tensor, step: int) -> None:
+        """Close these slots with EOS."""
         rows.ids = rows.ids.masked_fill(filled, self.vocab.eos_id)
         rows.reveal = rows.reveal.masked_fill(filled, step)  # log_prob stays NaN: not drawn
         rows.open = rows.open & ~filled

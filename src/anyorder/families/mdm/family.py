@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from anyorder.decode.canvas import Canvas
-from anyorder.families.config import settings_of
+from anyorder.families.config import NetConfig, settings_of
 from anyorder.families.family import GRID, Family, Network, no_frame
 from anyorder.families.mdm.config import (
     DESCRIPTION,
@@ -46,6 +46,7 @@ def masked_network() -> Network:
         start=lambda net, base: STARTS[type(net)](net, base),
         shifts=True,
         additions=planner_names,
+        follow=_follow,
     )
 
 
@@ -56,6 +57,13 @@ def _complete(backbone: TransformerConfig, recipe: Any, eos: int) -> Any:
     if net.shift:
         raise ValueError("a planner reads states that predict their own place: leave net.shift out")
     return PlannedConfig(backbone, **settings_of(net, PlannerSettings))
+
+
+def _follow(net: NetConfig, base: Any) -> dict[str, Any]:
+    """Dream's shape, and what predicts the next token, begin shifted, unless the recipe says no."""
+    shifted = isinstance(base, ShiftedConfig) or getattr(base, "causal", False)
+    chosen = net.shift is not None or isinstance(net, PlannedNetConfig)
+    return {"shift": True} if shifted and not chosen else {}
 
 
 def _read(record: dict[str, Any]) -> TransformerConfig | ShiftedConfig | PlannedConfig:

@@ -29,6 +29,7 @@ from anyorder.decode.draw import (
     Draw,
     Posterior,
     behind,
+    ends_text,
     filtered,
     find_stopping,
     pick_from,
@@ -104,7 +105,7 @@ class _Stepper:
             )
         # Some vocabularies pad with EOS; then EOS must stay possible.
         without = {vocab.pad_id} - {vocab.eos_id}
-        without |= {vocab.eos_id} if self.stopping.forbids else set()
+        without |= set(vocab.end_ids if self.stopping.forbids else ())
         self.states = States.of(vocab, without=frozenset(without)).to(table.device)
         self.table = sphere.unit(table[self.states.ids].double())  # K D
         schedule = sphere.Truncated(net.most_signal, net.least_signal)
@@ -203,11 +204,11 @@ class _Stepper:
         self.history.append(ids)
 
     def _filled(self, rows: _Rows, ids: Tensor) -> Tensor:
-        """Free slots behind the first free EOS become EOS; they have no log-probability."""
+        """Free slots behind the first free end become EOS; they have no log-probability."""
         free = torch.index_put(
             torch.zeros_like(rows.real), (rows.row, rows.position), torch.ones_like(rows.row).bool()
         )
-        filled = behind(free & (ids == self.vocab.eos_id), free & (ids != self.vocab.eos_id))
+        filled = behind(free & ends_text(ids, self.vocab), free & (ids != self.vocab.eos_id))
         rows.log_prob = rows.log_prob.masked_fill(filled, torch.nan)
         return ids.masked_fill(filled, self.vocab.eos_id)
 

@@ -13,6 +13,7 @@ SECTIONS: tuple[Callable[[Material], Section | Absent | None], ...] = (
     accuracy.section,
     similarity.section,
     order.section,
+    order.trees_section,
     placement.section,
     canvas.trace_section,
     accuracy.passk_section,

@@ -36,12 +36,17 @@ from anyorder.report.tables import (
 TITLE = "How often is the program right?"
 
 
-def section(material: Material) -> Section | Absent:
-    """pass@1 of every run."""
+def section(material: Material) -> Section | Absent | None:
+    """pass@1 of every run; None if no run holds programs that could be graded."""
     runs = material.gathered.graded()
     if not runs:
-        commands = tuple(run.command("grade") for run in material.gathered)
-        return Absent(TITLE, "No run has been graded.", commands)
+        gradable = material.gathered.gradable()
+        if not gradable and not any(run.code for run in material.gathered):
+            return None
+        why = "No run has been graded."
+        if len(gradable) < len(material.gathered.runs):
+            why += " A run without a task needs `--task`, and the ids of that task's problems."
+        return Absent(TITLE, why, tuple(run.command("grade") for run in gradable))
     drawn, everything = drawn_runs(runs), list(material.gathered)
     listed = everything if len(drawn) == len(runs) else drawn
     drawing = share_bars(
@@ -108,14 +113,17 @@ def repeated(material: Material) -> list[RunFacts]:
     return [run for run in material.gathered.graded() if len(run.rates) > 1]
 
 
-def passk_section(material: Material) -> Section | Absent:
-    """pass@k of the runs with several samples a problem."""
+def passk_section(material: Material) -> Section | Absent | None:
+    """pass@k of the runs with several samples a problem; None if no run can be graded."""
     runs = repeated(material)
     if not runs:
+        gradable = material.gathered.gradable()
+        if not gradable:
+            return None
         return Absent(
             PASSK_TITLE,
-            "It needs several samples a problem, drawn at a temperature above 0.",
-            (again(material.gathered.runs[0], "--samples", "8", "--temperature", "0.8"),),
+            "It needs several samples a problem, drawn at a temperature above 0, and graded.",
+            again(gradable[0], "--samples", "8", "--temperature", "0.8"),
         )
     ks = sorted({each.k for run in runs for each in run.rates})
     return Section(

@@ -59,13 +59,12 @@ def sweep_section(material: Material) -> Section | Absent | None:
     """Right programs over the insertion temperature; None if no model inserts."""
     found = sweeps(material)
     if not found:
-        models = material.gathered.of(lambda family: family.inserts)
+        models = [run for run in material.gathered.gradable() if run.description.inserts]
         if not models:
             return None
-        command = again(models[0], "--insertion-temperature", "0.6")
-        return Absent(
-            SWEEP_TITLE, "It needs runs of one model at two insertion temperatures.", (command,)
-        )
+        commands = again(models[0], "--insertion-temperature", "0.6")
+        why = "It needs graded runs of one model at two insertion temperatures."
+        return Absent(SWEEP_TITLE, why, commands)
     runs = [run for group in found for run in group]
     series = []
     for group in found:
@@ -112,8 +111,8 @@ def schedule_section(material: Material) -> Section | Absent | None:
     if not inserting:
         return None
     if not runs:
-        command = again(main_runs(inserting)[0], "--clock", "steps")
-        return Absent(SCHEDULE_TITLE, "It needs a run of fixed steps.", (command,))
+        commands = again(main_runs(inserting)[0], "--clock", "steps")
+        return Absent(SCHEDULE_TITLE, "It needs a run of fixed steps.", commands)
     panels, tables = [], []
     for run in runs:
         found = shares_of(run.traces)
@@ -187,11 +186,11 @@ def policies_section(material: Material) -> Section | Absent | None:
     colors = [(name, pale) for pale in (False, True) for name in known]
     ks = sorted({k for _, k in found})[: len(colors)]
     if not found:
-        models = material.gathered.of(_fixed_segments)
+        models = [run for run in material.gathered.gradable() if _fixed_segments(run.description)]
         if not models:
             return None
-        command = again(models[0], "--k", "2")
-        return Absent(POLICIES_TITLE, "It needs graded runs at several settings.", (command,))
+        commands = again(models[0], "--k", "2")
+        return Absent(POLICIES_TITLE, "It needs graded runs at several settings.", commands)
     policies = list(dict.fromkeys(policy for policy, _ in found))
     names = {k: f"{k} line{'s' if k > 1 else ''} a step" for k in ks}
     groups = tuple(
@@ -252,8 +251,8 @@ def trace_section(material: Material) -> Section | Absent | None:
     if chosen is None:
         if not models:
             return None
-        command = again(models[0], "--candidates")
-        return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", (command,))
+        commands = again(models[0], "--candidates")
+        return Absent(TRACE_TITLE, "The candidates of the steps were not recorded.", commands)
     run, trace = chosen
     chart = charts.segment_trace_chart(trace, score_label=SCORES.get(run.policy, "score"))
     assert trace.candidates is not None

@@ -12,7 +12,15 @@ from pathlib import PurePath
 from anyorder.measure.intervals import Interval
 from anyorder.report import charts
 from anyorder.report.glossary import TERMS
-from anyorder.report.runs import Material, RunFacts, color_of, grading, main_runs, sampling
+from anyorder.report.runs import (
+    Material,
+    RunFacts,
+    again,
+    color_of,
+    grading,
+    main_runs,
+    sampling,
+)
 from anyorder.report.sections.order import leftmost, place, writes_lines
 from anyorder.report.sections.similarity import METRIC
 from anyorder.report.tables import (
@@ -131,22 +139,24 @@ WIDE = 4
 
 
 def cost_sections(material: Material) -> list[Section | Absent]:
-    """Accuracy against cost; seconds are absent if no runs are comparable."""
+    """Accuracy against cost; seconds are absent if no runs are comparable.
+
+    Nothing concerns runs that cannot be graded.
+    """
     runs = [run for run in material.gathered.graded() if run.timing and run.timing.forwards]
-    timed = _timed(material.gathered.graded())
+    timed, gradable = _timed(material.gathered.graded()), material.gathered.gradable()
     found: list[Section | Absent] = []
     figures = []
     if len(runs) > 1:
         figures.append(_calls_figure(runs))
     if timed:
         figures.append(_seconds(timed))
-    else:
-        command = "anyorder sample MODEL --task TASK --batch 1"
+    elif gradable:
         why = (
             "Seconds can be compared between graded runs that decode one sample at a time "
             "(batch 1) on the same device, on a machine that does nothing else."
         )
-        found.append(Absent(SECONDS_TITLE, why, (command,)))
+        found.append(Absent(SECONDS_TITLE, why, again(gradable[0], "--batch", "1")))
     if figures:
         text = (
             "Each step of decoding asks the network once or more often. A [[network call]] costs "

@@ -6,14 +6,25 @@ Paper: section 3.2 and the positional-uncertainty figures; docs/placement.md.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 
 import numpy as np
 
+from anyorder.measure.placement_table import BLOCK_SLOTS
 from anyorder.report import charts
 from anyorder.report.runs import Material, RunFacts, main_runs, sampling
-from anyorder.report.tables import Absent, Cell, Figure, Section, Table, count, interval_of, score
+from anyorder.report.tables import (
+    Absent,
+    Cell,
+    Figure,
+    Section,
+    Table,
+    count,
+    interval_of,
+    missing,
+    score,
+)
 
 TITLE = "Does the model know where its words belong?"
 TOP, COMMITTED, EVEN = "wanted most", "written next", "spread evenly"
@@ -24,8 +35,13 @@ DEFAULT_REGION = "code"
 def section(material: Material) -> Section | Absent | None:
     """Mass and localisation, as points and over steps; None if no model has masked slots."""
     runs = [run for run in material.gathered if run.placement is not None]
-    possible = material.gathered.of(lambda family: family.masks)
-    if not possible:
+    # A network reads ids: it cannot be asked about traces of strings.
+    possible = [
+        run
+        for run in material.gathered.of(lambda family: family.masks)
+        if all(trace.token_ids is not None for trace in run.traces)
+    ]
+    if not possible and not runs:
         return None
     if not runs:
         return Absent(
@@ -49,9 +65,30 @@ def section(material: Material) -> Section | Absent | None:
             "Wanted tokens at the lower right that are not written are the sign of a model that "
             "knows what but not where; or of words that belong in many places, which the column "
             "[[k-localisation|allowing for copies]] tells apart.",
+            *_within_blocks(runs),
         ),
         figures=(_scatter_figure(shown, runs), _series_figure(shown)),
     )
+
+
+def block_slots(run: RunFacts) -> int | None:
+    """The slots of the largest block, if a run was measured within blocks."""
+    found = run.measures["placement"]["about"].get(BLOCK_SLOTS)
+    return None if found is None else int(found)
+
+
+def _within_blocks(runs: Sequence[RunFacts]) -> Iterator[str]:
+    """The paragraph about runs with blocks, if there are such."""
+    sizes = sorted({slots for run in runs if (slots := block_slots(run)) is not None})
+    if sizes:
+        yield (
+            "Runs that fill [[slot block|blocks]] of slots one after another (here of at most "
+            f"{' or '.join(map(str, sizes))}) are measured within the block that is being filled, "
+            "over its open slots: what belongs in later blocks does not count. With few open "
+            "slots no token can be spread far, so a high localisation in small blocks is no sign "
+            "of certainty. Compare such runs by the column above even, which is 0 where the mass "
+            "is spread evenly over the open slots and 1 where it is at one of them."
+        )
 
 
 LEAST_MASS = 0.01
@@ -78,7 +115,7 @@ def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figu
             y_limits=(0, 1.04),
         )
     )
-    heads = (
+    heads: tuple[str, ...] = (
         "run",
         f"[[mass]], {TOP}",
         f"[[localisation]], {TOP}",
@@ -88,11 +125,21 @@ def _scatter_figure(shown: Sequence[RunFacts], runs: Sequence[RunFacts]) -> Figu
         "if spread evenly",
         "canvases",
     )
-    names = ("top_mass", "top_loc", "committed_localisation", "gap_loc", "top_k_loc", "even_loc")
+    names: tuple[str, ...] = (
+        "top_mass",
+        "top_loc",
+        "committed_localisation",
+        "gap_loc",
+        "top_k_loc",
+        "even_loc",
+    )
+    if any(block_slots(run) is not None for run in runs):
+        heads = (*heads[:-1], "open slots", f"[[localisation]], {TOP}, above even", heads[-1])
+        names = (*names, "open", "top_loc_above_even")
     rows = []
     for run in runs:
         record = run.measures["placement"]["all"]
-        values = (score(interval_of(record[name])) for name in names)
+        values = (score(interval_of(record[n])) if n in record else missing() for n in names)
         rows.append((Cell(run.label), *values, count(record["canvases"])))
     return Figure(
         title="Wanted most, and written next: how often, and how surely where",
@@ -167,10 +214,14 @@ def _series_figure(runs: Sequence[RunFacts]) -> Figure:
 
 def _command(run: RunFacts) -> str:
     about = (run.measures.get("placement") or {}).get("about") or {}
-    model = shlex.quote(run.model) if run.model else "MODEL"
-    flags = ["--placement", model, "--only", "placement"]
-    if about.get("region", DEFAULT_REGION) != DEFAULT_REGION:
-        flags += ["--region", about["region"]]
-    if about.get("stride") is not None:
-        flags += ["--stride", str(about["stride"])]
-    return run.command("measure", *flags)
+    chosen = {name: about[name] for name in ("region", "stride") if about.get(name) is not None}
+    if chosen.get("region") == DEFAULT_REGION:
+        del chosen["region"]
+    if not run.sampled_here:
+        # A wrapped model, or one of another library, has no name by which we could load it.
+        settings = "".join(f", {name}={value!r}" for name, value in chosen.items())
+        folder = str(run.run.folder)
+        return f"anyorder.measure.placement({folder!r}, model, any_model=True{settings})"
+    flags = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
+    named = shlex.quote(run.model)
+    return run.command("measure", "--placement", named, "--only", "placement", *flags)

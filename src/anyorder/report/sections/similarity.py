@@ -39,7 +39,8 @@ FILTERS = {"valid": "all programs that parse", "correct": "only programs that pa
 def section(material: Material) -> Section | Absent | None:
     """Tree similarity to the left-to-right runs; None if no model has a choice of orders."""
     found = material.comparisons
-    free = [run for run in family_mains(material.gathered.runs) if run.description.has_choice]
+    programs = [run for run in material.gathered if run.code]
+    free = [run for run in family_mains(programs) if run.description.has_choice]
     if not found and not free:
         return None
     if not found:
@@ -47,7 +48,7 @@ def section(material: Material) -> Section | Absent | None:
             TITLE,
             "It needs a run from left to right and another order of the same model, on the same "
             "problems and drawn alike.",
-            tuple(again(run, "--policy", LEFT_TO_RIGHT) for run in free[:1]),
+            again(free[0], "--policy", LEFT_TO_RIGHT),
         )
     runs = [run for each in found for run in (*each.runs, each.reference)]
     return Section(

@@ -1,8 +1,9 @@
-"""A policy, a task and a measure of the package."""
+"""A policy, a task, a measure and a logger of the package."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from anyorder.bench.checks import Calls
 from anyorder.bench.tasks import Benchmark, Problem, Wish
 from anyorder.decode.policy import Items, Score
 from anyorder.trace import Run
+from anyorder.training.loggers import LoggedTraining
 
 
 def _alternating(items: Items) -> Tensor:
@@ -44,3 +46,23 @@ def load_fruit(trained_on: Mapping[str, Any], wish: Wish) -> Benchmark:
 def lengths(run: Run) -> list[int]:
     """The number of tokens of each sample."""
     return [len(trace.pieces) for trace in run.traces()]
+
+
+class Lines:
+    """A logger: a line for each row, in a file."""
+
+    def __init__(self, file: str) -> None:
+        self.path = Path(file)
+
+    def start(self, training: LoggedTraining) -> None:
+        self.path.write_text(f"{training.name}\n")
+
+    def row(self, step: int, row: Mapping[str, Any]) -> None:
+        self._add(f"{step} {row['kind']}")
+
+    def end(self, status: str) -> None:
+        self._add(status)
+
+    def _add(self, line: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{line}\n")

@@ -1,7 +1,7 @@
 """`anyorder grade`: a run folder -> verdicts.parquet, and pass@k with intervals.
 
     samples -> programs (measure/extract.py) -> verdicts (bench/grade.py) -> a table in the run
-    folder, written part by part -> rates (measure/passk.py)
+    folder, written part by part -> rates and tables (results.py)
 
 A killed command continues where it stopped; if all verdicts exist, it only reports. Several
 extractions are several gradings in one table. Their union `any_of_4` is computed for a report and
@@ -14,285 +14,35 @@ parts and reports. A repeated command, with this n, another or none, does what i
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from anyorder.apps.grade.results import (
+    Graded,
+    GradedSample,
+    check_rates,
+    print_graded,
+    report,
+    union,
+)
 from anyorder.apps.jobs import GradeJob, Share, progress_bar
-from anyorder.bench.checks import PASSED, VERDICTS, shown
 from anyorder.bench.grade import Grading, Item, SampleKey, Verdict, VerdictTable, grade
 from anyorder.bench.sandbox import Limits
 from anyorder.bench.tasks import Problem, Task, find_task
 from anyorder.files import COPY_IT, alone_if_free, alone_in, together_in
-from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES, extract
-from anyorder.measure.order_anchors import by_anchor
-from anyorder.measure.passk import Rate, Timing, ks_up_to, pass_table, task_rates, timing
-from anyorder.report.tables import Cell, Table, bounds, percent, print_tables, wide_console
+from anyorder.measure import published
+from anyorder.measure.extract import ANY_OF_4, EXTRACTIONS, RELEASE_MODES
+from anyorder.measure.passk import timing
 from anyorder.trace import Run
+from anyorder.trace.trace import filled_text
 
-SHOWN_DIGEST = 8
-SHOWN_MISSING = 3
-
-
-@dataclass(frozen=True)
-class GradedSample:
-    """The verdict of one sample."""
-
-    task_id: str
-    sample: int
-    verdict: str
-    detail: str
-    level: int | None
-    cpu_seconds: float
-    attempts: int
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> GradedSample:
-        return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
-
-    @property
-    def key(self) -> SampleKey:
-        return self.task_id, self.sample
-
-
-@dataclass(frozen=True)
-class Report:
-    """The verdicts and rates of one extraction."""
-
-    extraction: str
-    rows: tuple[GradedSample, ...]
-    rates: tuple[Rate, ...]
-    anchors: dict[str, tuple[Rate, ...]]
-    """The rates of the problems with each anchor; empty where the task names no anchors."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How often each verdict occurs, in the order of VERDICTS."""
-        found = Counter(row.verdict for row in self.rows)
-        return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
-
-    @property
-    def level(self) -> int | None:
-        """The weakest isolation in which a program ran; None if none ran."""
-        return min((row.level for row in self.rows if row.level is not None), default=None)
-
-    def to_record(self) -> dict[str, Any]:
-        anchors = {name: [rate.to_record() for rate in own] for name, own in self.anchors.items()}
-        return {
-            "extraction": self.extraction,
-            "pass@k": {str(rate.k): rate.interval.to_record()["estimate"] for rate in self.rates},
-            "rates": [rate.to_record() for rate in self.rates],
-            **({"anchors": anchors} if anchors else {}),
-            "verdicts": self.counts,
-            "level": self.level,
-            "cpu_seconds": round(sum(row.cpu_seconds for row in self.rows), 3),
-            "run_twice": sum(row.attempts > 1 for row in self.rows),
-            "samples": [
-                {name: getattr(row, name) for name in ("task_id", "sample", "verdict", "detail")}
-                for row in self.rows
-            ],
-        }
-
-
-@dataclass(frozen=True)
-class Graded:
-    """A graded run: one report per requested extraction."""
-
-    run: Path
-    task: str
-    data_digest: str
-    reports: tuple[Report, ...]
-    missing: dict[str, int]
-    """Task id -> the number of missing samples."""
-    notes: dict[str, str]
-    """Task id -> the task's note: why it is not graded, or which test was repaired."""
-    timing: Timing | None
-    """What sampling cost; None if the run has no times."""
-    untimed: str = ""
-    """Why the run has no times."""
-    paper: tuple[dict[str, Any], ...] = ()
-    """Rows of the paper, if the run followed its protocol."""
-    unknown: int = 0
-    """Samples of problems that the task does not have; no rate counts them."""
-
-    def to_record(self) -> dict[str, Any]:
-        """As JSON: one extraction at the top level, several below `gradings`."""
-        records = [report.to_record() for report in self.reports]
-        return {
-            "run": str(self.run),
-            "task": self.task,
-            "data_digest": self.data_digest,
-            "missing": self.missing,
-            "notes": self.notes,
-            "left_out": self.unknown,
-            "paper": list(self.paper),
-            "timing": None if self.timing is None else self.timing.to_record(),
-            "untimed": self.untimed,
-            **(records[0] if len(records) == 1 else {"gradings": records}),
-        }
-
-
-def _published_rates(run: Run, task: str) -> tuple[dict[str, Any], ...]:
-    """The paper's rows beside a run that follows a published protocol."""
-    if not run.card.config.get("preset"):
-        return ()
-    from anyorder.apps.measure import published_rates  # imports every measure
-
-    return tuple(published_rates(run.card, task))
-
-
-def report(
-    extraction: str,
-    rows: Sequence[GradedSample],
-    job: GradeJob,
-    expected: Mapping[str, int],
-    facts: Mapping[str, Mapping[str, Any]],
-) -> Report:
-    """The rates of one extraction; `expected`: the samples that each problem should have."""
-    by_task: dict[str, list[GradedSample]] = {}
-    for row in rows:
-        by_task.setdefault(row.task_id, []).append(row)
-    correct = {  # sorted, because any_of_k takes the first k samples
-        task_id: [row.verdict == PASSED for row in sorted(same, key=lambda row: row.sample)]
-        for task_id, same in by_task.items()
-    }
-    correct, ks, n = _rate_inputs(correct, job, expected)
-    rates = partial(pass_table, ks=ks, estimator=job.estimator, n=n)
-    anchors = {name: tuple(rates(part)) for name, part in by_anchor(correct, facts).items()}
-    return Report(extraction, tuple(rows), tuple(rates(correct)), anchors)
-
-
-def check_rates(keys: Sequence[SampleKey], job: GradeJob, expected: Mapping[str, int]) -> None:
-    """Refuse rates that need more samples than there are, before any program runs."""
-    counts = Counter(task_id for task_id, _ in keys)
-    correct = {task_id: [False] * count for task_id, count in counts.items()}
-    correct, ks, n = _rate_inputs(correct, job, expected)
-    task_rates(correct, max(ks), estimator=job.estimator, n=n)
-
-
-def _rate_inputs(
-    correct: dict[str, list[bool]], job: GradeJob, expected: Mapping[str, int]
-) -> tuple[dict[str, list[bool]], list[int], int | None]:
-    """The verdicts by task, the values of k and, for fixed_n, n."""
-    fewest, n = min(map(len, correct.values())), None
-    if job.estimator == "fixed_n":
-        fewest = n = max(expected.values())
-        correct = {task_id: correct.get(task_id, []) for task_id in {**expected, **correct}}
-    return correct, job.ks() or ks_up_to(fewest), n
-
-
-def union(rows: Mapping[str, Sequence[GradedSample]]) -> list[GradedSample]:
-    """For each sample: passed if any mode passes, or else the verdict of the first mode."""
-    found = []
-    for same in zip(*rows.values(), strict=True):
-        assert len({row.key for row in same}) == 1
-        passed = [
-            (mode, row) for mode, row in zip(rows, same, strict=True) if row.verdict == PASSED
-        ]
-        modes = ", ".join(mode for mode, _ in passed)
-        first = passed[0][1] if passed else same[0]
-        detail = f"under {modes}" if passed else f"{next(iter(rows))}: {first.detail}"
-        found.append(replace(first, detail=detail))
-    return found
-
-
-def print_graded(graded: Graded) -> None:
-    """Print the tables for people."""
-    console = wide_console()
-    tables = [_rates_table(graded), _counts_table(graded)]
-    if any(each.anchors for each in graded.reports):
-        tables.insert(1, _anchors_table(graded))
-    print_tables(tables, console)
-    for line in _facts(graded):
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _rates_table(graded: Graded) -> Table:
-    level = graded.reports[0].rates[0].interval.level
-    rows: list[tuple[Cell | str, ...]] = []
-    for each in graded.reports:
-        for rate in each.rates:
-            first = each.extraction if rate is each.rates[0] else ""
-            rows.append((first, *_rate_cells(rate)))
-    for row in graded.paper:
-        for k, value in row["pass_at_k"].items():
-            rows.append((f"paper, {row['model']}", f"pass@{k}", _percent(value / 100), ""))
-    return Table(("extraction", "rate", "estimate", f"{level:.0%} interval"), tuple(rows))
-
-
-def _anchors_table(graded: Graded) -> Table:
-    """The rate of the smallest k by anchor; all others are in the JSON."""
-    rows = [
-        (each.extraction, anchor, str(rate.interval.n), *_rate_cells(rate))
-        for each in graded.reports
-        for anchor, (rate, *_) in each.anchors.items()
-    ]
-    return Table(("extraction", "anchor", "problems", "rate", "estimate", "interval"), tuple(rows))
-
-
-def _rate_cells(rate: Rate) -> tuple[Cell | str, ...]:
-    found = rate.interval.times(100)
-    # Intervals are over problems, so a single problem has none.
-    ends = "" if math.isnan(found.low) else Cell(bounds(found, 1), number=True)
-    return f"pass@{rate.k}", _percent(rate.interval.estimate), ends
-
-
-def _counts_table(graded: Graded) -> Table:
-    names = [name for name in VERDICTS if any(name in each.counts for each in graded.reports)]
-    rows = [
-        (each.extraction, *(str(each.counts.get(name, 0)) for name in names))
-        for each in graded.reports
-    ]
-    return Table(("extraction", *map(shown, names)), tuple(rows), align="lr")
-
-
-def _percent(value: float) -> Cell:
-    return Cell(percent(value, 1), number=True)
-
-
-_LEVELS = {None: "nothing ran", 1: "sandbox level 1: programs were limited, not confined"}
-
-
-def _facts(graded: Graded) -> list[str]:
-    first = graded.reports[0]
-    rate = first.rates[0]
-    level = _LEVELS.get(first.level, f"sandbox level {first.level}")
-    lines = [
-        f"{graded.task} (data {graded.data_digest[:SHOWN_DIGEST]}): {rate.interval.n} problems, "
-        f"{len(first.rows)} samples; {rate.estimator}, intervals over problems; {level}"
-    ]
-    if any(each.extraction == ANY_OF_4 for each in graded.reports):
-        lines.append("any_of_4 counts a sample that passes under any of the release's four modes")
-    if graded.missing:
-        some = ", ".join(list(graded.missing)[:SHOWN_MISSING])
-        more = ", ..." if len(graded.missing) > SHOWN_MISSING else ""
-        lines.append(
-            f"{sum(graded.missing.values())} samples are missing, of {len(graded.missing)} "
-            f"problems: {some}{more}"
-        )
-    if graded.unknown:
-        lines.append(
-            f"left out, because {graded.task} does not have their problems: "
-            f"{graded.unknown} of the samples"
-        )
-    if graded.paper:
-        lines.append("the paper counts a sample that passes under any of its four modes (any_of_4)")
-    lines += [f"{task_id}: {note}" for task_id, note in graded.notes.items()]
-    if graded.timing is not None:
-        cost = graded.timing
-        forwards = "" if cost.forwards is None else f", {cost.forwards.estimate:.1f} forwards"
-        lines.append(f"sampling: {cost.seconds} s per sample{forwards}; in {graded.run}")
-    else:
-        lines.append(f"sampling: {graded.untimed}")
-    return lines
-
+__all__ = ["Graded", "PartlyGraded", "grade_run", "grade_shard", "print_graded"]
 
 SENSITIVITY = "sensitivity"
 
@@ -372,6 +122,8 @@ def planned(run: Run, job: GradeJob, *, together: bool = False) -> GradePlan:
     if not keys:
         raise ValueError(f"{run.folder} has no samples of these problems: choose others")
     limits = _limits(task, job)
+    if problems[keys[0][0]].middle is not None and job.extraction not in (None, task.extraction):
+        raise ValueError(f"{name} fills gaps, and --extraction has no effect: leave it out")
     modes = _modes(job.extraction or task.extraction)
     tables = {
         mode: VerdictTable(
@@ -464,17 +216,25 @@ def least_level(job: GradeJob) -> int:
 def _items(plan: GradePlan, wanted: set[tuple[str, SampleKey]]) -> Iterator[Item]:
     """The programs to judge, grouped by problem: a worker then prepares its checks once."""
     texts: dict[str, list[tuple[int, str]]] = {}
-    for task_id, number, text in _columns(plan.run, "task_id", "sample", "text"):
+    for task_id, number, text in _texts(plan):
         texts.setdefault(task_id, []).append((number, text))
     for task_id, problem in plan.problems.items():
         for number, text in texts.pop(task_id, ()):
             for mode in plan.modes:
                 key = (mode, (task_id, number))
                 if key in wanted:
-                    program = extract(
-                        text, mode=mode, entry_point=problem.entry_point, prefix=problem.prefix
-                    )
+                    program = problem.program(text, mode)
                     yield Item(key, program, problem.checks, problem.prologue)
+
+
+def _texts(plan: GradePlan) -> Iterator[tuple[str, int, str]]:
+    """Task id, number and text of every sample; of gaps, only what was filled in."""
+    if all(problem.middle is None for problem in plan.problems.values()):
+        yield from _columns(plan.run, "task_id", "sample", "text")
+        return
+    columns = ("task_id", "sample", "text", "char_end", "reveal_step")
+    for task_id, number, text, ends, steps in _columns(plan.run, *columns):
+        yield task_id, number, filled_text(text, ends, steps)
 
 
 def _store(plan: GradePlan, stream: Iterator[Verdict], advance: Callable[[int], None]) -> None:
@@ -501,6 +261,15 @@ def _store(plan: GradePlan, stream: Iterator[Verdict], advance: Callable[[int], 
         write()
 
 
+def _published_rates(run: Run, task: str) -> tuple[dict[str, Any], ...]:
+    """The paper's rows beside a run that follows a published protocol."""
+    if not run.card.config.get("preset"):
+        return ()
+    from anyorder.apps.measure import published_rates  # imports every measure
+
+    return tuple(published_rates(run.card, task))
+
+
 def reported(plan: GradePlan, job: GradeJob) -> Graded:
     chosen = set(plan.keys)
     position = {key: number for number, key in enumerate(plan.keys)}
@@ -518,7 +287,6 @@ def reported(plan: GradePlan, job: GradeJob) -> Graded:
     expected = _expected_samples(plan)
     counts = Counter(task_id for task_id, _ in plan.keys)
     notes = {task_id: problem.note for task_id, problem in plan.problems.items() if problem.note}
-    facts = {task_id: problem.facts for task_id, problem in plan.problems.items()}
     cost, untimed = None, ""
     try:
         cost = timing(plan.run)
@@ -528,12 +296,13 @@ def reported(plan: GradePlan, job: GradeJob) -> Graded:
         run=plan.run.folder,
         task=plan.task.name,
         data_digest=plan.task.digest,
-        reports=tuple(report(mode, rows[mode], job, expected, facts) for mode in shown),
+        reports=tuple(report(mode, rows[mode], job, expected, plan.problems) for mode in shown),
         missing={name: n - counts[name] for name, n in expected.items() if n > counts[name]},
         notes=notes | plan.ungraded,
         timing=cost,
         untimed=untimed,
         paper=_published_rates(plan.run, plan.task.name),
+        beside=tuple(published("infilling", task=plan.task.name)),
         unknown=plan.unknown,
     )
 

@@ -1,36 +1,37 @@
-"""Our models in lm-evaluation-harness: a model named `anyorder` that answers `generate_until`.
+"""The answers to the harness's requests, without the harness: keywords, texts, log-likelihoods.
 
-    python -m anyorder.apps.lm_eval run --model anyorder \\
-        --model_args pretrained=runs/mdm,policy=confidence --tasks gsm8k --batch_size 8 --device cpu
-
-runs the harness's command line with our class registered. In Python, `register()` registers it, and
-`AnyorderLM(model)` wraps a loaded model. `model_args` name the model and its decoding options
-(policy, steps, ...). The task's generation_kwargs, which `--gen_kwargs` changes, say how tokens are
-drawn (do_sample, temperature, top_p, top_k), where to stop (until) and how much to write
-(max_gen_toks; unset: the length in training). As in the harness, do_sample=False is greedy at any
-temperature. Log-likelihoods, chat templates, other keywords and long contexts are refused.
-
-This needs the extra [lm-eval]; importing the file does not. The harness runs generated code without
-a sandbox: for code use `anyorder grade`.
+`Bridge.answer` writes texts, `Bridge.score` and `Bridge.roll` give log-likelihoods (likelihood.py).
+Everything that can be refused is refused before the first request is worked on.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args
 
 from anyorder.apps.jobs import progress_bar
+from anyorder.apps.lm_eval.chat import HarnessChats
+from anyorder.apps.lm_eval.likelihood import (
+    DRAWS,
+    Noisiness,
+    Scored,
+    TextScorer,
+    find_likelihood,
+    refuse_marks,
+)
 from anyorder.checks import whole
-from anyorder.decode.canvas import LIKE_A_MARK, LIKE_ANSWER
+from anyorder.data.batches import Ending
+from anyorder.families.estimate import Estimate
 from anyorder.model import Model, load
 
-NAME = "anyorder"
 LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 DRAWING = ("temperature", "top_p", "top_k")
 KNOWN = {"until", "do_sample", "num_beams", *DRAWING, *LENGTH_NAMES}
+
+log = logging.getLogger("lm_eval.anyorder")  # below the harness's own, which shows it
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Generation:
 
 Prompt = tuple[str, Generation]
 """A context and its keywords."""
+LogLikelihood = tuple[float, bool]
+"""log p, and `is_greedy`."""
 
 
 def _stops(until: Any) -> tuple[str, ...]:
@@ -107,14 +110,18 @@ class Bridge:
         batch_size: int | str = 1,
         device: str | None = None,
         seed: int = 0,
+        draws: int | None = None,
+        ending: Ending | None = None,
         max_length: int | None = None,
-        max_batch_size: int | None = None,
         **options: Any,
     ) -> None:
-        """`pretrained` is a model or what `anyorder.load` takes; `options` are the family's."""
+        """`pretrained` is a model or what `anyorder.load` takes; `options` are the family's.
+
+        For log-likelihoods: `draws` of each bound, and the `ending` of continuations.
+        """
         if not str(batch_size).isdecimal() or int(batch_size) < 1:
             raise ValueError(f"batch_size={batch_size!r}: give a number (auto is not supported)")
-        if max_batch_size is not None:
+        if options.pop("max_batch_size", None) is not None:  # the harness gives it
             raise ValueError("max_batch_size belongs to batch_size=auto: give batch_size alone")
         misplaced = [name for name in (*DRAWING, *LENGTH_NAMES) if name in options]
         if misplaced:
@@ -126,10 +133,31 @@ class Bridge:
             self.model = pretrained if device is None else pretrained.to(device)
         else:
             self.model = load(pretrained, device=device or "cpu")
+        self.chats = HarnessChats(self.model)
         self.batch, self.seed, self.max_length = int(batch_size), seed, max_length
         self.options = options
         if set(options) - self.model.family.option_names():
             self.model.family.choose(options)  # raises an error that names the unknown options
+        if draws is not None and find_likelihood(self.model).exact:
+            raise ValueError(
+                f"{self.model.family.name} is exact and does not use draws: leave it out"
+            )
+        self.draws = DRAWS if draws is None else whole("draws", draws, least=2)
+        if ending not in (None, *get_args(Ending)):
+            raise ValueError(f"ending={ending!r}: give {' or '.join(get_args(Ending))}")
+        if ending is not None and self.model.family.answers not in ("eos", "canvas"):
+            raise ValueError(
+                f"{self.model.family.name} does not use ending, its answers are always whole: "
+                "leave it out"
+            )
+        if ending == "eos" and self.model.suffix:
+            raise ValueError(
+                "ending=eos: this model's texts end with the vocabulary's suffix, which is given "
+                "and not predicted: leave ending out"
+            )
+        self.ending: Ending = ending or "none"
+        self.noisiness: dict[str, Any] = {}
+        """By kind of request, for the results file."""
 
     def answer(
         self, requests: Sequence[Any], done: Callable[[Any, str], None], progress: bool = True
@@ -156,14 +184,10 @@ class Bridge:
         return answers
 
     def _check(self, context: str, generation: Generation) -> None:
-        if found := LIKE_A_MARK.search(context) or LIKE_ANSWER.search(context):
-            raise ValueError(
-                f"a context has {found[0]!r} in it, which anyorder reads as a mark: reword the "
-                "task's doc_to_text"
-            )
-        chosen = self.model.choose(self.options | dict(generation.drawing), [context])
+        prompt = refuse_marks(self.chats.prompt(context))
+        chosen = self.model.choose(self.options | dict(generation.drawing), [prompt])
         sizes = self.model.sizes(self._new_tokens(generation), self.max_length, chosen)
-        self.model.family.check([self.model.canvas(context, sizes)], chosen)
+        self.model.family.check([self.model.canvas(prompt, sizes)], chosen)
 
     def _new_tokens(self, generation: Generation) -> int | None:
         """None for families that count segments: the harness counts tokens."""
@@ -184,7 +208,7 @@ class Bridge:
         generation = keys[0][1]
         options: dict[str, Any] = self.options | dict(generation.drawing)
         traces = self.model.sample(
-            [context for context, _ in keys],
+            [self.chats.prompt(context) for context, _ in keys],
             samples=samples,
             seed=self.seed,
             batch=self.batch,
@@ -195,6 +219,56 @@ class Bridge:
         texts = [trace.text for trace in traces]
         return [texts[start : start + samples] for start in range(0, len(texts), samples)]
 
+    @cached_property
+    def scorer(self) -> TextScorer:
+        """Made when the first log-likelihood is asked for: not every family has one."""
+        return TextScorer.of(
+            self.model,
+            self.options,
+            draws=self.draws,
+            batch=self.batch,
+            seed=self.seed,
+            max_length=self.max_length,
+            ending=self.ending,
+        )
+
+    def score(
+        self,
+        requests: Sequence[Any],
+        done: Callable[[Any, LogLikelihood], None],
+        progress: bool = True,
+    ) -> list[LogLikelihood]:
+        """(log p, whether greedy decoding writes it) of each (context, continuation)."""
+        pairs = [(self.chats.prompt(request.args[0]), request.args[1]) for request in requests]
+        with progress_bar("scoring", len(requests), shown=progress) as advance:
+            found = self.scorer.pairs(
+                pairs, lambda number, each: done(requests[number], _score(each)), advance
+            )
+        contexts = [request.args[0] for request in requests]
+        self._tell("loglikelihood", contexts, [each.estimate for each in found])
+        return [_score(each) for each in found]
+
+    def roll(
+        self, requests: Sequence[Any], done: Callable[[Any, float], None], progress: bool = True
+    ) -> list[float]:
+        """log p of each whole text."""
+        texts = [request.args[0] for request in requests]
+        with progress_bar("scoring", len(requests), shown=progress) as advance:
+            found = self.scorer.texts(
+                texts, lambda number, each: done(requests[number], -each.nats), advance
+            )
+        self._tell("loglikelihood_rolling", [""] * len(found), found)
+        return [-each.nats for each in found]
+
+    def _tell(self, kind: str, contexts: Sequence[str], found: Sequence[Estimate]) -> None:
+        """Log how far the numbers can be trusted, and keep it."""
+        if not found:
+            return
+        noisiness = Noisiness.of(self.scorer.scorer, contexts, found)
+        for line in noisiness.lines():
+            log.info(line)
+        self.noisiness[kind] = noisiness.to_record()
+
     def about(self) -> dict[str, Any]:
         """For the harness's results file."""
         return {
@@ -203,86 +277,10 @@ class Bridge:
             "family": self.model.family.name,
             "decoding": self.options,
             "seed": self.seed,
+            **({"likelihood": self.noisiness} if self.noisiness else {}),
+            **({"chat_template_digest": self.chats.chosen.digest} if self.chats.chosen else {}),
         }
 
 
-NO_LIKELIHOOD = (
-    "anyorder models write text and give no log-likelihood here (of any-order models it has no "
-    "closed form): choose tasks whose output_type is generate_until"
-)
-NO_CHAT = (
-    "anyorder models have no chat template: leave --apply_chat_template out, or write the template "
-    "into the task's doc_to_text"
-)
-
-
-@cache
-def bridge_class() -> Any:
-    """The class for the harness; made late, because its base class needs the extra."""
-    if find_spec("lm_eval") is None:
-        raise ValueError("lm-eval is not installed: pip install 'anyorder[lm-eval]'")
-    from lm_eval.api.model import LM
-
-    class AnyorderLM(Bridge, LM):
-        """lm-eval's LM, answered by an anyorder model."""
-
-        def __init__(self, pretrained: str | Model, **settings: Any) -> None:
-            LM.__init__(self)
-            Bridge.__init__(self, pretrained, **settings)
-
-        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            def remember(request: Any, text: str) -> None:
-                self.cache_hook.add_partial("generate_until", request.args, text)
-
-            return self.answer(requests, remember, progress=not disable_tqdm)
-
-        def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
-            raise NotImplementedError(NO_LIKELIHOOD)
-
-        def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
-            raise NotImplementedError(NO_LIKELIHOOD)
-
-        def apply_chat_template(self, *messages: Any, **settings: Any) -> str:
-            raise NotImplementedError(NO_CHAT)
-
-        def chat_template(self, chat_template: bool | str = False) -> str | None:
-            raise NotImplementedError(NO_CHAT)
-
-        @property
-        def tokenizer_name(self) -> str:
-            raise NotImplementedError(NO_CHAT)
-
-        def get_model_info(self) -> dict[str, Any]:
-            return self.about()
-
-    return AnyorderLM
-
-
-@cache  # the harness refuses to register a name twice
-def register() -> None:
-    """Make `model="anyorder"` known to the harness; calling it again does nothing."""
-    known = bridge_class()
-    from lm_eval.api.registry import register_model
-
-    register_model(NAME)(known)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "AnyorderLM":
-        return bridge_class()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def main() -> None:
-    """Run the harness's command line with our model registered."""
-    try:
-        register()
-    except ValueError as error:
-        raise SystemExit(str(error)) from None
-    from lm_eval.__main__ import cli_evaluate
-
-    cli_evaluate()
-
-
-if __name__ == "__main__":
-    main()
+def _score(scored: Scored) -> LogLikelihood:
+    return -scored.estimate.nats, scored.greedy

@@ -1,7 +1,8 @@
 """Recordings of other libraries to traces. The content is already loaded as plain values.
 
     snapshots   canvases of ids from before step 1 on: dllm's `histories`, LLaDA loops that keep
-                every canvas, arrays (steps + 1, length) or (steps + 1, batch, length)
+                every canvas, arrays (steps + 1, length) or (steps + 1, batch, length). Canvases of
+                block samplers may grow on the right
     dream       Dream's `output_history`: the same without the first canvas, which is rebuilt as
                 the prompt and masks
     flexmdm     the traces of the FlexMDM release: a dict with `sequences`, `attention_masks`,
@@ -9,60 +10,44 @@
     latentmdm   the traces of the LatentMDM release on GSM8K: a list of dicts with `index`, `prompt`
                 and `steps`, each with `chosen_slot` and the candidates of the open slots in
                 `segments` (`slot, text, tokens, score`)
+    step_map    records with a step for each token id; dllm_rl: likewise with texts (step_maps.py)
+    edits       records of what every step wrote, deleted and inserted (edits.py)
 
 The first two come bare, or in a dict under `histories` or `history`. The dict may also hold
-`mask_id`, `prompt_length` (a number, or one per row), `task_id`, `prompt` and `entry_point`.
-A batch gives one trace per row.
+`mask_id`, `block_length`, `prompt_length` (a number, or one per row), `task_id`, `sample`, `prompt`
+and `entry_point` (each one value, or one per row). A batch gives one trace per row. Rows without a
+`task_id` are samples of one task if their prompts are equal, else tasks named by file and row.
 
-`History` follows slots through canvases, forwards: the positions of snapshot s that step s did not
-create are, in order, the positions in use of snapshot s-1. With insertion masks this is exact;
-without them the canvas must keep its length. Otherwise it is an error: adjacent masks look alike,
-and a guess would invent an order.
-
-Not here: opening files (apps/imports.py), because some need torch. Letters: B rows of a batch,
-L positions, S snapshots (steps + 1), N final slots with those of the prompt.
+Not here: opening files (apps/imports.py), because some need torch; following slots through canvases
+(history.py). Letters: B rows of a batch, L positions, S snapshots (steps + 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from anyorder.checks import did_you_mean
 from anyorder.trace import checks
-from anyorder.trace.events import changes_of, spelled
+from anyorder.trace.blocks import canvas_blocks
+from anyorder.trace.history import padded_right
+from anyorder.trace.recorders.edits import read_edits
+from anyorder.trace.recorders.reading import Reading, numbered
+from anyorder.trace.recorders.step_maps import read_outputs, read_step_maps
 from anyorder.trace.trace import About, Candidate, Trace
+from anyorder.vocab import Vocab
 
-if TYPE_CHECKING:
-    from anyorder.vocab import Vocab
-
-CanvasRows = Sequence[ArrayLike] | NDArray[Any]
-
-ABSENT = -1
 LENGTH_NAMES = ("prompt_length", "prompt_len")
+CANVAS_FIELDS = (
+    *("mask_id", *LENGTH_NAMES, "block_length", "task_id", "sample", "prompt", "entry_point"),
+    "sequences",  # what the samplers return beside their history; it is the last canvas
+)
 RELEASE_FIELDS = ("sequences", "attention_masks", "insertion_masks", "prompt_len", "mask_id")
 SEGMENT_FIELDS = ("index", "prompt", "steps")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Facts that a file may lack."""
-
-    vocab: Vocab
-    """Spells the ids."""
-    mask_id: int
-    prompt_length: int | None = None
-    """Ids before the answer; None: from the file, else up to the first mask."""
-    task_id: str = ""
-    """Used where the file names no task."""
-    sample: int = 0
-    """The number of the first row."""
-    entry_points: Mapping[str, str] | None = None
-    """Per task; used where the file names none."""
 
 
 def recognise(content: Any) -> str:
@@ -71,23 +56,52 @@ def recognise(content: Any) -> str:
         for name, fields in _SIGNS.items():
             if all(field in content for field in fields):
                 return name
-        found = ", ".join(map(str, list(content)[:8])) or "none"
-        raise ValueError(
-            "no format fits these fields: give `histories` (canvases from before step 1 on), "
-            f"`history` (from after step 1 on) or those of a FlexMDM trace (it has: {found})"
-        )
+        if holds_ids(content):
+            return _records_format(content)
+        raise _no_format(content)
     if isinstance(content, Sequence | np.ndarray) and not isinstance(content, str | bytes):
-        records = len(content) > 0 and all(isinstance(each, Mapping) for each in content)
-        return "latentmdm" if records else "snapshots"
+        if len(content) > 0 and holds_ids(content[0]):
+            return _records_format(content[0])
+        if len(content) == 0 or not all(isinstance(each, Mapping) for each in content):
+            return "snapshots"
+        if not any(name in content[0] for name in SEGMENT_FIELDS):
+            raise _no_format(content[0])
+        return "latentmdm"
     raise ValueError(f"a list of canvases or a dict is needed, not {type(content).__name__}")
+
+
+def _no_format(record: Mapping[str, Any]) -> ValueError:
+    found = ", ".join(map(str, list(record)[:8])) or "none"
+    return ValueError(
+        "no format fits these fields: give `histories` (canvases from before step 1 on), "
+        "`history` (from after step 1 on), `token_ids` and `step_map`, `writes`, or those of a "
+        f"FlexMDM trace (it has: {found})"
+    )
+
+
+def holds_ids(record: Any) -> bool:
+    """Whether a line of JSON is of a format of token ids, not one of our own."""
+    return isinstance(record, Mapping) and any(name in record for name in _RECORD_SIGNS)
+
+
+def _records_format(record: Mapping[str, Any]) -> str:
+    """The format of records of ids, by the fields of the first; any of its own will do."""
+    return next(name for sign, name in _RECORD_SIGNS.items() if sign in record)
 
 
 def resolve_mask_id(content: Any, given: int | None) -> int | None:
     """The mask id from the content or the user; ValueError if they disagree."""
-    found = content.get("mask_id") if isinstance(content, Mapping) else None
-    if found is None:
+    records = content if isinstance(content, list) else [content]
+    named = [_scalar(each.get("mask_id")) for each in records if isinstance(each, Mapping)]
+    found = {checks.count("mask_id", mask_id) for mask_id in named if mask_id is not None}
+    if not found:
         return given
-    known = checks.count("mask_id", _scalar(found))
+    if len(found) > 1:
+        raise ValueError(
+            f"the records name the masks {', '.join(map(str, sorted(found)[:3]))}: import the "
+            "records of one model"
+        )
+    (known,) = found
     if given is not None and given != known:
         raise ValueError(f"the file says mask_id {known}, not {given}: leave --mask-id out")
     return known
@@ -95,13 +109,17 @@ def resolve_mask_id(content: Any, given: int | None) -> int | None:
 
 def read_content(content: Any, format: str, reading: Reading) -> Iterator[Trace]:
     """The traces of loaded content."""
+    if reading.prompt_length is not None and format in _KNOW_PROMPTS:
+        raise ValueError(f"format {format} says where its prompts end: leave --prompt-length out")
     return ADAPTERS[format](content, reading)
 
 
 def _snapshots(content: Any, reading: Reading) -> Iterator[Trace]:
     fields = _fields(content, "histories")
-    canvases = _canvases(fields["canvases"])
+    recorded = _canvases(fields["canvases"])
+    canvases = padded_right(recorded, reading.mask_id)
     lengths = _prompt_lengths(fields, reading, len(canvases[0]))
+    found: list[tuple[list[NDArray[Any]], int]] = []
     for row, length in enumerate(lengths):
         rows = [canvas[row] for canvas in canvases]
         if length is None:
@@ -112,12 +130,26 @@ def _snapshots(content: Any, reading: Reading) -> Iterator[Trace]:
                     "--prompt-length, and --format dream if the canvas before step 1 is missing"
                 )
             length = int(masked[0])
-        yield _trace(rows, length, row, fields, reading)
+        if len(lengths) > 1:
+            rows = _without_fill(rows, length, reading)
+        found.append((rows, length))
+    return _traces(found, recorded, fields, reading)
+
+
+def _without_fill(rows: list[NDArray[Any]], length: int, reading: Reading) -> list[NDArray[Any]]:
+    """Without the ends and pads that a batch put behind the masks of a short row."""
+    masked = np.flatnonzero(rows[0][length:] == reading.mask_id)
+    after = length + int(masked[-1]) + 1 if masked.size else length
+    fill = [reading.vocab.pad_id, *reading.vocab.end_ids]
+    only_fill = masked.size > 0 and np.isin(rows[0][after:], fill).all()
+    return [row[:after] for row in rows] if only_fill else rows
 
 
 def _dream(content: Any, reading: Reading) -> Iterator[Trace]:
     fields = _fields(content, "history")
-    canvases = _canvases(fields["canvases"])
+    recorded = _canvases(fields["canvases"])
+    canvases = padded_right(recorded, reading.mask_id)
+    found: list[tuple[list[NDArray[Any]], int]] = []
     for row, length in enumerate(_prompt_lengths(fields, reading, len(canvases[0]))):
         if length is None:
             raise ValueError(
@@ -126,22 +158,59 @@ def _dream(content: Any, reading: Reading) -> Iterator[Trace]:
             )
         first = canvases[0][row].copy()
         first[length:] = reading.mask_id
-        yield _trace([first, *(canvas[row] for canvas in canvases)], length, row, fields, reading)
+        found.append(([first, *(canvas[row] for canvas in canvases)], length))
+    return _traces(found, recorded, fields, reading)
 
 
-def _trace(
-    rows: list[NDArray[Any]], length: int, row: int, fields: Mapping[str, Any], reading: Reading
-) -> Trace:
-    about: About = {
-        "task_id": _text(fields, "task_id") or reading.task_id,
-        "sample": reading.sample + row,
-        "entry_point": _text(fields, "entry_point"),
-    }
-    if (prompt := _text(fields, "prompt")) is not None:
-        about["prompt"] = prompt
-    return Trace.from_snapshots(
-        rows, reading.mask_id, vocab=reading.vocab, prompt_length=length, **about
-    )
+def _traces(
+    found: Sequence[tuple[list[NDArray[Any]], int]],
+    recorded: Sequence[NDArray[Any]],
+    fields: Mapping[str, Any],
+    reading: Reading,
+) -> Iterator[Trace]:
+    """One trace for the canvases of each row, with the length of its prompt."""
+    count = len(found)
+    prompts = _texts(fields, "prompt", count)
+    entry_points = _texts(fields, "entry_point", count)
+    keys: Sequence[Hashable] = prompts or [
+        tuple(rows[-1][:length].tolist()) for rows, length in found
+    ]
+    task_ids = _texts(fields, "task_id", count) or _tasks_of(keys, reading.task_id)
+    samples = _samples(fields, task_ids, reading.sample)
+    widths = [canvas.shape[1] for canvas in recorded]
+    block_length = _scalar(fields.get("block_length"))
+    for row, (rows, length) in enumerate(found):
+        about: About = {"task_id": task_ids[row], "sample": samples[row]}
+        about["entry_point"] = entry_points[row] if entry_points else None
+        blocks = canvas_blocks(widths, length, block_length)
+        about["block"] = None if blocks is None else blocks[: len(rows[-1]) - length]
+        if prompts:
+            about["prompt"] = prompts[row]
+        yield Trace.from_snapshots(
+            rows, reading.mask_id, vocab=reading.vocab, prompt_length=length, **about
+        )
+
+
+def _tasks_of(prompts: Sequence[Hashable], name: str) -> list[str]:
+    """Names for the rows of a batch: one for all if they share the prompt, else by row."""
+    first: dict[Hashable, int] = {}
+    for row, prompt in enumerate(prompts):
+        first.setdefault(prompt, row)
+    return [name if len(first) == 1 else f"{name}/{first[prompt]}" for prompt in prompts]
+
+
+def _samples(fields: Mapping[str, Any], task_ids: Sequence[str], lowest: int) -> list[int]:
+    given = fields.get("sample")
+    if given is None:
+        return numbered(task_ids, lowest)
+    found = np.atleast_1d(np.asarray(given))
+    if found.ndim != 1 or len(found) not in (1, len(task_ids)) or found.dtype.kind not in "iu":
+        raise ValueError(
+            f"sample: a number, or one for each of the {len(task_ids)} rows, is needed"
+        )
+    if len(found) == 1:  # of the first row; the others count on
+        return numbered(task_ids, int(found[0]))
+    return found.tolist()
 
 
 def _flexmdm(content: Any, reading: Reading) -> Iterator[Trace]:
@@ -244,8 +313,7 @@ def _pieces(tokens: Any, text: str, vocab: Vocab) -> tuple[str, ...]:
         # Tokens that do not join to the text have no places in it: then the text is one piece.
         return tuple(tokens) if "".join(tokens) == text else (text,) if text else ()
     ids = checks.integers("tokens", tokens).tolist()
-    ids = ids[: ids.index(vocab.eos_id)] if vocab.eos_id in ids else ids
-    found, spans = vocab.spans(ids)
+    found, spans = vocab.spans(ids[: vocab.end_of(ids)], begun=True)
     ends = [end for _, end in spans]
     return tuple(found[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
@@ -255,7 +323,18 @@ ADAPTERS: dict[str, Callable[[Any, Reading], Iterator[Trace]]] = {
     "dream": _dream,
     "flexmdm": _flexmdm,
     "latentmdm": _latentmdm,
+    "step_map": read_step_maps,
+    "dllm_rl": read_outputs,
+    "edits": read_edits,
 }
+_KNOW_PROMPTS = ("dllm_rl", "edits")
+_RECORD_SIGNS = {
+    "token_ids": "step_map",
+    "full_output": "dllm_rl",
+    "step_map": "step_map",
+    "writes": "edits",
+}
+"""Field -> the format of records that have it."""
 _SIGNS = {
     "flexmdm": ("sequences", "insertion_masks", "attention_masks"),
     "snapshots": ("histories",),
@@ -270,6 +349,13 @@ def _fields(content: Any, name: str) -> dict[str, Any]:
         return {"canvases": content}
     if name not in content:
         raise ValueError(f"the field {name!r} is missing: it holds one canvas per step")
+    known = (name, *CANVAS_FIELDS)
+    for field in content:
+        if field not in known:
+            raise ValueError(
+                f"the field {field!r} is not known beside {name}: leave it out, or take one of "
+                f"{', '.join(known[1:])}{did_you_mean(str(field), known)}"
+            )
     return {**content, "canvases": content[name]}
 
 
@@ -279,11 +365,10 @@ def _canvases(values: Any) -> list[NDArray[Any]]:
         raise ValueError("there are no canvases in it: ask the sampler to keep its history")
     canvases = [np.atleast_2d(np.asarray(canvas)) for canvas in values]
     for step, canvas in enumerate(canvases):
-        if canvas.ndim != 2 or canvas.shape != canvases[0].shape:
+        if canvas.ndim != 2 or len(canvas) != len(canvases[0]):
             raise ValueError(
                 f"canvas {step} has shape {canvas.shape}, canvas 0 {canvases[0].shape}: all must "
-                "be (length) or (batch, length) of one size; canvases that grow need "
-                "insertion_masks (Trace.from_snapshots)"
+                "be (length) or (batch, length) with one number of rows"
             )
         if canvas.dtype.kind not in "iu":
             raise ValueError(f"canvas {step} holds {canvas.dtype} values, token ids are needed")
@@ -302,6 +387,19 @@ def _prompt_lengths(fields: Mapping[str, Any], reading: Reading, rows: int) -> l
     return [int(length) for length in np.broadcast_to(lengths, rows)]
 
 
+def _texts(fields: Mapping[str, Any], name: str, rows: int) -> list[str] | None:
+    """One text for each row: a single one is of all rows."""
+    value = _scalar(fields.get(name))
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return [checks.text(name, value)] * rows
+    given = list(value) if isinstance(value, Sequence | np.ndarray) else []
+    if len(given) != rows:
+        raise ValueError(f"{name}: a text, or one for each of the {rows} rows, is needed")
+    return [checks.text(f"{name}[{row}]", _scalar(text)) for row, text in enumerate(given)]
+
+
 def _text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     return None if value is None else checks.text(name, _scalar(value))
@@ -310,145 +408,3 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 def _scalar(value: Any) -> Any:
     """A number or string, which loaders may wrap in an array without dimensions."""
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
-
-
-@dataclass(frozen=True)
-class History:
-    """What each final slot showed in each snapshot."""
-
-    shown: NDArray[np.int64]  # S N
-    """Ids; ABSENT before the slot was inserted."""
-    mask_id: int
-
-    @classmethod
-    def read(
-        cls,
-        snapshots: CanvasRows,
-        mask_id: int,
-        insertion_masks: CanvasRows | None = None,
-        attention_masks: CanvasRows | None = None,
-    ) -> History:
-        """Follow the slots through the snapshots; ValueError if they cannot be followed."""
-        if len(snapshots) == 0:
-            raise ValueError("snapshots is empty: the first is the canvas before step 1")
-        rows = [_ids(number, row) for number, row in enumerate(snapshots)]
-        active = _masks("attention_masks", attention_masks, rows, default=True)
-        created = _masks("insertion_masks", insertion_masks, rows, default=False)
-        packed = [row[used] for row, used in zip(rows, active, strict=True)]
-        new = [mark[used] for mark, used in zip(created, active, strict=True)]
-        for step, (mark, used) in enumerate(zip(created, active, strict=True)):
-            if (mark & ~used).any():
-                raise ValueError(
-                    f"insertion_masks[{step}] marks position {int(np.argmax(mark & ~used))}, which "
-                    f"attention_masks[{step}] leaves out: only positions in use can be new"
-                )
-        changed = [step for step, row in enumerate(packed) if len(row) != len(packed[0])]
-        if insertion_masks is None and changed:
-            raise ValueError(
-                f"snapshot {changed[0]} has {len(packed[changed[0]])} positions and snapshot 0 has "
-                f"{len(packed[0])}: ids alone do not say which slots are new. "
-                "Pass insertion_masks, where insertion_masks[s] marks what step s created"
-            )
-        return cls(_follow(packed, new), checks.count("mask_id", mask_id))
-
-    def trace(self, vocab: Vocab | None, prompt_length: int = 0, **about: Unpack[About]) -> Trace:
-        """The trace of all slots after the prompt."""
-        prompt_length = self._check_prompt(prompt_length)
-        shown = self.shown[:, prompt_length:]
-        insert = (shown != ABSENT).argmax(axis=0)
-        reveal, changes = changes_of(np.where(shown == ABSENT, self.mask_id, shown), self.mask_id)
-        return Trace.from_tokens(
-            vocab,
-            shown[-1],
-            prompt_ids=self.shown[-1, :prompt_length],
-            insert_step=insert,
-            reveal_step=reveal,
-            steps=len(shown) - 1,
-            events=spelled(vocab, changes),
-            **about,
-        )
-
-    def _check_prompt(self, length: int) -> int:
-        length = checks.count("prompt_length", length)
-        if length > int((self.shown[0] != ABSENT).sum()):
-            raise ValueError(
-                f"prompt_length = {length} is more than the first snapshot holds: "
-                "it counts the ids in front of the answer"
-            )
-        prompt = self.shown[:, :length]
-        moved = np.argwhere((prompt != prompt[-1]) | (prompt == self.mask_id))
-        if len(moved):
-            step, position = moved[0].tolist()
-            raise ValueError(
-                f"snapshot {step} changes, masks or inserts at position {position} of the prompt: "
-                f"prompt_length = {length} is too large, or these are snapshots of several samples"
-            )
-        return length
-
-
-def active_masks(
-    snapshots: CanvasRows, pad_id: int, prompt_length: int = 0
-) -> list[NDArray[np.bool_]]:
-    """Attention masks for snapshots padded on the right: all up to the last id that is not padding.
-
-    The first `prompt_length` positions are always in use, so a prompt may end with the pad id.
-    """
-    masks = []
-    for number, row in enumerate(snapshots):
-        ids = _ids(number, row)
-        used = np.flatnonzero(ids != pad_id)
-        length = max(prompt_length, int(used[-1]) + 1 if used.size else 0)
-        masks.append(np.arange(len(ids)) < length)
-    return masks
-
-
-def _follow(packed: list[NDArray[np.int32]], new: list[NDArray[np.bool_]]) -> NDArray[np.int64]:
-    """Number the slots in the order of their insertion, then sort them by final position.  # S N"""
-    numbers = [np.arange(len(packed[0]))]
-    born = len(packed[0])
-    for step in range(1, len(packed)):
-        old, had = int((~new[step]).sum()), len(packed[step - 1])
-        if old != had:
-            raise ValueError(
-                f"snapshot {step} keeps {old} positions of the {had} in snapshot {step - 1}: "
-                "slots cannot vanish. insertion_masks[s] marks what step s created; pass "
-                "attention_masks too when snapshots are padded"
-            )
-        row = np.empty(len(packed[step]), dtype=np.int64)
-        row[~new[step]] = numbers[-1]
-        row[new[step]] = np.arange(born, born + int(new[step].sum()))
-        born += int(new[step].sum())
-        numbers.append(row)
-    place = np.argsort(numbers[-1])  # slot number -> final position
-    shown = np.full((len(packed), born), ABSENT, dtype=np.int64)  # S N
-    for step, row in enumerate(numbers):
-        shown[step, place[row]] = packed[step]
-    return shown
-
-
-def _ids(number: int, row: ArrayLike) -> NDArray[np.int32]:
-    array = np.asarray(row)
-    if array.ndim != 1:
-        raise ValueError(
-            f"snapshot {number} has shape {array.shape}, a flat row of ids is needed: "
-            "for a batch, make one trace per row with [snapshot[row] for snapshot in snapshots]"
-        )
-    return checks.integers(f"snapshot {number}", array)
-
-
-def _masks(
-    name: str, masks: CanvasRows | None, rows: list[NDArray[np.int32]], *, default: bool
-) -> list[NDArray[np.bool_]]:
-    if masks is None:
-        return [np.full(len(row), default) for row in rows]
-    if len(masks) != len(rows):
-        raise ValueError(f"{name} has {len(masks)} rows for {len(rows)} snapshots: one each")
-    result = []
-    for step, row in enumerate(rows):
-        mask = np.asarray(masks[step])
-        if mask.shape != row.shape:
-            raise ValueError(f"{name}[{step}] has shape {mask.shape}, its snapshot {row.shape}")
-        if not np.isin(mask, (0, 1)).all():
-            raise ValueError(f"{name}[{step}] holds values other than true and false")
-        result.append(mask.astype(bool))
-    return result

@@ -1,0 +1,1 @@
+"""Block diffusion: left to right between blocks, any order inside one."""
