@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 SEGMENTS = {"segments.slots": 8, "segments.segment_length": 24}
 TOLD = {
     "mdm": "tokens", "duo": "tokens", "sflm": "tokens", "flexmdm": "nothing",
-    "latentmdm": "nothing", "flexlatent": "nothing",
+    "latentmdm": "nothing", "flexlatent": "nothing", "block": "tokens",
 }  # fmt: skip
 LINES = ("latentmdm", "flexlatent")
 

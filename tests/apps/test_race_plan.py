@@ -34,6 +34,7 @@ from anyorder.families.family import FAMILIES, find_family
 from anyorder.files import sha256_of
 from anyorder.model import SHIPPED, load
 
+STORIES = {name for name in DESCRIPTIONS if (SHIPPED / name).is_dir()}
 TRAILS = {f"trails/{path.name}" for path in (SHIPPED / "trails").iterdir()} - {"trails/planner"}
 KNOWN = ["mine", "mdm", "latentmdm"]
 
@@ -253,7 +254,7 @@ def test_a_card_counts_only_for_its_own_weights(model: Path) -> None:
     ("given", "task", "models"),
     [
         ({}, "trails", TRAILS),
-        ({"task": "stories"}, "stories", set(DESCRIPTIONS)),
+        ({"task": "stories"}, "stories", STORIES),
         ({"task": "trails:strict"}, "trails:strict", TRAILS),
         ({"models": ("mdm", "ar")}, "stories", {"mdm", "ar"}),
         ({"models": ("trails/mdm",)}, "trails", {"trails/mdm"}),

@@ -206,7 +206,7 @@ def test_a_format_that_does_not_fit_is_refused() -> None:
     for format in ("edits", "dllm_rl"):
         with pytest.raises(ValueError, match=f"format {format} says where its prompts end"):
             traces([], format, prompt_length=2)
-    assert {"jsonl", *ADAPTERS} == set(FORMATS.split("|"))
+    assert {"jsonl", *ADAPTERS} == set(FORMATS.split(", "))
 
 
 def candidate(slot: int, text: str, score: float, tokens: Any = None) -> dict[str, Any]:
