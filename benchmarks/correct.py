@@ -4,14 +4,15 @@
     python benchmarks/correct.py flexmdm studies/tiny/models/flexmdm-layout1-s1 --first 3000
     python benchmarks/correct.py flexlatent --first 3000
     python benchmarks/correct.py trails/flexmdm trails/flexlatent --first 3000 --problems 300
-    python benchmarks/correct.py --several 16 --problems 20        at temperature 1
+    python benchmarks/correct.py trails/flexmdm trails/mdm --several 16 --problems 60
 
 Problems are those of the model's corpus. The same decoded texts are graded before and after at most
 --rounds corrections (programs run in the sandbox). Thresholds were chosen on stories 0 to 199;
-other problems confirm them. `repaired` were wrong before, `broken` were right; intervals are at
-95 %, over problems, by bootstrap. CPU is time of this process, a sample. With --several, each
-problem has so many samples at temperature 1: their pass@1 and pass@n, and the shares of distinct
-texts and trees among the right samples of a problem.
+other problems confirm them. A model without a corrector (mdm) has one row, for comparison.
+`repaired` were wrong before, `broken` were right; intervals are at 95 %, over problems, by
+bootstrap. CPU is time of this process, a sample. --several draws several samples of each problem at
+temperature 1: their pass@1 and pass@n, and the shares of distinct texts and trees among the right
+samples of a problem.
 """
 
 from __future__ import annotations
@@ -65,33 +66,33 @@ class Texts:
     calls: float
 
 
-def decoded(model: Model, problems: Sequence[Problem], job: Any) -> tuple[Texts, Texts]:
-    """Before and after the corrections, the same samples."""
-    options = model.choose({"clock": "events", "temperature": 1.0 if job.several else 0.0}, [])
-    samples = job.several or 1
-    wanted = [(problem, sample) for problem in problems for sample in range(samples)]
-    rows: tuple[list[Decoded], list[Decoded]] = ([], [])
-    spent = [0.0, 0.0]
+def decoded(model: Model, problems: Sequence[Problem], job: Any) -> list[Texts]:
+    """The samples as decoded and, where the family has a corrector, the same ones corrected."""
+    corrector = CORRECTORS.get(model.family.name)
+    clock = {"clock": "events"} if corrector else {}
+    options = model.choose(clock | {"temperature": 1.0 if job.several else 0.0}, [])
+    wanted = [(problem, sample) for problem in problems for sample in range(job.several or 1)]
+    names = ["before", f"after, {job.rounds} rounds"] if corrector else ["as decoded"]
+    rows: list[list[Decoded]] = [[] for _ in names]
+    spent = [0.0 for _ in names]
     for start in range(0, len(wanted), BATCH):
         part = wanted[start : start + BATCH]
         keys = [key_of(job.seed, problem.prompt, sample) for problem, sample in part]
         canvases = [model.canvas(problem.prompt) for problem, _ in part]
         given = (model.net, model.vocab, canvases)
         began = time.process_time()
-        before = model.family.decode(*given, keys, options)
-        middle = time.process_time()
-        with torch.inference_mode():
-            after = CORRECTORS[model.family.name](*given, before, job.rounds)
-        spent[0] += middle - began
-        spent[1] += time.process_time() - began
-        for found, made in zip(rows, (before, after), strict=True):
-            found.extend(made)
-    names = ("before", f"after, {job.rounds} rounds")
-    plain, corrected = (
+        made = [model.family.decode(*given, keys, options)]
+        spent[0] += time.process_time() - began
+        if corrector:
+            with torch.inference_mode():
+                made.append(corrector(*given, made[0], job.rounds))
+            spent[1] += time.process_time() - began
+        for found, part_of in zip(rows, made, strict=True):
+            found.extend(part_of)
+    return [
         judged(model, name, problems, wanted, found, seconds / len(wanted))
         for name, found, seconds in zip(names, rows, spent, strict=True)
-    )
-    return plain, corrected
+    ]
 
 
 def judged(
@@ -125,24 +126,30 @@ def spelled(interval: Interval, scale: float = 100.0) -> str:
     return f"{estimate} ({low} to {high})"
 
 
-def greedy(name: str, before: Texts, after: Texts) -> list[list[str]]:
-    one, two = before.right[:, 0], after.right[:, 0]
-    repaired, broken = int(((one == 0) & (two == 1)).sum()), int(((one == 1) & (two == 0)).sum())
-    about = [spelled(difference_interval(two, one)), f"{repaired} of {int((one == 0).sum())}"]
-    about.append(f"{broken} of {int(one.sum())}")
+def greedy(name: str, found: Sequence[Texts]) -> list[list[str]]:
     lines = []
-    for texts, more in ((before, ["", "", ""]), (after, about)):
+    one = found[0].right[:, 0]
+    for texts in found:
+        about = ["", "", ""]
+        if texts is not found[0]:
+            two = texts.right[:, 0]
+            repaired, broken = ((one == 0) & (two == 1)).sum(), ((one == 1) & (two == 0)).sum()
+            about = [
+                spelled(difference_interval(two, one)),
+                f"{repaired} of {int((one == 0).sum())}",
+                f"{broken} of {int(one.sum())}",
+            ]
         cost = [f"{texts.calls:.0f}", f"{1000 * texts.seconds:.0f}"]
         rate = spelled(rate_interval(texts.right[:, 0]))
-        lines.append([f"{name}, {texts.name}", rate, *more, *cost])
+        lines.append([f"{name}, {texts.name}", rate, *about, *cost])
     return lines
 
 
-def several(name: str, before: Texts, after: Texts) -> list[list[str]]:
+def several(name: str, found: Sequence[Texts]) -> list[list[str]]:
     lines = []
-    spread = diversity({texts.name: texts.programs for texts in (before, after)})
+    spread = diversity({texts.name: texts.programs for texts in found})
     rows = {row.policy: row for row in spread.rows if row.filter == "correct"}
-    for texts in (before, after):
+    for texts in found:
         count = texts.right.shape[1]
         passed = [pass_at_k(count, int(right), count) for right in texts.right.sum(axis=1)]
         row = rows[texts.name]
@@ -167,10 +174,10 @@ def main() -> None:
         model = anyorder.load(name)
         task = find_task(model.trained_on["source"], model.trained_on)
         problems = [task.problem_at(job.first + number) for number in range(job.problems)]
-        pair = decoded(model, problems, job)
+        found = decoded(model, problems, job)
         short = name.rsplit("/", 1)[-1]
-        lines += several(short, *pair) if job.several else greedy(short, *pair)
-    title = f"held-out problems {job.first} to {job.first + job.problems - 1}, event clock"
+        lines += several(short, found) if job.several else greedy(short, found)
+    title = f"held-out problems {job.first} to {job.first + job.problems - 1}"
     if job.several:
         head = ["", "pass@1, %", f"pass@{job.several}, %", "distinct texts, %", "trees, %"]
         show(f"{title}, {job.several} samples at temperature 1", head, lines)
