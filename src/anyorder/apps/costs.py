@@ -262,7 +262,7 @@ def _plain_layer(shape: TransformerConfig, wide: int, narrow: int) -> float:
     heads, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
     inside = 2 * heads + 2 * keys + 4 * shape.mlp_width
     if shape.qk_norm:
-        inside += CPU_NORM * (heads + keys)
+        inside += 2 * (heads + keys) + shape.heads + shape.kv_heads  # not their outputs
     return wide * (2 * norm + 2) + narrow * inside + 4 * shape.heads
 
 
