@@ -68,7 +68,7 @@ def test_special_ids_without_a_word_in_config_json(folder: Path) -> None:
     assert vocab.chat is not None
     (prompt,) = vocab.chat.prompts([[{"role": "user", "content": "hi"}]], vocab)
     assert prompt.text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert [TURN - 1, TURN] == [id for id in prompt.ids if id in vocab.special_ids][:2]
+    assert [id for id in prompt.ids if id in vocab.special_ids][:2] == [TURN - 1, TURN]
 
 
 @pytest.mark.long
@@ -98,7 +98,8 @@ def test_every_step_is_one_command(
     written = told(capsys, "export", folder, "--out", out)
     assert written["layout"] == "sdar"
     record = json.loads((out / "config.json").read_text())
-    assert (record["model_type"], record["block_size"], record["mask_token_id"]) == ("sdar", 4, MASK)
+    found = [record[name] for name in ("model_type", "block_size", "mask_token_id")]
+    assert found == ["sdar", 4, MASK]
     told(capsys, "sample", out, *words, "--out", again)
     for one, other in zip(traces, Run.open(again).traces(), strict=True):
         assert one.token_ids.tolist() == other.token_ids.tolist()

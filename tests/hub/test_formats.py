@@ -30,8 +30,6 @@ EIGHT_B = TransformerConfig(
 )  # fmt: skip
 
 
-
-
 def sdar(width: int, layers: int, heads: int, mlp_width: int) -> BlockConfig:
     shape = TransformerConfig(
         151_936, width, layers, heads, 8, 128, mlp_width,
