@@ -34,7 +34,7 @@ ORIGIN: Origin = "absolute"
 
 
 @dataclass(frozen=True)
-class Grid:
+class BlockFormat:
     """How a published format speaks of blocks."""
 
     layout: str
@@ -59,8 +59,8 @@ class Grid:
         return {self.key: config.block_size}
 
 
-SDAR = Grid("sdar", "block_size", 4, shift=False)
-FAST_DLLM = Grid("fast_dllm", "bd_size", 32, shift=True)
+SDAR = BlockFormat("sdar", "block_size", 4, shift=False)
+FAST_DLLM = BlockFormat("fast_dllm", "bd_size", 32, shift=True)
 
 register_reader("sdar", SDAR.read)
 register_reader("fast_dllm_qwen", FAST_DLLM.read)
