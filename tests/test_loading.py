@@ -99,6 +99,9 @@ def test_the_planner_of_dultra(tmp_path: Path) -> None:
 CAUSAL: dict[str, Callable[[Path], Any]] = {
     "qwen2": made.qwen2,
     "qwen2 tied": lambda folder: made.qwen2(folder, tied=True),
+    "qwen3": made.qwen3,
+    "qwen3 tied": lambda folder: made.qwen3(folder, tied=True),
+    "qwen3 with biases": lambda folder: made.qwen3(folder, attention_bias=True),
     "llama": made.llama,
     "llama with biases": lambda folder: made.llama(folder, attention_bias=True),
     "llama with wide heads": lambda folder: made.llama(folder, head_dim=16),
@@ -115,6 +118,47 @@ def test_parity_with_transformers(tmp_path: Path, write: Callable[[Path], Any]) 
     model = anyorder.load(tmp_path)
     assert model.family.name == "ar"
     torch.testing.assert_close(predictions(model.net, IDS), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["sdar", "fast_dllm"])
+def test_block_models_equal_transformers_under_their_mask(tmp_path: Path, kind: str) -> None:
+    """SDAR predicts token i at i; Fast-dLLM v2 at i - 1, and blocks begin with the row in both."""
+    transformers = pytest.importorskip("transformers")
+    tensors = made.FORMATS[kind](tmp_path)
+    family = "Qwen3" if kind == "sdar" else "Qwen2"
+    record = json.loads((tmp_path / "config.json").read_text())
+    names = ("model_type", "architectures", "auto_map", "attn_implementation", "rope_scaling")
+    known = {name: value for name, value in record.items() if name not in names}
+    config = getattr(transformers, f"{family}Config")(**known, attn_implementation="eager")
+    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    theirs.load_state_dict(tensors)
+    block = torch.arange(len(IDS)) // 4
+    hidden = torch.where(block[:, None] >= block, 0.0, -torch.inf)[None, None]
+    with torch.no_grad():
+        expected = theirs(IDS[None], attention_mask=hidden).logits[0]
+    model = anyorder.load(tmp_path)
+    config = model.config
+    assert model.family.name == "block" and config is not None
+    assert (config.block_size, config.origin) == (4, "absolute")
+    if kind == "fast_dllm":
+        expected = plain.shifted(expected)
+    with torch.no_grad():
+        found = model.net.head(model.net.hidden(IDS[None], block=block[None]))[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_settings_that_a_block_folder_leaves_out(tmp_path: Path) -> None:
+    made.sdar(tmp_path / "sdar", block_size=None)
+    made.fast_dllm(tmp_path / "fast", bd_size=None)
+    sizes = [open_shape(str(tmp_path / name)).config.block_size for name in ("sdar", "fast")]
+    assert sizes == [4, 32]
+
+
+def test_a_model_that_is_not_loaded_can_be_recorded(tmp_path: Path) -> None:
+    for kind in ("sdar_moe", "llada2_moe"):
+        made.sdar(tmp_path, model_type=kind)
+        with pytest.raises(ValueError, match=rf"'{kind}'.*qwen3.*sdar.*docs/recording\.md"):
+            anyorder.load(tmp_path)
 
 
 def test_a_causal_model_as_mdm_sees_both_sides_and_predicts_the_next_place(tmp_path: Path) -> None:
@@ -286,7 +330,7 @@ def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(made.FORMATS))
 def test_a_shape_is_that_of_the_opened_model(tmp_path: Path, kind: str) -> None:
-    if kind in ("qwen2", "llama"):
+    if kind in made.BY_TRANSFORMERS:
         pytest.importorskip("transformers")
     made.FORMATS[kind](tmp_path / kind)
     opened, shape = open_weights(tmp_path / kind), open_shape(str(tmp_path / kind))
@@ -305,7 +349,7 @@ def test_the_digest_covers_weights_and_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", list(made.FORMATS))
 def test_models_of_every_format_sample_and_save(tmp_path: Path, kind: str) -> None:
-    if kind in ("qwen2", "llama"):
+    if kind in made.BY_TRANSFORMERS:
         pytest.importorskip("transformers")
     made.FORMATS[kind](tmp_path / "theirs")
     model = anyorder.load(tmp_path / "theirs")

@@ -257,15 +257,20 @@ def _open_published(
     return Opened(name, found, card, vocab, digest, net, weights)
 
 
+def register_formats() -> None:
+    """Import the published formats of the families, for their effect."""
+    import anyorder.families.block.published
+    import anyorder.families.flexmdm.published
+    import anyorder.families.mdm.published  # noqa: F401
+
+
 def _read_published(
     folder: Path, record: Mapping[str, Any], names: Collection[str], family: str | None
 ) -> tuple[Card, Vocab, Published]:
     """The card and the vocabulary of a folder with tensors of these names, and its format."""
-    # For their effect: they register the published formats of their families.
-    import anyorder.families.flexmdm.published
-    import anyorder.families.mdm.published  # noqa: F401
     from anyorder.hub.formats import Folder, read_published
 
+    register_formats()
     ours = _read_ours(folder, record)
     published = read_published(Folder(folder, record, names), family or ours.get("family"))
     card = Card(

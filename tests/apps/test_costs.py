@@ -218,6 +218,7 @@ WAYS = {
     "time": {"time_modulated": True},
     "many keys": {"kv_heads": 4},
     "wide heads": {"head_width": 16},
+    "norms of heads": {"qk_norm": True},
     "narrow map": {"mlp_width": 24},
 }
 

@@ -55,7 +55,8 @@ def test_every_recipe_can_be_told(recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name.startswith("paper/")])
 def test_the_papers_recipes_fit_on_what_they_are_for(recipe: str) -> None:
-    gpus = 16 if recipe in (FLEX, "paper/mdm-llada-8b") else 1
+    large = (FLEX, "paper/mdm-llada-8b", "paper/block-sdar-4b")
+    gpus = 16 if recipe in large else 1
     assert told(recipe, Machine(gpus, find_gpu("a100-80")))["fits"]
     for count in (1, 2, 4, 8, 16):
         told(recipe, Machine(count, H100))  # micro batches divide

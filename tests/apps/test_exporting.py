@@ -30,7 +30,7 @@ def same(one: Model, other: Model) -> bool:
 
 @pytest.mark.parametrize("kind", list(made.FORMATS))
 def test_every_format_comes_back(tmp_path: Path, kind: str) -> None:
-    if kind in ("qwen2", "llama"):
+    if kind in made.BY_TRANSFORMERS:
         pytest.importorskip("transformers")
     made.FORMATS[kind](tmp_path / "theirs")
     model = anyorder.load(tmp_path / "theirs")
@@ -49,7 +49,7 @@ def test_every_format_comes_back(tmp_path: Path, kind: str) -> None:
     assert ("flexmdm_extras.pt" in names) == (kind == "flexmdm")
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+@pytest.mark.parametrize("kind", made.BY_TRANSFORMERS)
 def test_transformers_reads_what_we_write(tmp_path: Path, kind: str) -> None:
     transformers = pytest.importorskip("transformers")
     theirs = made.FORMATS[kind](tmp_path / "theirs")

@@ -21,6 +21,9 @@ STEPS: dict[str, list[str]] = {
     "dultra": ["--policy", "planner"],
     "qwen2": ["--temperature", "0.8"],
     "llama": [],
+    "qwen3": [],
+    "sdar": ["--quota", "threshold:0.9", "--cache", "none"],
+    "fast_dllm": ["--block", "8"],
 }
 
 
@@ -28,7 +31,7 @@ STEPS: dict[str, list[str]] = {
 def test_sample_reads_every_format(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if kind in ("qwen2", "llama"):
+    if kind in made.BY_TRANSFORMERS:
         pytest.importorskip("transformers")
     made.FORMATS[kind](tmp_path / "model")
     words = ["sample", str(tmp_path / "model"), "--prompt", "abcd ef", "--max-new-tokens", "8"]
@@ -203,6 +206,9 @@ STARTS = [
     ("dream", "paper/flexmdm-dreamcoder-7b"),
     ("llama", "tiny/ar"),
     ("llada", "tiny/flexmdm"),
+    ("qwen3", "tiny/mdm"),
+    ("qwen3", "tiny/block"),
+    ("sdar", "paper/block-sdar-4b"),
 ]
 
 
@@ -211,7 +217,7 @@ def test_the_shape_is_that_of_the_start(
     tmp_path: Path, kind: str, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One command without a word about the shape, and again: it goes on where it stopped."""
-    if kind in ("qwen2", "llama"):
+    if kind in made.BY_TRANSFORMERS:
         pytest.importorskip("transformers")
     made.FORMATS[kind](tmp_path / kind)
     source = examples(tmp_path / "rows.jsonl")

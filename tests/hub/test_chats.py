@@ -29,6 +29,11 @@ def chosen(wanted: str, model: str, own: ChatTemplate | None = OWN, **trained: s
         "GSAI-ML/LLaDA-8B-Base": None,
         "Qwen/Qwen2.5-Coder-0.5B-Instruct": "own",
         "Qwen/Qwen2.5-0.5B": None,
+        "Qwen/Qwen3-0.6B": "own",
+        "Qwen/Qwen3-0.6B-Base": None,
+        "JetLM/SDAR-4B-Chat": "own",
+        "JetLM/SDAR-4B-Base": None,
+        "Efficient-Large-Model/Fast_dLLM_v2_7B": "own",
         "HuggingFaceTB/SmolLM2-135M": None,
         "HuggingFaceTB/SmolLM2-135M-Instruct": "own",
         "me/my-chat-model": "own",
@@ -46,6 +51,7 @@ def test_auto_is_what_is_known(model: str, source: str | None) -> None:
 
 def test_a_known_checkpoint_without_a_template_has_the_published_one() -> None:
     assert chosen("auto", "GSAI-ML/LLaDA-1.5", None) == TEMPLATES["llada"]
+    assert chosen("auto", "JetLM/SDAR-1.7B-Chat-b16", None) == TEMPLATES["qwen3"]
     assert chosen("auto", "me/instruct", None) is None
     with pytest.raises(ValueError, match="has no chat template: give --chat FILE"):
         chosen("on", "me/instruct", None)

@@ -9,6 +9,9 @@ import made_checkpoints as made
 import pytest
 import torch
 
+import anyorder.families.block.published  # noqa: F401  (registers its formats)
+from anyorder.families.block.config import BlockConfig
+from anyorder.families.block.net import BlockNet
 from anyorder.families.flexmdm.config import FlexConfig
 from anyorder.families.flexmdm.net import FlexNet
 from anyorder.families.flexmdm.published import RELEASE, extra_names
@@ -27,6 +30,14 @@ EIGHT_B = TransformerConfig(
 )  # fmt: skip
 
 
+def sdar(width: int, layers: int, heads: int, mlp_width: int) -> BlockConfig:
+    shape = TransformerConfig(
+        151_936, width, layers, heads, 8, 128, mlp_width,
+        rope_theta=1e6, qkv_bias=False, qk_norm=True, tied=False,
+    )  # fmt: skip
+    return BlockConfig(shape, 4, "absolute")
+
+
 def flex(shape: TransformerConfig) -> FlexConfig:
     settings: dict[str, Any] = dict(RELEASE)
     return FlexConfig(replace(shape, time_modulated=True), **settings)
@@ -37,6 +48,10 @@ PUBLISHED = {
     "flexmdm": ("flexmdm", flex(SEVEN_B), FlexNet, 339 + 66, 7_615_616_512 + 835_161_601),
     "llada": ("llada", EIGHT_B, Transformer, 291, 8_015_581_184),
     "dultra": ("dultra", PlannedConfig(EIGHT_B, 12_288), PlannedNet, 311, 8_318_664_705),
+    "sdar 1.7b": ("sdar", sdar(2048, 28, 16, 6144), BlockNet, 311, 2_031_739_904),
+    "sdar 4b": ("sdar", sdar(2560, 36, 32, 9728), BlockNet, 399, 4_411_424_256),
+    "sdar 8b": ("sdar", sdar(4096, 36, 32, 12_288), BlockNet, 399, 8_190_735_360),
+    "fast-dllm": ("fast_dllm", BlockConfig(SEVEN_B, 32, shift=True), BlockNet, 339, 7_615_616_512),
 }
 
 
@@ -70,6 +85,8 @@ def test_names_and_shapes_are_those_of_the_descriptions() -> None:
         made.ROWS, made.WIDTH, made.LAYERS, made.HEADS, made.KV_HEADS, width, made.INNER, tied=False
     )
     assert shapes_of("qwen2", ShiftedConfig(shape), ShiftedNet) == made.qwen_shapes()
+    blocks = BlockConfig(replace(shape, head_width=2 * width, qkv_bias=False, qk_norm=True), 4)
+    assert shapes_of("sdar", blocks, BlockNet) == made.sdar_shapes()
     found = shapes_of("flexmdm", flex(shape), FlexNet)
     assert found == made.qwen_shapes() | made.extra_shapes()
     plain = replace(shape, kv_heads=made.HEADS, qkv_bias=False)

@@ -37,7 +37,7 @@ def random_ids(rows: int, length: int, vocab: int = 23, seed: int = 0) -> Tensor
 
 
 def copy_from_transformers(theirs: nn.Module, config: TransformerConfig) -> Transformer:
-    """Our net with the weights of a Qwen2 or Llama causal model of `transformers`."""
+    """Our net with the weights of a Qwen2, Qwen3 or Llama causal model of `transformers`."""
     renamed = {
         "model.embed_tokens": "embed",
         "model.layers": "blocks",
@@ -47,6 +47,8 @@ def copy_from_transformers(theirs: nn.Module, config: TransformerConfig) -> Tran
         "self_attn.k_proj": "attention.key",
         "self_attn.v_proj": "attention.value",
         "self_attn.o_proj": "attention.out",
+        "self_attn.q_norm": "attention.query_norm",
+        "self_attn.k_norm": "attention.key_norm",
         "gate_proj": "gate",
         "up_proj": "up",
         "down_proj": "down",
@@ -65,9 +67,13 @@ def copy_from_transformers(theirs: nn.Module, config: TransformerConfig) -> Tran
     return net
 
 
+HEAD_WIDTHS = {"qwen2": 8, "qwen3": 10, "llama": 8}
+"""Qwen3's heads need not add up to the width."""
+
+
 def random_transformers_model(kind: str, tied: bool) -> Any:
     transformers = pytest.importorskip("transformers")
-    family = {"qwen2": "Qwen2", "llama": "Llama"}[kind]
+    family = {"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama"}[kind]
     config = getattr(transformers, family + "Config")(
         vocab_size=97,
         hidden_size=48,
@@ -75,7 +81,7 @@ def random_transformers_model(kind: str, tied: bool) -> Any:
         num_hidden_layers=2,
         num_attention_heads=6,
         num_key_value_heads=2,
-        head_dim=8,
+        head_dim=HEAD_WIDTHS[kind],
         rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 12345.0},
         tie_word_embeddings=tied,
@@ -92,13 +98,14 @@ def random_transformers_model(kind: str, tied: bool) -> Any:
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+@pytest.mark.parametrize("kind", HEAD_WIDTHS)
 @torch.no_grad()
 def test_logits_equal_those_of_transformers(kind: str, tied: bool, causal: bool) -> None:
     theirs = random_transformers_model(kind, tied)
     config = TransformerConfig(
-        97, 48, 2, 6, 2, 8, 80,
+        97, 48, 2, 6, 2, HEAD_WIDTHS[kind], 80,
         causal=causal, rope_theta=12345.0, norm_eps=1e-5, qkv_bias=kind == "qwen2", tied=tied,
+        qk_norm=kind == "qwen3",
     )  # fmt: skip
     ours = copy_from_transformers(theirs, config)
     ids = random_ids(3, 37, 97)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+import anyorder.families.block.published
 import anyorder.families.flexmdm.published
 import anyorder.families.mdm.published  # noqa: F401  (registers the published formats)
 from anyorder.apps.dry_run import meta_network
@@ -86,6 +87,31 @@ def llada() -> Tensors:
     return found
 
 
+def sdar() -> Tensors:
+    """SDAR-4B's: 36 layers, 32 heads of 128 and 8 for keys, no biases, a head beside the table."""
+    found: Tensors = {
+        "model.embed_tokens.weight": (151_936, 2560),
+        "model.norm.weight": (2560,),
+        "lm_head.weight": (151_936, 2560),
+    }
+    for layer in range(36):
+        at = f"model.layers.{layer}"
+        found |= {
+            f"{at}.input_layernorm.weight": (2560,),
+            f"{at}.post_attention_layernorm.weight": (2560,),
+            f"{at}.self_attn.q_proj.weight": (4096, 2560),
+            f"{at}.self_attn.k_proj.weight": (1024, 2560),
+            f"{at}.self_attn.v_proj.weight": (1024, 2560),
+            f"{at}.self_attn.o_proj.weight": (2560, 4096),
+            f"{at}.self_attn.q_norm.weight": (128,),
+            f"{at}.self_attn.k_norm.weight": (128,),
+            f"{at}.mlp.gate_proj.weight": (9728, 2560),
+            f"{at}.mlp.up_proj.weight": (9728, 2560),
+            f"{at}.mlp.down_proj.weight": (2560, 9728),
+        }
+    return found
+
+
 def dultra_planner() -> Tensors:
     found = llada_layer("mask_head.0")
     for name, shape in {
@@ -108,6 +134,7 @@ PUBLISHED: dict[str, tuple[str, Tensors, int, int]] = {
     ),
     "paper/planner-llada-8b": ("dultra", llada() | dultra_planner(), 311, 8_318_664_705),
     "paper/mdm-llada-8b": ("llada", llada(), 291, 8_015_581_184),
+    "paper/block-sdar-4b": ("sdar", sdar(), 399, 4_411_424_256),
 }
 """Layout, tensors, how many they are, and how many numbers."""
 

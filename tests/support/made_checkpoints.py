@@ -115,6 +115,59 @@ def qwen_shapes(
     return shapes | {"model.norm.weight": (width,), "lm_head.weight": (rows, width)}
 
 
+def sdar_shapes(
+    layers: int = LAYERS, rows: int = ROWS, width: int = WIDTH, head: int = 2 * WIDTH // HEADS
+) -> dict[str, tuple[int, ...]]:
+    """Qwen3's tensors: no biases, a width of its own for heads, norms of queries and keys."""
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (rows, width)}
+    for layer in range(layers):
+        at = f"model.layers.{layer}"
+        shapes[f"{at}.self_attn.q_proj.weight"] = (HEADS * head, width)
+        shapes[f"{at}.self_attn.k_proj.weight"] = (KV_HEADS * head, width)
+        shapes[f"{at}.self_attn.v_proj.weight"] = (KV_HEADS * head, width)
+        shapes[f"{at}.self_attn.o_proj.weight"] = (width, HEADS * head)
+        shapes[f"{at}.self_attn.q_norm.weight"] = shapes[f"{at}.self_attn.k_norm.weight"] = (head,)
+        shapes[f"{at}.mlp.gate_proj.weight"] = shapes[f"{at}.mlp.up_proj.weight"] = (INNER, width)
+        shapes[f"{at}.mlp.down_proj.weight"] = (width, INNER)
+        shapes[f"{at}.input_layernorm.weight"] = (width,)
+        shapes[f"{at}.post_attention_layernorm.weight"] = (width,)
+    return shapes | {"model.norm.weight": (width,), "lm_head.weight": (rows, width)}
+
+
+def sdar_config(**changes: Any) -> dict[str, Any]:
+    own = {
+        "architectures": ["SDARForCausalLM"],
+        "model_type": "sdar",
+        "attention_bias": False,
+        "attn_implementation": "flex_attention",
+        "auto_map": {"AutoModel": "modeling_sdar.SDARModel"},
+        "block_size": 4,
+        "fuse_cross_entropy": True,
+        "head_dim": 2 * WIDTH // HEADS,
+        "sliding_window": None,
+        "max_window_layers": LAYERS,
+    }
+    return dream_config(**own | changes)
+
+
+def sdar(folder: Path, **changes: Any) -> dict[str, Tensor]:
+    """An SDAR folder; its tensors."""
+    tensors = drawn(sdar_shapes(), 11)
+    write_folder(folder, sdar_config(**changes), tensors)
+    write_tokenizer(folder)
+    return tensors
+
+
+def fast_dllm(folder: Path, **changes: Any) -> dict[str, Tensor]:
+    """A folder of Fast-dLLM v2; its tensors."""
+    tensors = drawn(qwen_shapes(), 12)
+    own = {"architectures": ["Fast_dLLM_QwenForCausalLM"], "model_type": "Fast_dLLM_Qwen"}
+    own_grid: dict[str, Any] = {"bd_size": 4, "auto_map": {"AutoModel": "modeling.Fast_dLLM_Qwen"}}
+    write_folder(folder, dream_config(**own | own_grid | changes), tensors)
+    write_tokenizer(folder)
+    return tensors
+
+
 def dream_config(**changes: Any) -> dict[str, Any]:
     return {
         "architectures": ["DreamModel"],
@@ -278,7 +331,19 @@ def qwen2(folder: Path, *, tied: bool = False, **changes: Any) -> Any:
     """A Qwen2 folder that `transformers` wrote; its model."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    shape = {
+    return _saved(Qwen2ForCausalLM(Qwen2Config(**_qwen(tied) | changes)), folder)
+
+
+def qwen3(folder: Path, *, tied: bool = False, **changes: Any) -> Any:
+    """A Qwen3 folder that `transformers` wrote, with heads wider than usual; its model."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    shape = _qwen(tied) | {"head_dim": 2 * WIDTH // HEADS} | changes
+    return _saved(Qwen3ForCausalLM(Qwen3Config(**shape)), folder)
+
+
+def _qwen(tied: bool) -> dict[str, Any]:
+    return {
         "vocab_size": ROWS,
         "hidden_size": WIDTH,
         "intermediate_size": INNER,
@@ -291,7 +356,6 @@ def qwen2(folder: Path, *, tied: bool = False, **changes: Any) -> Any:
         "bos_token_id": END,
         "pad_token_id": END,
     }
-    return _saved(Qwen2ForCausalLM(Qwen2Config(**shape | changes)), folder)
 
 
 def llama(folder: Path, **changes: Any) -> Any:
@@ -330,5 +394,10 @@ FORMATS: dict[str, Any] = {
     "llada": llada,
     "dultra": dultra,
     "qwen2": qwen2,
+    "qwen3": qwen3,
     "llama": llama,
+    "sdar": sdar,
+    "fast_dllm": fast_dllm,
 }
+BY_TRANSFORMERS = ("qwen2", "qwen3", "llama")
+"""Formats that `transformers` writes."""

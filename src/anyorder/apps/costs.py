@@ -256,10 +256,13 @@ def activation_bytes(net: nn.Module, shapes: Shapes, *, wide: int, narrow: int) 
 
 
 def _plain_layer(shape: TransformerConfig, wide: int, narrow: int) -> float:
-    """Two norms (and their modulated outputs); q, k, v, the mixture; gate, silu, up, product."""
+    """Two norms (and their modulated outputs); q, k, v, the mixture; gate, silu, up, product; with
+    norms of q and k, what these keep."""
     norm = CPU_NORM * shape.width + (shape.width if shape.time_modulated else 0)
     heads, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
     inside = 2 * heads + 2 * keys + 4 * shape.mlp_width
+    if shape.qk_norm:
+        inside += 2 * (heads + keys) + shape.heads + shape.kv_heads  # not their outputs
     return wide * (2 * norm + 2) + narrow * inside + 4 * shape.heads
 
 

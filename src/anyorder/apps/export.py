@@ -33,7 +33,7 @@ from anyorder.hub import formats as layouts
 from anyorder.hub.files import HubApi, push
 from anyorder.hub.formats import can_hold, config_json, find_layout, layout_of, tokenizer_config
 from anyorder.hub.weights import OUR_KEY, named_tensors, save_parts
-from anyorder.loading import DTYPES, find_folder, open_weights
+from anyorder.loading import DTYPES, find_folder, open_weights, register_formats
 from anyorder.model import CONFIG_FILE, Model
 
 HEADING = """\
@@ -166,6 +166,7 @@ def _is_export(folder: Path) -> bool:
 
 
 def _layout(model: Model, wanted: str | None) -> str:
+    register_formats()
     if wanted is None:
         return layout_of(model.config) or OURS
     if wanted == OURS:

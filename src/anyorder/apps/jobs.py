@@ -551,7 +551,8 @@ class ExportOptions:
     """How a model is written."""
 
     layout: Name = None
-    """qwen2, llama, llada, flexmdm, dultra or anyorder; unset: the first that fits."""
+    """qwen2, qwen3, llama, llada, sdar, fast_dllm, flexmdm, dultra or anyorder; unset: the first
+    that fits."""
     dtype: Name = None
     """float32, bfloat16 or float16; unset: as stored."""
     shard_gb: float = 5.0

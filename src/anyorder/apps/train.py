@@ -284,8 +284,9 @@ def shaped_by(recipe: Recipe, base: Opened | ModelShape, asked: Collection[str] 
             f"{base.name} has another shape than you asked for ({each}): leave these out, since "
             "--start takes the shape of the model"
         )
-    if changes.get("head_width") == given["width"] / given["heads"]:
-        changes["head_width"] = None  # the usual one, which recipes do not name
+    if (heads := given.get("head_width")) is not None and recipe.net.head_width != heads:
+        # The usual one, which recipes do not name, follows the width.
+        changes["head_width"] = None if heads == given["width"] / given["heads"] else heads
     changes |= family.network.follow(recipe.net, base.config)
     kept = {name: value for name, value in changes.items() if name not in asked}
     return replace(recipe, net=replace(recipe.net, **kept))

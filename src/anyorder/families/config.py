@@ -141,6 +141,8 @@ class NetConfig:
     """mdm, block: the state at i - 1 predicts token i, as in Dream and in what began as ar."""
     head_width: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Width of one head; unset: width / heads."""
+    qk_norm: bool = False
+    """Norms on the heads of queries and keys, as in Qwen3."""
     prompt: Literal["tokens", "sentences"] = "tokens"
     """How prompts are read: token by token, or each sentence as the sum of its tokens
     (nets/prompts.py); such prompts end with a newline."""
@@ -164,6 +166,7 @@ class NetConfig:
             norm_eps=TransformerConfig.norm_eps if self.norm_eps is None else self.norm_eps,
             qkv_bias=self.qkv_bias,
             o_bias=self.o_bias,
+            qk_norm=self.qk_norm,
             tied=self.tied,
         )
 

@@ -36,11 +36,15 @@ SPELLING = re.compile(r"<\|[^|<>\s]+\|>")
 
 
 def _chatml(system: str, after_user: str = "") -> str:
-    """`<|im_start|>role\\ncontent<|im_end|>\\n` for each message, with a usual system message."""
-    return (
+    """`<|im_start|>role\\ncontent<|im_end|>\\n` for each message, with a usual system message
+    unless `system` is empty."""
+    usual = (
         "{%- if messages[0].role != 'system' %}"
         f"{{{{- '<|im_start|>system\\n{system}<|im_end|>\\n' }}}}"
         "{%- endif %}"
+    )
+    return (
+        f"{usual if system else ''}"
         "{%- for message in messages %}"
         f"{{%- set tail = '{after_user}' if message.role == 'user' else '' %}}"
         "{{- '<|im_start|>' + message.role + '\\n' + message.content + tail + '<|im_end|>\\n' }}"
@@ -53,6 +57,7 @@ TEMPLATES: Mapping[str, str] = {
     "dream": _chatml(ASSISTANT),
     "diffucoder": _chatml(ASSISTANT, after_user="\\n"),
     "qwen2.5": _chatml(f"You are Qwen, created by Alibaba Cloud. {ASSISTANT}"),
+    "qwen3": _chatml(""),
     "smollm2": _chatml("You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
     "llada": (
         "{{- bos_token }}"
@@ -94,6 +99,11 @@ KNOWN = (
     _known(r"dUltra-.*", True, "llada"),
     _known(r"Qwen2\.5(-Coder)?-[\d.]+B-Instruct", True, "qwen2.5"),
     _known(r"Qwen2(\.5)?(-Coder)?-[\d.]+B", False),
+    _known(r"Qwen3-[\d.]+B-Base", False),
+    _known(r"Qwen3-[\d.]+B", True, "qwen3"),
+    _known(r"SDAR-[\d.]+B-Chat.*", True, "qwen3"),
+    _known(r"SDAR-[\d.]+B-Base.*", False),
+    _known(r"Fast_dLLM_v2_[\d.]+B", True, "qwen2.5"),
     _known(r"SmolLM2-[\d.]+[MB]-Instruct", True, "smollm2"),
     _known(r"SmolLM2-[\d.]+[MB]", False),
 )

@@ -4,7 +4,7 @@ Reading (`read_published`): config.json -> the shape of our network, its family 
 
     Dream, DiffuCoder, Dream-Coder   model_type Dream: Qwen2's shape, bidirectional, shifted states
     LLaDA                            model_type llada: Llama's shape, bidirectional, not shifted
-    Qwen2, Llama                     left to right; as mdm they begin shifted
+    Qwen2, Qwen3, Llama              left to right; as mdm they begin shifted
 
 Settings that our backbone does not compute (rope scaling, sliding windows, other activations) are
 refused by name.
@@ -12,6 +12,7 @@ refused by name.
 Layouts: how a network is stored, its tensor names and its config.json.
 
     qwen2, llama   Qwen2, Dream, DiffuCoder, Dream-Coder; Llama: `model.layers.N.self_attn. ...`
+    qwen3          the same, with norms of queries and keys
     llada          `model.transformer.blocks.N. ...`; the head's leaf name, ff_out, is also that of
                    every block's last map
 
@@ -19,7 +20,8 @@ Layouts: how a network is stored, its tensor names and its config.json.
 layout can describe stays in our own format.
 
 A family that adds to one of these (FlexMDM's release, dUltra's planner) registers a variant, which
-is tried first, and a layout, in its published.py.
+is tried first, and a layout, in its published.py; one with a model_type of its own (SDAR,
+Fast-dLLM v2) a reader.
 
 Not here: tensors (weights.py), files (files.py), tokenizers (vocab.py).
 """
@@ -89,7 +91,8 @@ def read_published(folder: Folder, family: str | None = None) -> Published:
         named = " ".join(map(str, listed if isinstance(listed, list) else [listed]))
         raise folder.wrong(
             f"model_type {folder.get('model_type')!r} ({named or 'no architectures'}) is none of "
-            f"{', '.join(READERS)}"
+            f"{', '.join(READERS)}. Decode it with its own library and record that "
+            "(docs/recording.md)"
         )
     try:
         choices = READERS[kind](folder)
@@ -138,8 +141,8 @@ def _rope_theta(folder: Folder) -> float:
     return float(parameters.get("rope_theta", folder.get("rope_theta", 10000.0)))
 
 
-def _qwen_shape(folder: Folder, **given: Any) -> TransformerConfig:
-    """The shape, by the entries that Qwen2, Dream and Llama share."""
+def qwen_shape(folder: Folder, **given: Any) -> TransformerConfig:
+    """The shape, by the entries that Qwen2, Qwen3, Dream and Llama share."""
     folder.must_be(
         {
             "hidden_act": ("silu", "swish"),
@@ -185,16 +188,27 @@ def _causal(layout: str, shape: TransformerConfig, folder: Folder) -> list[Publi
 
 
 def _qwen2(folder: Folder) -> list[Published]:
-    return _causal("qwen2", _qwen_shape(folder, qkv_bias=True), folder)
+    return _causal("qwen2", qwen_shape(folder, qkv_bias=True), folder)
+
+
+def qwen3_shape(folder: Folder) -> TransformerConfig:
+    """Qwen3's shape: norms of queries and keys, heads of 128 numbers unless config.json differs."""
+    biased = bool(folder.get("attention_bias", False))
+    width = folder.get("head_dim", 128)
+    return qwen_shape(folder, qkv_bias=biased, o_bias=biased, qk_norm=True, head_width=width)
+
+
+def _qwen3(folder: Folder) -> list[Published]:
+    return _causal("qwen3", qwen3_shape(folder), folder)
 
 
 def _llama(folder: Folder) -> list[Published]:
     biased = bool(folder.get("attention_bias", False))
-    return _causal("llama", _qwen_shape(folder, qkv_bias=biased, o_bias=biased), folder)
+    return _causal("llama", qwen_shape(folder, qkv_bias=biased, o_bias=biased), folder)
 
 
 def _dream(folder: Folder) -> list[Published]:
-    shape = _qwen_shape(folder, qkv_bias=True)
+    shape = qwen_shape(folder, qkv_bias=True)
     found = _variant("dream", shape, folder)
     if found is not None:
         return [found]
@@ -246,9 +260,15 @@ READERS: dict[str, Callable[[Folder], list[Published]]] = {
     "llada": _llada,
     "lladou": _llada,
     "qwen2": _qwen2,
+    "qwen3": _qwen3,
     "llama": _llama,
 }
 """model_type in lower case -> what the folder can be loaded as, the default first."""
+
+
+def register_reader(kind: str, read: Callable[[Folder], Published]) -> None:
+    """Add a reader for a model_type (in lower case) that one family loads."""
+    READERS[kind] = lambda folder: [read(folder)]
 
 
 TensorNames = dict[str, str]
@@ -294,6 +314,7 @@ _AROUND = {
     },
 }
 _QKV = ("attention.query", "attention.key", "attention.value")
+_QK_NORMS = {"attention.query_norm": "self_attn.q_norm", "attention.key_norm": "self_attn.k_norm"}
 
 
 @dataclass(frozen=True)
@@ -313,6 +334,8 @@ class Layout:
     """Network's shape -> model_type and architecture."""
     record: Callable[[TransformerConfig, int | None], dict[str, Any]]
     """(backbone, longest sequence) -> the rest of config.json."""
+    more: Callable[[Any], dict[str, Any]] = lambda config: {}
+    """Network's shape -> what config.json says of the network besides its backbone."""
     apart: Callable[[Any], TensorNames] = lambda config: {}
     """Network's shape -> the tensors that are stored in a separate file."""
     apart_file: str = ""
@@ -357,7 +380,7 @@ def config_json(layout: str, config: Any, vocab: Vocab, max_length: int | None) 
     if type(config) is TransformerConfig and config.causal:
         del ids["mask_token_id"]  # such models have none; ours is in vocabulary.json
     record = {"architectures": [architecture], "model_type": kind}
-    return record | found.record(shape, max_length) | ids
+    return record | found.record(shape, max_length) | found.more(config) | ids
 
 
 def backbone_names(style: str, config: Any) -> TensorNames:
@@ -384,7 +407,7 @@ def head_name(style: str) -> str:
 def layer_names(style: str, shape: TransformerConfig, ours: str, theirs: str) -> TensorNames:
     """The tensors of one layer."""
     found = {}
-    for mine, name in _BLOCKS[style].items():
+    for mine, name in (_BLOCKS[style] | (_QK_NORMS if shape.qk_norm else {})).items():
         found[f"{ours}.{mine}.weight"] = f"{theirs}.{name}.weight"
         if (shape.qkv_bias and mine in _QKV) or (shape.o_bias and mine == "attention.out"):
             found[f"{ours}.{mine}.bias"] = f"{theirs}.{name}.bias"
@@ -413,7 +436,7 @@ def tokenizer_config(vocab: Vocab) -> dict[str, Any]:
 
 
 def qwen_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
-    """The entries that Qwen2, Dream and Llama share."""
+    """The entries that Qwen2, Qwen3, Dream and Llama share."""
     return {
         "hidden_act": "silu",
         "hidden_size": shape.width,
@@ -440,6 +463,12 @@ def _llama_record(shape: TransformerConfig, max_length: int | None) -> dict[str,
         "head_dim": shape.head_width,
         "mlp_bias": False,
     }
+
+
+def qwen3_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
+    """Qwen3's entries."""
+    heads = {"attention_bias": shape.qkv_bias, "head_dim": shape.head_width}
+    return qwen_record(shape, max_length) | heads
 
 
 def llada_record(shape: TransformerConfig, max_length: int | None) -> dict[str, Any]:
@@ -473,12 +502,17 @@ def llada_record(shape: TransformerConfig, max_length: int | None) -> dict[str, 
 
 
 def _plain_heads(shape: TransformerConfig) -> bool:
-    return shape.head_width * shape.heads == shape.width
+    return shape.head_width * shape.heads == shape.width and not shape.qk_norm
 
 
 def fits_qwen(shape: TransformerConfig) -> bool:
     """Whether a backbone has the biases and heads of Qwen2."""
     return shape.qkv_bias and not shape.o_bias and _plain_heads(shape)
+
+
+def fits_qwen3(shape: TransformerConfig) -> bool:
+    """Whether a backbone has the norms of Qwen3's queries and keys, and biases that it can have."""
+    return shape.qk_norm and shape.qkv_bias == shape.o_bias and not shape.time_modulated
 
 
 def fits_llada(shape: TransformerConfig) -> bool:
@@ -509,6 +543,19 @@ register_layout(
 )
 register_layout(
     Layout(
+        name="qwen3",
+        title="Qwen3's names",
+        names=lambda config: backbone_names("qwen2", config),
+        head=head_name("qwen2"),
+        fits=lambda config: (
+            isinstance(config, TransformerConfig) and config.causal and fits_qwen3(config)
+        ),
+        kind=lambda config: ("qwen3", "Qwen3ForCausalLM"),
+        record=qwen3_record,
+    )
+)
+register_layout(
+    Layout(
         name="llama",
         title="Llama's names",
         names=lambda config: backbone_names("qwen2", config),
@@ -517,6 +564,7 @@ register_layout(
             isinstance(config, TransformerConfig)
             and config.causal
             and config.qkv_bias == config.o_bias
+            and not config.qk_norm
         ),
         kind=lambda config: ("llama", "LlamaForCausalLM"),
         record=_llama_record,

@@ -10,7 +10,8 @@ A chat model has several ends: all that config.json and generation_config.json l
 
 The table of a network often has more rows than the tokenizer has tokens. The vocabulary ends with
 the last token, and decoders never draw an id beyond it. A left-to-right model has no mask: the
-first row beyond the tokens becomes it, or else the last special token without another role.
+first row beyond the tokens becomes it, or else the last special token without another role. Block
+models whose files name no mask were trained with the id in `MASKS`.
 
 The folder's chat template goes with the vocabulary. Not here: cutting text (anyorder/vocab).
 """
@@ -28,6 +29,8 @@ from anyorder.vocab.special import spelling_in
 
 QWEN_CLASSES = ("", "Qwen2Tokenizer", "Qwen2TokenizerFast", "DreamTokenizer")
 """Tokenizers that cut text as Qwen2 does; the empty name: the folder gives none."""
+MASKS = {"sdar": 151_669, "fast_dllm_qwen": 151_665}
+"""model_type in lower case -> the mask that its models were trained with."""
 
 
 def open_vocab(folder: Path, preset: str | None = None) -> Vocab:
@@ -52,6 +55,9 @@ def published_vocab(folder: Path, record: Mapping[str, Any]) -> Vocab:
     files = _Files(folder)
     named = _Roles(folder, record, files)
     roles = named.found()
+    usual = MASKS.get(str(record.get("model_type")).lower())
+    if usual is not None:
+        roles.setdefault("mask", usual)
     rows = record.get("embedding_size") or record.get("vocab_size")
     last = max(files.last, *files.spelled.values(), *roles.values())
     if not isinstance(rows, int) or last >= rows:
@@ -212,6 +218,8 @@ class _Roles:
 
     def _agreed(self, role: str) -> int | None:
         stated, named = self.stated[role], self.named[role]
+        if role == "eos":  # generation_config.json lists further ones
+            stated = list(dict.fromkeys(self.listed))
         if stated and named is not None and named not in stated:
             raise ValueError(
                 f"{self.folder}: {role} is {' or '.join(map(str, stated))} in config.json and "

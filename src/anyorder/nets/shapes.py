@@ -37,6 +37,8 @@ class TransformerConfig:
     """Biases on the query, key and value maps (Qwen2 has them, Llama has none)."""
     o_bias: bool = False
     """Bias on the attention's output map."""
+    qk_norm: bool = False
+    """RMSNorm over each head of queries and keys, before they are turned (Qwen3)."""
     tied: bool = True
     """The head is the embedding table."""
     time_modulated: bool = False
@@ -65,13 +67,16 @@ class TransformerConfig:
 
 
 def as_record(config: Any) -> dict[str, Any]:
-    """A network's configuration as config.json holds it: without an empty `sentence_ends`, as in
-    models from before that setting."""
-    return asdict(config, dict_factory=_without_empty_ends)
+    """A network's configuration as config.json holds it: without `LATER` settings that are not
+    used, as in models from before them."""
+    return asdict(config, dict_factory=_without_later)
 
 
-def _without_empty_ends(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in items if name != "sentence_ends" or value}
+LATER = ("sentence_ends", "qk_norm")
+
+
+def _without_later(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in items if name not in LATER or value}
 
 
 @dataclass(frozen=True)

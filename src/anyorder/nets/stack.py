@@ -1,9 +1,10 @@
-"""The layers of the one backbone: a pre-norm stack of the Qwen2 and Llama shape, vectors to states.
+"""The layers of the one backbone: a pre-norm stack of the Qwen and Llama shape, vectors to states.
 
     x <- x + Attention(norm(x)),    x <- x + W_down(silu(W_gate y) * W_up y),  y = norm(x)
     states = norm(x)                (or x itself, without a final norm)
 
-norm is RMSNorm with float32 statistics.
+norm is RMSNorm with float32 statistics. With `qk_norm` (Qwen3) every head of queries and keys has
+one as well, of one gain for all heads, before positions.
 
 Positions are rotary (RoPE), in the rotate-half layout of Qwen2 and Llama: position p turns the pair
 (x_j, x_{j + W/2}) of every query and key by the angle p * theta^(-2j/W). A turn keeps norms, and
@@ -361,10 +362,16 @@ class Attention(nn.Module):
         self.key = nn.Linear(config.width, kv_inner, bias=config.qkv_bias)
         self.value = nn.Linear(config.width, kv_inner, bias=config.qkv_bias)
         self.out = nn.Linear(inner, config.width, bias=config.o_bias)
+        normed = (config.head_width, config.norm_eps)
+        self.query_norm = nn.RMSNorm(*normed) if config.qk_norm else None
+        self.key_norm = nn.RMSNorm(*normed) if config.qk_norm else None
 
     def keys_values(self, x: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
         heads = (-1, self.head_width)
-        key = rotate(self.key(x).unflatten(-1, heads), context.rotation)  # B L G W
+        key = self.key(x).unflatten(-1, heads)
+        if self.key_norm is not None:
+            key = self.key_norm(key)
+        key = rotate(key, context.rotation)  # B L G W
         value = self.value(x).unflatten(-1, heads)  # B L G W
         return (key, value) if context.join is None else context.join(self.layer, key, value)
 
@@ -372,6 +379,8 @@ class Attention(nn.Module):
         """Queries of all but the first `skip` columns: B L D -> B L-skip D."""
         cos, sin = context.rotation
         query = self.query(x[:, skip:]).unflatten(-1, (-1, self.head_width))
+        if self.query_norm is not None:
+            query = self.query_norm(query)
         query = rotate(query, (cos[:, skip:], sin[:, skip:]))  # B L H W
         key, value = self.keys_values(x, context)  # B S G W
         mixed = F.scaled_dot_product_attention(

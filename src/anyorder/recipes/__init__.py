@@ -51,6 +51,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "paper/flexmdm-dreamcoder-7b": paper.flexmdm_dreamcoder_7b,
     "paper/planner-llada-8b": paper.planner_llada_8b,
     "paper/mdm-llada-8b": paper.mdm_llada_8b,
+    "paper/block-sdar-4b": paper.block_sdar_4b,
 }
 
 

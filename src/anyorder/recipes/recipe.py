@@ -44,8 +44,8 @@ class DataConfig:
     """In place of prompt and answer, the field with a conversation, a list of {role, content}: each
     turn of the assistant is one example (docs/chat.md)."""
     chat: str = ""
-    """Conversations: a file with a chat template, or dream, diffucoder, qwen2.5, smollm2, llada;
-    empty: the template of data.vocab."""
+    """Conversations: a file with a chat template, or dream, diffucoder, qwen2.5, qwen3, smollm2,
+    llada; empty: the template of data.vocab."""
     vocab: str = "stories"
     """`stories`, `trails`, `bytes`, a model or its hub id, or a folder with a tokenizer;
     `qwen2:NAME` takes the special tokens of LatentMDM, `dream:NAME` and `llada:NAME` those of these
@@ -106,6 +106,8 @@ class Recipe:
             del stored["net"]["prompt"]
         if self.net.head_width is None:
             del stored["net"]["head_width"]
+        if not self.net.qk_norm:
+            del stored["net"]["qk_norm"]
         if not self.data.messages_field:
             del stored["data"]["messages_field"], stored["data"]["chat"]
         return stored

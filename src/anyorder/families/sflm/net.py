@@ -166,7 +166,7 @@ def _norm(config: TransformerConfig) -> nn.LayerNorm:
 def _check(config: TransformerConfig) -> None:
     """Refuse settings that this network does not have."""
     fixed: dict[str, int] = {"causal": False, "qkv_bias": False, "o_bias": False, "tied": False}
-    fixed |= {"time_modulated": True, "kv_heads": config.heads}
+    fixed |= {"time_modulated": True, "kv_heads": config.heads, "qk_norm": False}
     for name, needed in fixed.items():
         if getattr(config, name) != needed:
             raise ValueError(f"the dit has {name}={needed}, not {getattr(config, name)}")
