@@ -139,7 +139,7 @@ MODELS |= {
     "trails/flexmdm": _on_trails_from("mdm", 112, 4_000, "flexmdm"),
     "trails/latentmdm": _on_trails("latentmdm"),
     "trails/flexlatent": _on_trails_from("latentmdm", 126, 3_000, "flexlatent"),
-    # Another width than flexmdm's start. Its own head, which is not tied, begins as the mdm's table.
+    # Another width than flexmdm's start. Its head is not tied, and begins as the mdm's table.
     "trails/duo": _on_trails_from("mdm", 108, 4_000, "duo", FEW_STEPS, "mdm-start-of-duo"),
     "trails/sflm": _on_trails("sflm", FEW_STEPS),
     "trails/block": _on_trails("block"),
