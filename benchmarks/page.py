@@ -36,6 +36,7 @@ SCRIPTS = {
     "flexmdm": "--timed-steps 4",
     "latentmdm": "--vocab 1024 --repeats 1",
     "decode": "",
+    "block": "--repeats 2",
     "cached_decode": "--rounds 1 --problems 40 --blocks 16",
     "flexmdm_laws": "--longest 3",
     "flexmdm_stories": "--problems 60",

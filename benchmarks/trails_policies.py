@@ -1,13 +1,15 @@
 """Models on trails: which anchors they solve in which order of writing, and what layout costs.
 
     python benchmarks/trails_policies.py trails/latentmdm trails/mdm --out runs/trails
+    python benchmarks/trails_policies.py studies/trails/models/block-s0 --conditions free
 
 Every model decodes the same held-out problems under each policy and condition (docs/trails.md),
-greedily and with the same seed, so that only the order differs. Each cell has its own run folder:
-with `--out`, repeat an interrupted command to continue it. Programs are executed in the sandbox.
-Intervals are at 95 %, over problems. `difference` is from the first policy of the same model, and
-in the last table from the first condition, both paired by problem (measure/intervals.py). tau: the
-order of the lines to their places and to their distance from the anchor (docs/order.md).
+greedily and with the same seed, so that only the order differs. A model that writes blocks does so
+for each block size of `--blocks`. Each cell has its own run folder: with `--out`, repeat an
+interrupted command to continue it. Programs are executed in the sandbox. Intervals are at 95 %,
+over problems. `difference` is from the first policy of the same model and block size, in the last
+tables from the first block size or condition, all paired by problem (measure/intervals.py). tau:
+the order of the lines to their places and to their distance from the anchor (docs/order.md).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from anyorder.measure.intervals import Interval, difference_interval, rate_inter
 from anyorder.measure.order_anchors import ANCHORS, by_anchor
 from anyorder.measure.order_scores import order
 from anyorder.measure.order_table import AnchorCell
+from anyorder.model import Model
 from tables import show
 
 DOMINATES = """
@@ -49,14 +52,36 @@ CONDITIONS = {
 }
 FIXED = ("left_to_right", "right_to_left", "random")
 ADAPTIVE = {"tokens": "confidence", "segments": "average"}
+CANVAS = "canvas"
+"""The block size of one block for all slots."""
+BLOCKS = ("1", "4", "16", CANVAS)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model decodes."""
+
+    policy: str | None = None
+    """None: the family has no choice."""
+    block: str | None = None
+    """Slots of a block, or canvas; None: the family has no blocks."""
+
+    def options(self, model: Model) -> dict[str, Any]:
+        slots = model.card.max_new_tokens if self.block == CANVAS else self.block
+        chosen = {"policy": self.policy, "block": slots and int(slots)}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    def words(self) -> list[str]:
+        return [self.policy or "own", *([f"block-{self.block}"] if self.block else [])]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One model under one policy and condition."""
+    """One model under one policy, block size and condition."""
 
     model: str
     policy: str
+    block: str
     condition: str
     passed: dict[str, float]
     """By problem: 1 if its program passed, else 0."""
@@ -67,8 +92,9 @@ class Cell:
 
     def rates(self) -> list[str]:
         """In percent, over all problems and by anchor."""
-        parts = [self.passed, *by_anchor(self.passed, self.facts).values()]
-        return [_percent(rate_interval(list(part.values()))) for part in parts]
+        found = by_anchor(self.passed, self.facts)
+        parts = [self.passed, *(found.get(anchor, {}) for anchor in ANCHORS)]
+        return [_percent(rate_interval(list(part.values()))) if part else "" for part in parts]
 
     def orders(self) -> list[str]:
         return [
@@ -80,34 +106,41 @@ class Cell:
         """The paired difference; problems have the same numbers in all conditions."""
         mine, theirs = (_by_number(cell, anchor) for cell in (self, other))
         pairs = [(value, theirs[number]) for number, value in mine.items()]
+        if not pairs:
+            return ""
         return _percent(difference_interval(*zip(*pairs, strict=True)), sign="+")
 
 
 def _by_number(cell: Cell, anchor: str | None) -> dict[str, float]:
-    chosen = cell.passed if anchor is None else by_anchor(cell.passed, cell.facts)[anchor]
+    chosen = cell.passed if anchor is None else by_anchor(cell.passed, cell.facts).get(anchor, {})
     return {task_id.rpartition("/")[2]: value for task_id, value in chosen.items()}
 
 
-def policies_of(model: str) -> list[str | None]:
-    """The adaptive policy first; None: the family has no choice."""
-    about = describe(load(model).family.name)
+def ways_of(model: Model, blocks: Sequence[str]) -> list[Way]:
+    """The adaptive policy first. Blocks of one slot leave a policy nothing to choose."""
+    about = describe(model.family.name)
     if about.order != "chosen":
-        return [None]
-    return [ADAPTIVE[about.items], *FIXED]
+        return [Way()]
+    policies = [ADAPTIVE[about.items], *FIXED]
+    if not hasattr(model.config, "block_size"):
+        return [Way(policy) for policy in policies]
+    return [Way(each, size) for size in blocks for each in policies[: 1 if size == "1" else None]]
 
 
-def compute(job: SampleJob, condition: str, policy: str | None) -> Cell:
+def compute(job: SampleJob, condition: str, way: Way) -> Cell:
     """Sample, grade and measure one cell."""
-    options = {} if policy is None else {"policy": policy}
+    model = load(job.model)
+    options = way.options(model)
     run = sample_to_run(job, options, command=command("sample", job, options))
     graded = grade_run(run.folder, GradeJob())
     cells: dict[str, AnchorCell] = {}
-    if describe(load(job.model).family.name).order != "at_once":
+    if describe(model.family.name).order != "at_once":
         # At most one unit: segments where a model writes these, else lines.
         cells = next(iter(order(run, "exact", seeds=range(2)).anchors.values()), {})
     return Cell(
         model=job.model,
-        policy=policy or "its own",
+        policy=way.policy or "its own",
+        block=way.block or "",
         condition=condition,
         passed={row.task_id: float(row.verdict == PASSED) for row in graded.reports[0].rows},
         facts=run.card.facts,
@@ -119,54 +152,69 @@ def compute(job: SampleJob, condition: str, policy: str | None) -> Cell:
     )
 
 
-def compare(
-    models: Sequence[str], conditions: Sequence[str], folder: Path, problems: int, batch: int
-) -> list[Cell]:
+def compare(asked: argparse.Namespace, folder: Path) -> list[Cell]:
     """All cells; runs go to `folder`."""
     cells = []
-    for model in models:
-        for policy in policies_of(model):
-            for condition in conditions:
-                name = "-".join([Path(model).name, policy or "own", condition.replace(", ", "-")])
+    for model in asked.models:
+        for way in ways_of(load(model), asked.blocks):
+            for condition in asked.conditions:
+                name = "-".join([Path(model).name, *way.words(), condition.replace(", ", "-")])
                 job = SampleJob(
                     model,
                     task=CONDITIONS[condition],
-                    limit=problems,
-                    batch=batch,
+                    limit=asked.problems,
+                    batch=asked.batch,
                     out=folder / name,
                 )
-                cells.append(compute(job, condition, policy))
+                cells.append(compute(job, condition, way))
     return cells
 
 
 def print_cells(cells: Sequence[Cell]) -> None:
-    """A table for each condition, and one of what the conditions cost."""
+    """A table for each condition, and what block sizes and conditions change."""
     conditions = list(dict.fromkeys(cell.condition for cell in cells))
+    blocks = ["block"] if any(cell.block for cell in cells) else []
     for condition in conditions:
         rows = []
         for cell in (each for each in cells if each.condition == condition):
-            first = next(each for each in cells if _same(each, cell, "model", "condition"))
+            first = _first(cells, cell, "model", "block", "condition")
             taus = cell.orders() if cell.taus else [""] * len(ANCHORS)
             difference = "" if first is cell else cell.less(first)
-            about = [cell.model, cell.policy, *cell.rates(), difference]
-            rows.append([*about, *taus, f"{cell.forwards:.1f}"])
+            about = [cell.model, *(cell.block for _ in blocks), cell.policy, *cell.rates()]
+            rows.append([*about, difference, *taus, f"{cell.forwards:.1f}"])
         heads = [f"tau {anchor}" for anchor in ANCHORS]
         show(
             f"condition {condition}, {len(cells[0].passed)} problems (tau: to the place, outwards)",
-            ["model", "policy", "all", *ANCHORS, "difference", *heads, "calls"],
+            ["model", *blocks, "policy", "all", *ANCHORS, "difference", *heads, "calls"],
             rows,
         )
+    # Blocks of one slot have one policy only, so all others are compared with that one.
+    print_changes(cells, "block", ["model", "policy", "condition"], ["model", "condition"])
+    about = ["model", "policy", *blocks]
+    print_changes(cells, "condition", about, about)
+
+
+def print_changes(
+    cells: Sequence[Cell], what: str, about: Sequence[str], same: Sequence[str]
+) -> None:
+    """Differences from the first cell that agrees in `same`, where it has another `what`."""
     rows = []
-    for cell in (each for each in cells if each.condition != conditions[0]):
-        first = next(each for each in cells if _same(each, cell, "model", "policy"))
-        costs = [cell.less(first, anchor) for anchor in (None, *ANCHORS)]
-        rows.append([cell.model, cell.policy, cell.condition, *costs])
+    for cell in cells:
+        first = _first(cells, cell, *same)
+        if getattr(first, what) != getattr(cell, what):
+            costs = [cell.less(first, anchor) for anchor in (None, *ANCHORS)]
+            rows.append([*(getattr(cell, name) for name in (*about, what)), *costs])
     if rows:
+        name = getattr(cells[0], what)
         show(
-            f"difference from the condition {conditions[0]}, paired",
-            ["model", "policy", "condition", "all", *ANCHORS],
+            f"difference from the {what} {name}, paired",
+            [*about, what, "all", *ANCHORS],
             rows,
         )
+
+
+def _first(cells: Sequence[Cell], cell: Cell, *names: str) -> Cell:
+    return next(each for each in cells if _same(each, cell, *names))
 
 
 def _same(one: Cell, other: Cell, *names: str) -> bool:
@@ -180,18 +228,25 @@ def _percent(score: Interval, sign: str = "") -> str:
     return f"{middle} [{low}, {high}]"
 
 
+def block_size(words: str) -> str:
+    """A number of slots, or canvas."""
+    if words != CANVAS and not (words.isdecimal() and int(words)):
+        raise argparse.ArgumentTypeError(f"{words}: give a number from 1 on, or {CANVAS}")
+    return words
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="+", help="shipped models or folders, trained on a mixture")
     parser.add_argument("--problems", type=int, default=300)
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=["free", "strict"])
+    parser.add_argument("--blocks", nargs="+", type=block_size, default=BLOCKS, metavar="SLOTS")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--out", type=Path, help="where the runs stay; unset: nowhere")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        out = given.out or Path(folder)
-        print_cells(compare(given.models, given.conditions, out, given.problems, given.batch))
+        print_cells(compare(given, given.out or Path(folder)))
 
 
 if __name__ == "__main__":

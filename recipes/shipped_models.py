@@ -7,8 +7,8 @@
     python recipes/shipped_models.py --cards      no training: grade what is there, write the cards
 
 There are two sets, on the corpora stories and trails. Every model of a set sees as many texts of
-the same corpus, and the parameters are equal within 1 %. On stories flexmdm and duo begin with an
-mdm, on trails flexmdm with an mdm and flexlatent with a latentmdm, whose texts count as their own.
+the same corpus, and the parameters are equal within 1 %. flexmdm and duo begin with an mdm, and on
+trails flexlatent with a latentmdm, whose texts count as their own.
 The planner is the shipped mdm with a head that says what to reveal, so both are more. Trainings
 resume by themselves. Each model is then graded on held-out problems, and its card.json says what
 made it and what it reached.
@@ -41,7 +41,7 @@ IN_ORDER = "--first-weights in_order"
 """How the first weights of these models were drawn."""
 COMMON = f"--data.layout 1 {IN_ORDER} --threads 1"
 WIDE = "--net.mlp-width 272"
-"""What makes ar and mdm as large as the others."""
+"""What makes ar, mdm and block as large as the others."""
 PROBLEMS = 200
 CORPUS = {
     "stories": ("source", "layout", "wording", "seed"),
@@ -94,6 +94,7 @@ MODELS = {
     "flexlatent": Shipped(_alone("flexlatent"), "--clock events"),
     "duo": Shipped(_from_mdm("duo"), FEW_STEPS),
     "sflm": Shipped(_alone("sflm"), FEW_STEPS),
+    "block": Shipped(_alone("block", WIDE)),
     # A policy for mdm: its texts and its parameters come on top of that model's.
     "planner": Shipped(
         (
@@ -114,12 +115,18 @@ def _on_trails(name: str, sampling: str = "", texts: int = TRAILS_TEXTS) -> Ship
     return Shipped((_trails_training(name),), sampling, texts, "trails")
 
 
-def _on_trails_from(start: str, flags: str, steps: int, name: str) -> Shipped:
-    """Begins with another family, because it does not learn to look facts up by itself."""
-    before = _trails_training(start, f"{flags} --steps {steps}", f"{start}-start")
+def _on_trails_from(
+    start: str, width: int, steps: int, name: str, sampling: str = "", out: str = ""
+) -> Shipped:
+    """Begins with another family, because it does not learn to look facts up by itself.
+
+    That one has this mlp width, which is the model's own, and stays in the folder `out`.
+    """
+    out = out or f"{start}-start"
+    before = _trails_training(start, f"--net.mlp-width {width} --steps {steps}", out)
     left = find_recipe(f"trails/{name}").train.steps - steps
-    begun = f"--start {RUNS / 'trails' / f'{start}-start'} --steps {left}"
-    return Shipped((before, _trails_training(name, begun)), "", TRAILS_TEXTS, "trails")
+    begun = f"--start {RUNS / 'trails' / out} --steps {left}"
+    return Shipped((before, _trails_training(name, begun)), sampling, TRAILS_TEXTS, "trails")
 
 
 def _trails_training(name: str, flags: str = "", out: str = "") -> str:
@@ -129,11 +136,13 @@ def _trails_training(name: str, flags: str = "", out: str = "") -> str:
 MODELS |= {
     "trails/ar": _on_trails("ar"),
     "trails/mdm": _on_trails("mdm"),
-    "trails/flexmdm": _on_trails_from("mdm", "--net.mlp-width 112", 4_000, "flexmdm"),
+    "trails/flexmdm": _on_trails_from("mdm", 112, 4_000, "flexmdm"),
     "trails/latentmdm": _on_trails("latentmdm"),
-    "trails/flexlatent": _on_trails_from("latentmdm", "--net.mlp-width 126", 3_000, "flexlatent"),
-    "trails/duo": _on_trails("duo", FEW_STEPS),
+    "trails/flexlatent": _on_trails_from("latentmdm", 126, 3_000, "flexlatent"),
+    # Another width than flexmdm's start. Its head is not tied, and begins as the mdm's table.
+    "trails/duo": _on_trails_from("mdm", 108, 4_000, "duo", FEW_STEPS, "mdm-start-of-duo"),
     "trails/sflm": _on_trails("sflm", FEW_STEPS),
+    "trails/block": _on_trails("block"),
     "trails/planner": _on_trails(
         "planner", "--policy planner", TRAILS_TEXTS + texts_of("trails/planner")
     ),

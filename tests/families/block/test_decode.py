@@ -54,7 +54,10 @@ class BlockOracle(Oracle):
     def hidden(  # type: ignore[override]
         self, ids: Tensor, *, block: Tensor, mask: Tensor
     ) -> Tensor:
-        return super().hidden(ids.masked_fill(~mask, VOCAB.mask_id))
+        shown = ids.masked_fill(~mask, VOCAB.mask_id)
+        unread = 4 - ids.shape[1]
+        full = torch.nn.functional.pad(shown, (0, unread), value=VOCAB.mask_id)
+        return super().hidden(full)[:, : ids.shape[1]]
 
 
 def canvas_of(pattern: str) -> Canvas:
@@ -264,7 +267,7 @@ class Spells(BlockOracle):
         self, ids: Tensor, *, block: Tensor, mask: Tensor
     ) -> Tensor:
         certain = torch.nn.functional.one_hot(self.word, VOCAB.size).double() * 30
-        return certain.expand(len(ids), -1, -1)
+        return certain[: ids.shape[1]].expand(len(ids), -1, -1)
 
 
 END = VOCAB.eos_id

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from anyorder.checks import at_least, one_of
 from anyorder.decode.canvas import Canvas, Decoded, Watcher
@@ -205,9 +206,13 @@ class AllBlocks:
 
     def states(self, before: StepRows, needed: Tensor | None) -> RowStates:
         seen = before.real & (self.grid <= before.window[:, None])
-        states = self.net.hidden(before.ids, block=self.grid, mask=seen)
         columns = seen.sum(dim=1)
-        return RowStates(states, columns, torch.ones_like(columns))
+        longest = int(columns.max())  # real tokens stand left, so what is behind this is not seen
+        states = self.net.hidden(
+            before.ids[:, :longest], block=self.grid[:, :longest], mask=seen[:, :longest]
+        )
+        unread = before.ids.shape[1] - longest
+        return RowStates(pad(states, (0, 0, 0, unread)), columns, torch.ones_like(columns))
 
     def keep(self, rows: Tensor, columns: int) -> None:
         self.grid = self.grid[rows, :columns]
