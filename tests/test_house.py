@@ -191,7 +191,7 @@ def test_the_rules_can_fail() -> None:
     assert not unsafe_loads("torch.load(p, weights_only=True)")
 
 
-FILES, LINES = 273, 67_917
+FILES, LINES = 273, 67_920
 """Today's size of the package, a ratchet; CHANGELOG.md states what grew, and why. Version 0.2.0 had
 224 files and 56,000 lines."""
 
