@@ -6,7 +6,7 @@ them. The player is in an `<iframe sandbox>` with all that it needs, so nothing 
 notebook, or clash with another output.
 
 A run: the answer in a sentence, the findings of the report (findings.py), and the main numbers. A
-large run that nobody has measured is not measured here, because showing a run must be quick.
+large run without measures is not measured here, because showing a run must be quick.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ object for each sample:
     sample, steps, entry_point, policy    as in a trace; optional
 
 All writes of a step are taken from the old block and read from left to right. A block that lost
-slots is padded with masks at its end, and what is pushed over its end is deleted: nobody decided
-that, but a trace must show it. Deleted slots become ghosts (events.py).
+slots is padded with masks at its end, and what is pushed over its end is deleted. The
+sampler did not choose that, but a trace must show it. Deleted slots become ghosts (events.py).
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Recorder:
 
     @property
     def mask_id(self) -> int:
-        """The id of the mask; ValueError if nobody named it."""
+        """The id of the mask; ValueError if it was not named."""
         if self._mask_id is None:
             raise ValueError("which id is the mask is not known: give vocab, or mask_id")
         return self._mask_id
@@ -145,8 +145,8 @@ class Recorder:
         Unset: prompts are decoded, and numbered as tasks `prompt/0`, `prompt/1` and so on; equal
         ones are samples of one task. `prompt_length` counts the ids before the answer; unset: up
         to the first mask. `new_tokens`: what a grid of blocks adds behind them is left out.
-        `block_length`: on a canvas of fixed width, blocks of so many slots are filled one after
-        another, from the prompt's end on; a canvas that grows shows its blocks.
+        `block_length`: the slots of a block, on a canvas of fixed width whose blocks are filled
+        one after another from the prompt's end on; a canvas that grows shows its blocks.
         """
         self.end()
         self._open = _Generation(
@@ -262,8 +262,8 @@ class Recorder:
     def watching(self, network: Any, *, rows: int | None = None, every: int = 1) -> Iterator[None]:
         """Record what a torch network is called with: the canvas before each step.
 
-        Call `end(ids)` with what the loop returned. `rows`: the first so many rows are the canvas
-        (guidance adds others). `every`: each step calls the network so many times. It does not
+        Call `end(ids)` with what the loop returned. `rows`: how many of the first rows are the
+        canvas (guidance adds others). `every`: the calls of the network in a step. It does not
         work with a cache, which leaves out part of the canvas.
         """
         calls = count()
